@@ -62,6 +62,8 @@ def check(request: CheckRequest, screen: Screen) -> None:
         facts = run(load(request.model, request.model_options))
     screen.show(summary_table(f"{facts.name}", [{"": key, "value": value} for key, value in facts.facts().items()]))
     screen.show(summary_table("Attention", [vars(s) for s in facts.stacks]))
+    screen.show(summary_table("Weights", [vars(p) for p in facts.parts]))
+    screen.show(*(f"note: {note}" for note in facts.notes))
     screen.finish(facts.as_json(), [], f"headlens classify {request.model}")
 
 

@@ -411,7 +411,7 @@ LONGEST = Option(
     "Tokens of a block, of a side of a pair, or of an example.",
     TRAINING,
     "N",
-    shown="128; of an example what the model reads",
+    shown="128, or what the model reads if fewer; of an example what the model reads",
     at_least=4,
 )
 NEXT_SENTENCE = Option(

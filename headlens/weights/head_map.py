@@ -15,14 +15,15 @@ from transformers import PreTrainedModel
 
 from headlens.errors import ModelError, OptionError
 from headlens.heads import STACKS, Head, Stack
-from headlens.weights.head_slicing import check_shrinks, guard_cache, numbers_of, projections, shrink
-from headlens.weights.shared_layer_masks import mask_depths
+from headlens.weights.head_slicing import check_shrinks, guard_cache, has_heads, numbers_of, projections, shrink
+from headlens.weights.shared_layer_masks import around_layers, mask_depths
 
 FILE = "heads_removed.json"
 _FORMAT = "headlens: heads removed"
 _VERSION = 1
 _SCALES = "scales"
 _ORIGINAL = "headlens_original"
+_PRUNED = "It must name heads by layer, of which the model of its config.json has all, and headlens can cut them out."
 _ADVICE = "Compact the original model again, or take the file that was written with these weights."
 
 
@@ -257,7 +258,7 @@ def _check_consistent(path: Path, heads: HeadMap, content: dict[str, Any]) -> No
         raise ModelError(f"{path}: its lists of removed and masked heads contradict its sites.", _ADVICE)
 
 
-def model_class(place: str, original: Any) -> Any:
+def model_class(place: str, original: Any, pruned: Any = None) -> Any:
     """The class to load a checkpoint with: the original one, or one like it that has fewer heads from the start.
 
     So the weights go straight to where they belong, and everything else about loading stays transformers' own.
@@ -265,23 +266,55 @@ def model_class(place: str, original: Any) -> Any:
     Args:
         place: a folder or hub id; only folders can have a map of heads.
         original: the class by its configuration.
+        pruned: `pruned_heads` of its config.json, where earlier versions of transformers noted heads that they had cut
+            out: numbers of heads by layer. A map of heads, which knows of these as well, goes before it.
 
     Raises:
         ModelError: if the map of heads cannot be read, or the class is not known.
     """
     heads = read_head_map(Path(place))
-    if heads is None:
+    if heads is None and not pruned:
         return original
     if not (isinstance(original, type) and issubclass(original, PreTrainedModel)):
-        raise ModelError(f"{place}: its config.json names no class of transformers, which a folder with {FILE} needs.")
+        source = "pruned_heads" if heads is None else FILE
+        raise ModelError(
+            f"{place}: its config.json names no class of transformers, which a checkpoint with {source} needs.",
+            'Add "architectures" to its config.json, such as ["BertModel"].',
+        )
 
     def build(model: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
         original.__init__(model, *args, **kwargs)
-        check_fits(heads, model, Path(place))
-        heads.apply(model)
+        if heads is None:
+            _prune(model, place, pruned)
+        else:
+            check_fits(heads, model, Path(place))
+            heads.apply(model)
 
     members = {"__init__": build, "__module__": original.__module__, _ORIGINAL: original}
     return type(original.__name__, (original,), members)
+
+
+def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
+    """Cuts heads out as `prune_heads` of transformers 4 did, which counted the layers of the first stack.
+
+    Raises:
+        ModelError: if it is no list of heads by layer that this model has.
+        UnsupportedModelError: if heads cannot be cut out of the model.
+    """
+    base: Any = model.base_model
+    names = [name for name, module in base.named_modules() if has_heads(module)]
+    first = [name for name in names if around_layers(name) == around_layers(names[0])]
+    try:
+        layers = {int(layer): {int(head) for head in heads} for layer, heads in dict(pruned).items()}
+        present = {layer: set(range(projections(base, first[layer]).n_heads)) for layer in layers}
+    except (TypeError, ValueError, IndexError) as error:
+        raise ModelError(f"{place}: pruned_heads of its config.json is {pruned!r}.", _PRUNED) from error
+    if any(layer < 0 or not gone <= present[layer] for layer, gone in layers.items()):
+        raise ModelError(f"{place}: pruned_heads of its config.json is {pruned!r}.", _PRUNED)
+    for layer, gone in layers.items():
+        left = sorted(present[layer] - gone)
+        check_shrinks(base, first[layer], left)
+        shrink(base, first[layer], left)
 
 
 def restore_class(model: PreTrainedModel) -> None:

@@ -98,6 +98,12 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
     )
 
 
+def has_heads(module: nn.Module) -> bool:
+    """Whether a module looks like an attention module that `projections` may know: by its queries and its head size."""
+    has_size = any(hasattr(module, attribute) for attribute in _HEAD_SIZES)
+    return has_size and any(isinstance(getattr(module, o.query, None), nn.Linear) for o in LAYOUTS)
+
+
 def _linear(model: nn.Module, name: str, path: str) -> nn.Linear | None:
     place = f"{name}.{path}"
     if path.startswith("../"):  # seen from the module around the attention module

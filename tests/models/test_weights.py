@@ -14,7 +14,7 @@ from zoo import REPRESENTATIVES, ZOO, Entry, padded
 from headlens.attention.capture import Capture
 from headlens.attention.session import AttentionSession
 from headlens.errors import ModelError
-from headlens.models.loading import beyond_last_layer, check_weights, is_optional
+from headlens.models.checkpoint_weights import beyond_last_layer, check_weights, is_optional
 
 
 def attention(model: PreTrainedModel, entry: Entry) -> list[Tensor]:
@@ -115,7 +115,7 @@ def test_names_do_not_fool() -> None:
 def test_layers_left_out() -> None:
     model = ZOO["bert"].build()
     more = ["encoder.layer.3.attention.self.query.weight", "encoder.layer.10.output.dense.bias"]
-    harmless = ["cls.predictions.bias", "decoder.layer.0.x", "encoder.layer.0.extra.bias", "embeddings.position_ids"]
+    harmless = ["cls.predictions.bias", "decoder.layer.0.x", "pooler.extra.bias", "embeddings.position_ids"]
     assert beyond_last_layer(model, [*more, *harmless]) == more
     check_weights("x", model, {"unexpected_keys": harmless})
     with pytest.raises(

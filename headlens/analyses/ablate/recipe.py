@@ -144,7 +144,7 @@ class _Ablated:
             examples = Examples.of(task, source, self.loaded, advance)
         if self.request.pruning.prune:
             self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
-        examples.ask_shortest(self.loaded.model, self.under_way.warn_once)
+        examples.ask_shortest(self.loaded, self.under_way.warn_once)
         return examples
 
     def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> PruningExperiment:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from transformers import PreTrainedModel
 
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
+from headlens.models.checkpoint_weights import require_trained
 from headlens.models.loading import LoadedModel
 from headlens.statistics.seeding import generator_of
 from headlens.tasks.evaluation import budget_batches, no_examples_error, prepare_all, token_count
@@ -70,16 +70,17 @@ class Examples:
         """What examples are drawn by, the same for all models; questions about one paragraph go together."""
         return [p.example.key for p in self.prepared]
 
-    def ask_shortest(self, model: PreTrainedModel, warn: Callable[[str], None] = _say_nothing) -> None:
+    def ask_shortest(self, loaded: LoadedModel, warn: Callable[[str], None] = _say_nothing) -> None:
         """Ask the shortest example, which tells at once whether a model's outputs are what the task reads.
 
         Args:
-            model: with the head that the task needs.
+            loaded: the model, with the head that the task needs.
             warn: called when memory does not suffice for the example at once.
 
         Raises:
-            InputError: where the task cannot be asked.
+            InputError: where the task cannot be asked, or reads weights that were never trained.
         """
+        model = loaded.model
 
         def run(prepared: Sequence[PreparedExample]) -> Floats:
             batch = self.task.collate(prepared, self.reader, model.device)
@@ -88,6 +89,14 @@ class Examples:
         shortest = min(self.prepared, key=lambda p: p.length)
         with AttentionSession(self.task.network(model)):
             SplitWhenOutOfMemory(model.device, run, np.add, token_count, warn)([shortest])
+        if loaded.untrained:
+            task = self.task.differentiable
+            batch = task.collate([shortest], self.reader, model.device)
+            losses = task.losses(task.network(model)(**batch.inputs, **task.arguments(model)), batch)
+            advice = (
+                f"Give a model that was trained for it, or train one: headlens train MODEL --task {self.task.name}."
+            )
+            require_trained(model, loaded.untrained, losses, f"The task {self.task.name}", advice)
 
     def part(self, chosen: Chosen) -> Examples:
         """Some of them, numbered anew."""

@@ -14,16 +14,14 @@ from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.text_training import made_new
+from headlens.analyses.training.text_training import block_length, made_new
 from headlens.analyses.training.training_set import TrainingCallbacks
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
-from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.reader import Reader
 from headlens.training.new_models import PREFIX, is_new
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due
@@ -42,7 +40,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         lesson = replace(request.lesson, longest=request.dam.longest)
         opened = open_training_set(lesson, run, _loaded(request, run), seed, offline=offline)
         # What is wrong with the mask is told before anything is measured.
-        _check_longest(request, opened)
+        block_length(opened.loaded, request.dam.longest)
         made_mask(opened.lesson.task.network(opened.loaded.model), request.learning)
         sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.learning, request.options)
         outcomes = sweep.outcomes()
@@ -69,15 +67,6 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
     text = TextOptions("mlm", vocabulary=request.vocabulary, longest=longest, next_sentence=halves)
     trainable = made_new(run, request.model, corpus, text, request.training.seed, options.device)
     return LoadedModel(request.model, trainable.model, trainable.tokenizer, None)
-
-
-def _check_longest(request: DamRequest, opened: OpenedTraining) -> None:
-    limit, longest = Reader.of(opened.loaded, opened.lesson.task.labels).limit, request.dam.longest
-    if limit is not None and longest > limit:
-        raise OptionError(
-            f"--longest {longest} is more than the {limit} tokens that {opened.loaded.short_name} reads.",
-            f"Give {limit} or fewer.",
-        )
 
 
 def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.DataFrame], updates: int) -> list[str]:

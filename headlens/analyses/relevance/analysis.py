@@ -26,11 +26,13 @@ from headlens.corpora.masking import Masking, mask_examples
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.heads import HeadTable
+from headlens.models.checkpoint_weights import require_trained
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import FEWEST
 
+_TRAIN = "Give a model that was trained for it, or train one with headlens train; embedding looks at it without a head."
 LONGEST = 256  # tokens of a translation that the model writes itself
 
 
@@ -173,7 +175,7 @@ def head_relevance(
     Raises:
         ModelError: if the model has no tokenizer.
         UnsupportedModelError: if a part of the model has no rule.
-        OptionError: if model, corpus and target do not go together.
+        OptionError: if model, corpus and target do not go together, or the target reads weights that are random.
         CorpusError: if nothing of the corpus can be used.
         SelfCheckError: if the numbers are not finite, all zero, or relevance got lost.
     """
@@ -194,6 +196,9 @@ def head_relevance(
 
     def step(batch: Batch) -> AnnotationCounts:
         inputs, keys = feed.inputs(batch), [example.key for example in batch.examples]
+        if loaded.untrained and not tally.batches:
+            started = target.parts(feed.model(**inputs), inputs)
+            require_trained(loaded.model, loaded.untrained, started, f"--relevance-target {target.label}", _TRAIN)
         # A batch is added to the sums of all rules, or to none.
         try:
             for rule, session in sessions.items():

@@ -60,7 +60,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         if opened is not None:
             check_head(loaded, opened[0])
             examples = Examples.of(*opened, loaded)
-            examples.ask_shortest(loaded.model)
+            examples.ask_shortest(loaded)
             hashes["the data of the task"] = examples.summary.sha256
         run.depend_on(loaded, hashes)
         train = _collected(request, run, loaded, corpus, "train", summary.sentences)

@@ -131,24 +131,24 @@ def _examples(
     summary = lesson.data.summary
     notes = left_out_notes(summary.too_long, summary.name, lesson.data.asker.reader.limit)
     notes += seen_notes(train, held_out)
-    return OpenedTraining(loaded, lesson, notes, summary.sha256, tuple(headed.fresh))
+    return OpenedTraining(loaded, lesson, notes, summary.sha256, headed.fresh)
 
 
 def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
     text = TextOptions(
         next(name for name in TEXT if name == options.data.task),
-        longest=options.longest or 128,
+        longest=options.longest,
         mask_share=options.mask_share,
         label_smoothing=options.label_smoothing,
         next_sentence=options.next_sentence,
     )
-    loaded = loaded_model(loaded, text, seed)
+    loaded, fresh = loaded_model(loaded, text, seed)
     corpus_options, dev = options.corpus_options(offline=offline), (options.dev, options.dev_target)
     corpus, held_out, summary = read_text(run, options.corpus, corpus_options, options.share, dev)
     notes = embedded_notes(options.corpus, summary.sentences)
     with run.reporter.status("tokenizing"):
         lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
-    return OpenedTraining(loaded, lesson, notes, summary.sha256)
+    return OpenedTraining(loaded, lesson, notes, summary.sha256, fresh)
 
 
 def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:

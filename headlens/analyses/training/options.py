@@ -51,11 +51,15 @@ _NORMALIZER = Option(
 )
 
 
+BLOCK = 128  # tokens of a block of text where nobody says how many
+
+
 @dataclass(frozen=True)
 class TextOptions:
     """What of a text is learned: masked tokens (`mlm`), or the target side (`translation`).
 
-    `longest` counts the tokens of a block of text, or of a side of a pair.
+    `longest` counts the tokens of a block of text, or of a side of a pair; None is `BLOCK`, or what the model reads if
+    that is less.
 
     Raises:
         OptionError: if a share is out of range, or the task has no halves.
@@ -63,7 +67,7 @@ class TextOptions:
 
     task: TextTask = "mlm"
     vocabulary: int = option(8000, VOCABULARY)
-    longest: int = option(128, LONGEST)
+    longest: int | None = option(None, LONGEST)
     mask_share: float = option(0.15, MASKED_SHARE)
     label_smoothing: float = option(0.1, LABEL_SMOOTHING)
     dev_share: float = option(0.05, _DEV_SHARE)

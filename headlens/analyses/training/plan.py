@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work, plan_attention, plan_evaluations
 from headlens.analyses.planning.planned_sizes import DataSize
-from headlens.analyses.training.options import TEXT, FineTuneRequest, TrainingSetOptions, TrainRequest
+from headlens.analyses.training.options import BLOCK, TEXT, FineTuneRequest, TrainingSetOptions, TrainRequest
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.runs.progress import Reporter
 from headlens.tasks.task_options import TaskData
@@ -15,13 +15,16 @@ def train_plan(request: TrainRequest, reporter: Reporter) -> Plan:
     planner = Planner("train", reporter, request.training.precision)
     plan_attention(planner, request.attention)
     planner.model(
-        request.model, request.model_options, vocabulary=request.text.vocabulary, longest=max(request.text.longest, 512)
+        request.model,
+        request.model_options,
+        vocabulary=request.text.vocabulary,
+        longest=max(request.text.longest or 0, 512),
     )
     corpus, held_out = _of_text(
         planner, request.corpus, request.corpus_options, request.text.dev_share, (request.dev, request.dev_target)
     )
     # Texts are put together in blocks for masked tokens; pairs are as long as they are.
-    length = None if request.text.task == "translation" else request.text.longest
+    length = None if request.text.task == "translation" else request.text.longest or BLOCK
     loop = TrainingSteps.of(request.training, corpus, length)
     planner.add(loop.work(f"train on {corpus.name}"))
     plan_evaluations(planner, request.training.evaluate_every, loop, held_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,14 @@ from typing import Any
 from headlens.analyses.result_notes import embedded_notes, left_out_notes
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.text_training import evaluation, loaded_model, made_new, objective_of, read_data
+from headlens.analyses.training.text_training import (
+    block_length,
+    evaluation,
+    loaded_model,
+    made_new,
+    objective_of,
+    read_data,
+)
 from headlens.analyses.training.training_run import TaskResult, TrainRun, fit, measure, save_checkpoint, write_training
 from headlens.analyses.training.training_set import TaskForward, TaskLoss, TaskRows, freeze_unused, task_evaluation
 from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
@@ -97,10 +104,12 @@ def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> Loade
     return LoadedModel(request.model, model.eval().to(choose_device(request.model_options.device)), tokenizer, None)
 
 
+def _fresh_notes(parts: Sequence[str]) -> list[str]:
+    return [f"New weights, random before training: {', '.join(parts)}."] if parts else []
+
+
 def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
-    notes = []
-    if headed.fresh:
-        notes.append(f"New weights, random before training: {', '.join(headed.fresh)}.")
+    notes = _fresh_notes(headed.fresh)
     for part in (rows, held_out):
         if part is not None:
             notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)
@@ -169,10 +178,11 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         hashes = {} if dev is None else {"what is held out": summarise(dev).sha256}
         given = None if is_new(request.model) else run.load(request.model, options)
         run.depend_on(given, {"the corpus": summary.sha256, **hashes})
+        fresh: tuple[str, ...] = ()
         if given is None:
             loaded = made_new(run, request.model, corpus, text, training.seed, options.device)
         else:
-            loaded = loaded_model(given, text, training.seed)
+            loaded, fresh = loaded_model(given, text, training.seed)
         switch_as_asked(loaded.model, request.attention)
         with run.masked(loaded, request.mask):
             with run.reporter.status("tokenizing"):
@@ -181,12 +191,14 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             evaluate = None if held_out is None else evaluation(held_out, training.batch_tokens)
             state, notes = fit(run, Trainer(training, objective_of(text), evaluate), loaded.model, data)
             if isinstance(data, ParallelText) and data.left_out:
-                left = f"{data.left_out} pairs were left out: a side is empty or longer than {text.longest} tokens."
-                notes = [left, *notes]
+                longest = block_length(loaded, text.longest)
+                notes.insert(
+                    0, f"{data.left_out} pairs were left out: a side is empty or longer than {longest} tokens."
+                )
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             measured = TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, dev)
-        notes = embedded_notes(request.corpus, summary.sentences) + notes
+        notes = [*_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
         task = {"task": vars(Translation())} if request.bleu else {}
         return _write(request, run, loaded, state, measured, notes, {"corpus": asdict(summary), **task})
 

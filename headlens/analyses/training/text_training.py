@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from headlens.analyses.training.options import TextOptions
+from headlens.analyses.training.options import BLOCK, TextOptions
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, OptionError
@@ -34,8 +34,8 @@ from headlens.training.training_text import (
 )
 
 
-def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> LoadedModel:
-    """A checkpoint to train on; a masked-LM head is added where there is none.
+def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[LoadedModel, tuple[str, ...]]:
+    """A checkpoint to train on, with a masked-LM head where there was none, and its parts that began random.
 
     Raises:
         ModelError: if it has no tokenizer.
@@ -47,10 +47,28 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Loaded
         fitting = "a translation model" if options.task == "translation" else "a model with an encoder alone"
         raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is none.", "Give another model.")
     if options.task == "translation":
-        return loaded
+        return loaded, ()
     if tokenizer.mask_token_id is None:
         raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
-    return replace(loaded, model=with_masked_head(loaded, seed, next_sentence=options.next_sentence).model)
+    headed = with_masked_head(loaded, seed, next_sentence=options.next_sentence)
+    return replace(loaded, model=headed.model), headed.fresh
+
+
+def block_length(loaded: LoadedModel, asked: int | None) -> int:
+    """Tokens of a block of text that a model learns: those asked for, or `BLOCK`, or fewer if the model reads fewer.
+
+    Raises:
+        OptionError: if more are asked for than the model reads.
+    """
+    limit = loaded.max_length
+    if asked is None:
+        return BLOCK if limit is None else min(BLOCK, limit)
+    if limit is not None and asked > limit:
+        raise OptionError(
+            f"--longest {asked} is more than the {limit} tokens that {loaded.short_name} reads.",
+            f"Give {limit} or fewer.",
+        )
+    return asked
 
 
 def read_data(
@@ -59,11 +77,12 @@ def read_data(
     """A corpus as the model reads it.
 
     Raises:
+        OptionError: if blocks are to be longer than the model reads.
         CorpusError: if nothing of it can be used.
     """
-    tokenizer = tokenizer_of(loaded)
+    tokenizer, longest = tokenizer_of(loaded), block_length(loaded, options.longest)
     if options.task == "translation":
-        return read_pairs(_pairs(corpus), tokenizer, options.longest)
+        return read_pairs(_pairs(corpus), tokenizer, longest)
     masking = MaskedText(
         (),
         mask_id=int(tokenizer.mask_token_id or 0),
@@ -74,8 +93,8 @@ def read_data(
         pad_id=int(tokenizer.pad_token_id or 0),
     )
     if options.next_sentence:
-        return read_halves(_texts(corpus), tokenizer, options.longest, masking, order_of(loaded.model))
-    return replace(masking, blocks=read_blocks(_texts(corpus), tokenizer, options.longest))
+        return read_halves(_texts(corpus), tokenizer, longest, masking, order_of(loaded.model))
+    return replace(masking, blocks=read_blocks(_texts(corpus), tokenizer, longest))
 
 
 def objective_of(options: TextOptions) -> Objective:
@@ -148,7 +167,7 @@ def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, 
     # Hidden: nothing that a run which fails here could go on from.
     folder = run.kept(".vocabulary")
     # Positions are counted from 0 and cost little: a model reads at least 512 tokens.
-    kind, longest = name.removeprefix(PREFIX), max(text.longest, 512)
+    kind, longest = name.removeprefix(PREFIX), max(text.longest or 0, 512)
     with run.reporter.status("learning a vocabulary"), output_errors(folder):
         if run.processes.first:
             folder.mkdir(parents=True, exist_ok=True)

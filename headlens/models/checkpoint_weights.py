@@ -1,0 +1,319 @@
+"""What a checkpoint has weights for, and what a model has a place for: whatever does not fit is refused or told."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+
+from headlens.errors import ModelError, OptionError, counted
+
+# How attention modules and their parts are called in modeling files: attention, self_attn, attn, encoder_attn, attend.
+_ATTENTION = re.compile(r"att(n|en)", re.IGNORECASE)
+_LAYER = re.compile(r"^(.+?\.)(\d+)\.")
+# Constants that older versions saved among the weights: positions, causal masks, frequencies of rotations.
+_CONSTANT = re.compile(
+    r"(^|\.)(position_ids|token_type_ids|masked_bias|att(n|ention)\.bias|(original_)?inv_freq|relative_position_index|"
+    r"embed_positions\.weights)$"
+)
+# What training wraps modules in, at any depth: torch.compile, FSDP, activation checkpointing.
+_WRAPPERS = r"(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+# Settings of config.json that change what is computed, and the values that change nothing. Earlier versions of
+# transformers, or packages around it, followed them; those of today may not.
+_SETTINGS: Mapping[str, tuple[Any, ...]] = {
+    "position_embedding_type": (None, "absolute"),
+    "normalize_before": (None, False),
+    "adapters": (None, {}),
+    "adapter_config": (None, {}),
+}
+# Models that normalise before their layers whatever the setting says, as their own always does.
+_BEFORE = ("mbart", "pegasus", "blenderbot", "m2m_100", "xglm", "plbart")
+# Kinds of heads in the order in which they are tried on weights that no class is named for.
+_HEADS = (
+    transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
+    transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    transformers.MODEL_FOR_MASKED_LM_MAPPING,
+    transformers.MODEL_FOR_PRETRAINING_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    transformers.MODEL_FOR_CAUSAL_LM_MAPPING,
+)
+_FITS_NOT = "The checkpoint does not fit its config.json."
+
+
+@dataclass(frozen=True)
+class LoadedWeights:
+    """A model with the weights of its checkpoint.
+
+    Args:
+        model: the model.
+        missing: names of its weights that the checkpoint does not have; they are random.
+        unused: names of weights of the checkpoint that the model has no place for.
+        notes: what the user should know about both.
+    """
+
+    model: PreTrainedModel
+    missing: frozenset[str] = frozenset()
+    unused: frozenset[str] = frozenset()
+    notes: list[str] = field(default_factory=list)
+
+
+# Reads a checkpoint with a class of transformers: further arguments of `from_pretrained` -> model and loading report.
+Read = Callable[..., tuple[PreTrainedModel, dict[str, Any]]]
+
+
+def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
+    """Reads a checkpoint as what it is: prefixes of all names are taken off, heads that are not declared are found.
+
+    Args:
+        name: name of the model, for errors.
+        kind: the class that config.json names, or `AutoModel`.
+        read: loads the checkpoint with a class.
+
+    Raises:
+        ModelError: if heads would be others than those that were trained, see `check_weights` and `check_settings`.
+    """
+    model, report = read(kind)
+    notes, renamed = [], {}
+    if (prefix := _prefix(name, model, report)) is not None:
+        renamed = {"key_mapping": {_WRAPPERS: "", rf"^{re.escape(prefix)}": ""}}
+        model, report = read(kind, **renamed)
+        notes.append(f"The names of all weights begin with {prefix!r}, which was taken off." if prefix else "")
+    if model.base_model is model and (left := _beside(model, report)):
+        if (found := _with_head(model, partial(read, **renamed))) is not None:
+            model, report = found
+            notes.append(f"config.json names no head; by its weights the model is a {type(model).__name__}.")
+        else:
+            notes.append(f"{_count(left)} of a head that headlens does not know and left out: {_listed(left)}.")
+    elif kind is transformers.AutoModel:
+        notes.append(
+            'config.json names no class of transformers ("architectures"): the model is read as '
+            f"{type(model).__name__}, without a head."
+        )
+    check_weights(name, model, report)
+    check_settings(name, model)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    missing = frozenset(k for k in report.get("missing_keys", ()) if k in parameters)
+    unused = frozenset(k for k in report.get("unexpected_keys", ()) if not _CONSTANT.search(k))
+    return LoadedWeights(model, missing, unused, [note for note in notes if note])
+
+
+def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
+    """Refuses a checkpoint whose heads would not be those that were trained.
+
+    Args:
+        name: name of the model, for errors.
+        model: the model as it was loaded.
+        report: the second result of `from_pretrained` with `output_loading_info`.
+
+    Raises:
+        ModelError: if weights would be random or left out inside the model, if layers would be left out, or if there
+            is NaN or infinity.
+    """
+    unexpected = report.get("unexpected_keys", ())
+    homeless = without_place(model, unexpected)
+    missing = sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k))
+    if missing:
+        instead = f" It has others instead, such as {sorted(unexpected)[0]}." if unexpected else ""
+        raise ModelError(
+            f"{name}: {_count(missing)} missing from the checkpoint and would be random: {_listed(missing)}.",
+            f"{_FITS_NOT}{instead}",
+        )
+    if beyond := sorted(beyond_last_layer(model, unexpected)):
+        raise ModelError(
+            f"{name}: {_count(beyond)} of layers that the model of its config.json does not have: {_listed(beyond)}.",
+            f"{_FITS_NOT.removesuffix('.')}: heads would be left out.",
+        )
+    if homeless:
+        raise ModelError(
+            f"{name}: {type(model).__name__} of transformers {transformers.__version__} has no place for "
+            f"{counted(len(homeless), 'weight')} of the checkpoint: {_listed(homeless)}. Without "
+            f"{'it' if len(homeless) == 1 else 'them'} its heads would be those of another model.",
+            "Merge adapters into the weights (PEFT: merge_and_unload); relative positions of BERT and the like are no "
+            "longer computed by transformers.",
+        )
+    broken = [k for k, p in model.state_dict().items() if p.is_floating_point() and not torch.isfinite(p).all()]
+    if broken:
+        verb = "holds" if len(broken) == 1 else "hold"
+        raise ModelError(
+            f"{name}: {counted(len(broken), 'weight')} {verb} NaN or infinity, the first is {broken[0]}.",
+            "The checkpoint is damaged, or was saved after training diverged.",
+        )
+
+
+def check_settings(name: str, model: PreTrainedModel) -> None:
+    """Refuses a config.json that asks for what the installed transformers does not compute.
+
+    A setting counts as computed if the source of one of the model's classes names it.
+
+    Raises:
+        ModelError: naming the setting and its value.
+    """
+    for setting, neutral in _SETTINGS.items():
+        for own in {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}.values():
+            value = getattr(own, setting, None)
+            if value in neutral or (setting == "normalize_before" and own.model_type in _BEFORE):
+                continue
+            if not _is_computed(model, setting):
+                raise ModelError(
+                    f"{name}: its config.json asks for {setting} = {value!r}, which {type(model).__name__} of "
+                    f"transformers {transformers.__version__} does not compute.",
+                    "Its attention can only be had from the version or package that it was trained with.",
+                )
+
+
+def _is_computed(model: PreTrainedModel, setting: str) -> bool:
+    sources = {type(m).__module__ for m in model.modules()}
+    return any(setting in inspect.getsource(sys.modules[name]) for name in sources if name in sys.modules)
+
+
+def is_optional(model: PreTrainedModel, key: str) -> bool:
+    """Whether a weight may be random without any attention being so: one of a pooler, or of a head on top.
+
+    Such weights lie outside of the base model, or in its pooler, in a part that has no attention of its own.
+    """
+    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
+    inside = key.startswith(prefix)
+    part = f"{prefix if inside else ''}{key.removeprefix(prefix).split('.')[0]}"
+    if inside and part != f"{prefix}pooler":
+        return False
+    keys = (k for k in model.state_dict() if k.split(".")[: part.count(".") + 1] == part.split("."))
+    return not any(_ATTENTION.search(k) for k in keys)
+
+
+def beyond_last_layer(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
+    """The keys of weights whose layer is past the end of a list of layers that the model has."""
+    known = {m.groups() for k in model.state_dict() if (m := _LAYER.match(k))}
+    lists = {prefix for prefix, _ in known}
+    matches = ((k, _LAYER.match(k)) for k in keys)
+    return [k for k, m in matches if m and m[1] in lists and m.groups() not in known]
+
+
+def without_place(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
+    """The keys of a checkpoint's weights that belong inside the base model, which has no such weights; sorted.
+
+    Weights of a pooler do not count, for no attention depends on them, and neither do constants.
+    """
+    prefix = f"{model.base_model_prefix}."
+    parts = {name for name, _ in model.base_model.named_children()}
+    inside = ((k, k.removeprefix(prefix).split(".")[0]) for k in keys if not _CONSTANT.search(k))
+    return sorted(k for k, first in inside if first != "pooler" and (k.startswith(prefix) or first in parts))
+
+
+def part_of(model: PreTrainedModel, key: str) -> str:
+    """The part that a weight belongs to: the module under the base model (`bert.encoder`), or beside it (`cls`)."""
+    base = f"{model.base_model_prefix}."
+    inside = base if key.startswith(base) else ""
+    return inside + key.removeprefix(inside).split(".")[0]
+
+
+def require_trained(model: PreTrainedModel, untrained: frozenset[str], output: Tensor, what: str, advice: str) -> None:
+    """Refuses an output that depends on weights which the checkpoint does not have: it would be another one each time.
+
+    Args:
+        model: the model.
+        untrained: names of its weights that are random.
+        output: what is read of the model, with the graph of its gradients.
+        what: who reads it, for the error.
+        advice: what to do.
+
+    Raises:
+        OptionError: naming the weights.
+    """
+    read = {id(p) for p in _leaves(output)}
+    names = sorted(name for name, p in model.named_parameters() if name in untrained and id(p) in read)
+    if names:
+        raise OptionError(
+            f"{what} reads {counted(len(names), 'weight')} that the checkpoint does not have, so that "
+            f"{'it is' if len(names) == 1 else 'they are'} random: {_listed(names)}.",
+            advice,
+        )
+
+
+def _leaves(output: Tensor) -> Iterator[Tensor]:
+    """The parameters that a tensor was computed from."""
+    steps, seen = [output.grad_fn], set()
+    while steps:
+        step = steps.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        if isinstance(variable := getattr(step, "variable", None), Tensor):
+            yield variable
+        steps += [before for before, _ in step.next_functions]
+
+
+def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str | None:
+    """What stands before the names of all weights (`module.`); empty for wrappers inside names, None for neither.
+
+    Raises:
+        ModelError: if several prefixes fit, as where a teacher and a student were saved together.
+    """
+    missing = [k for k in report.get("missing_keys", ()) if not is_optional(model, k)]
+    if not missing:
+        return None
+    base = f"{model.base_model_prefix}."
+    keys = {re.sub(_WRAPPERS, "", k) for k in report.get("unexpected_keys", ())}
+    wanted = [k.removeprefix(base) for k in missing]
+    found = {k.removesuffix(wanted[0]).removesuffix(base) for k in keys if f".{k}".endswith(f".{wanted[0]}")}
+    fitting = sorted(p for p in found if all(keys & {f"{p}{k}", f"{p}{base}{k}"} for k in wanted))
+    if len(fitting) > 1:
+        raise ModelError(
+            f"{name}: the checkpoint holds several models, whose names begin with {' and '.join(map(repr, fitting))}.",
+            "Save the one that is meant by itself.",
+        )
+    return fitting[0] if fitting else None
+
+
+def _beside(model: PreTrainedModel, report: Mapping[str, Any]) -> list[str]:
+    """Names of the checkpoint's weights outside of the base model."""
+    keys = [k for k in report.get("unexpected_keys", ()) if not _CONSTANT.search(k)]
+    inside = {*without_place(model, keys), *beyond_last_layer(model, keys)}
+    return sorted(k for k in keys if k not in inside and not k.split(".")[0].startswith("pooler"))
+
+
+def _with_head(model: PreTrainedModel, read: Read) -> tuple[PreTrainedModel, dict[str, Any]] | None:
+    """The model with the head that its checkpoint has weights for; None if no class of transformers fits."""
+    kinds: list[Any] = [mapping.get(type(model.config), None) for mapping in _HEADS]
+    counts: dict[Any, int] = {}
+    for kind in dict.fromkeys(k for k in kinds if isinstance(k, type)):
+        found = read(kind, ignore_mismatched_sizes=True)
+        sizes = {shape[0] for _, shape, _ in found[1].get("mismatched_keys", ())}
+        if not sizes and _fits(*found):
+            return found
+        if len(sizes) == 1:
+            counts[kind] = sizes.pop()
+    if not has_unnamed_classes(model.config):
+        return None
+    # Where config.json says nothing of classes, the checkpoint may have another number of them than is usual.
+    others = (read(kind, ignore_mismatched_sizes=True, classes=count) for kind, count in counts.items())
+    return next((found for found in others if not found[1].get("mismatched_keys") and _fits(*found)), None)
+
+
+def _fits(model: PreTrainedModel, report: Mapping[str, Any]) -> bool:
+    """Whether a model has all weights of its checkpoint but poolers, and no others."""
+    return not report.get("missing_keys") and not _beside(model, report)
+
+
+def has_unnamed_classes(config: PreTrainedConfig) -> bool:
+    """Whether a configuration says no more of its classes than their number (`LABEL_0`, `LABEL_1` …), or nothing."""
+    return all(re.fullmatch(r"LABEL_\d+", str(name)) for name in (config.id2label or {}).values())
+
+
+def _count(names: list[str]) -> str:
+    return f"{counted(len(names), 'weight')} {'is' if len(names) == 1 else 'are'}"
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
