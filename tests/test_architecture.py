@@ -22,7 +22,7 @@ LAYERS = [
     {"attention"},
     {"weights"},
     {"statistics"},
-    {"files", "memory", "hub_access"},
+    {"files", "memory", "hub_access", "languages"},
     {"heads"},
     {"options"},
     {"errors"},

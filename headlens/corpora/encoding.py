@@ -14,6 +14,7 @@ from headlens.corpora.alignment import Alignment, Span, align, cut_windows
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.sentence import Example, Sentence, join_sentences
 from headlens.corpora.token_offsets import Side, TokenOffsets, is_punctuation, tokenize, tokenize_pair
+from headlens.languages import language_tokens
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
 NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")
@@ -136,9 +137,7 @@ class SentenceEncoder:
         named = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in NAMED_TOKENS}
         special = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
         special |= {i for i in named.values() if i is not None}
-        if codes := getattr(self.tokenizer, "supported_language_codes", []):  # Marian's >>de<<
-            vocabulary = self.tokenizer.get_vocab()
-            special |= {vocabulary[code] for code in codes}
+        special |= set(language_tokens(self.tokenizer).values())
         kinds = dict.fromkeys(special, int(TokenKind.SPECIAL))
         for name in ("cls", "sep", "bos", "eos"):
             if (i := named[name]) is not None:

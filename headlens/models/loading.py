@@ -15,13 +15,22 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
+from headlens.languages import language_tokens, listed_languages, tell_languages
 from headlens.models.checkpoint_weights import read_weights
 from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, ModelOptions
@@ -46,6 +55,7 @@ class LoadedModel:
         revision: commit on the hub; None for folders.
         untrained: names of weights of its pooler or head that the checkpoint does not have, so that they are random.
         unused: names of weights of the checkpoint that the model has no place for: of heads of other kinds.
+        untold: the sides, `source` and `target`, whose language its tokenizer has to be told and was not.
         notes: what the user should know about how it was loaded.
     """
 
@@ -55,6 +65,7 @@ class LoadedModel:
     revision: str | None
     untrained: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()
+    untold: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
     @property
@@ -77,14 +88,27 @@ class LoadedModel:
         """Id of the token that the decoder of an encoder-decoder reads first; None for other models.
 
         Raises:
-            ModelError: if the configuration of an encoder-decoder names none.
+            ModelError: if the configuration of an encoder-decoder names none, or its target language is not known.
         """
         if not self.model.config.is_encoder_decoder:
             return None
+        self.require_language("target")
         ids = (getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
         if (start := next((i for i in ids if i is not None), None)) is not None:
             return int(start)
         raise ModelError(f"{self.name} does not say which token its decoder starts with (decoder_start_token_id).")
+
+    def require_language(self, side: str) -> None:
+        """Refuses to read a side, `source` or `target`, whose language is needed and not known.
+
+        Raises:
+            ModelError: with the codes to choose from.
+        """
+        if side in self.untold and self.tokenizer is not None:
+            raise ModelError(
+                f"{self.name} has to be told the language of its {side}: --{side}-language CODE.",
+                listed_languages(language_tokens(self.tokenizer)),
+            )
 
     @property
     def max_length(self) -> int | None:
@@ -101,6 +125,24 @@ class LoadedModel:
         if self.tokenizer is not None and self.tokenizer.model_max_length < 1_000_000:
             limits.append(self.tokenizer.model_max_length)
         return min((int(v) for v in limits if v and v > 0), default=None)
+
+    @property
+    def pad_id(self) -> int:
+        """Id that pads batches: that of the tokenizer if the model embeds it, else 0; padding is never attended to."""
+        pad = getattr(self.tokenizer, "pad_token_id", None)
+        return 0 if pad is None or pad >= self._n_embeddings else int(pad)
+
+    @property
+    def _n_embeddings(self) -> float:
+        return getattr(self.model.get_input_embeddings(), "num_embeddings", float("inf"))
+
+    @cached_property
+    def unembedded(self) -> list[str]:
+        """Tokens of the tokenizer that the model has no embedding for, by their ids; the padding does not count."""
+        if self.tokenizer is None:
+            return []
+        beyond = {i: t for t, i in self.tokenizer.get_vocab().items() if i >= self._n_embeddings}
+        return [t for _, t in sorted(beyond.items()) if t != self.tokenizer.pad_token]
 
     @cached_property
     def weight_hash(self) -> str:
@@ -137,11 +179,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     with explained(name, options), quiet():
         place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
-        shared: dict[str, str | bool] = {
-            "revision": options.revision or "main",
-            "local_files_only": offline,
-            "trust_remote_code": options.trust_remote_code,
-        }
+        arguments: dict[str, Any] = {"revision": options.revision or "main", "local_files_only": offline}
+        shared: dict[str, Any] = {**arguments, "trust_remote_code": options.trust_remote_code}
         with only_cache(enabled=offline):
             config = AutoConfig.from_pretrained(place, **shared)
 
@@ -164,7 +203,11 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
 
             weights = read_weights(name, _class_of(config), read)
             tokenizer = load_tokenizer(place, **shared)
+            stated: dict[str, Any] = {} if tokenizer is None else get_tokenizer_config(place, **arguments)
+            started = None if not config.is_encoder_decoder else _generation_start(weights.model, place, arguments)
     model = weights.model
+    if started is not None:
+        model.config.decoder_start_token_id = started
     restore_class(model)
     restore_attention(name, model)
     return LoadedModel(
@@ -174,21 +217,42 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         getattr(config, "_commit_hash", None),
         weights.missing,
         weights.unused,
+        tell_languages(name, tokenizer, model, (options.source_language, options.target_language), stated),
         tuple(weights.notes),
     )
+
+
+def _generation_start(model: PreTrainedModel, place: str, arguments: dict[str, Any]) -> int | None:
+    """The token that a decoder starts with by generation_config.json, where `generate` looks first; None without it."""
+    settings = getattr(model, "generation_config", None)
+    if settings is None:  # classes that cannot generate have none
+        try:
+            settings = GenerationConfig.from_pretrained(place, **arguments)
+        except OSError:
+            return None
+    started = settings.decoder_start_token_id
+    return int(started[0] if isinstance(started, list) else started) if started is not None else None
 
 
 def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
     """The tokenizer of a model that is to read text.
 
     Raises:
-        ModelError: if it has none.
+        ModelError: if it has none, one with tokens that the model cannot embed, or one whose language is not known.
     """
     if loaded.tokenizer is None:
         raise ModelError(
             f"{loaded.name} has no tokenizer, so it cannot read text.",
             "Save its tokenizer beside it; models of images or sound can be looked into from Python only.",
         )
+    if tokens := loaded.unembedded:
+        embeddings: Any = loaded.model.get_input_embeddings()
+        raise ModelError(
+            f"{loaded.name}: the tokenizer has {len(loaded.tokenizer)} tokens, the model embeddings for "
+            f"{embeddings.num_embeddings}. It cannot read {', '.join(tokens[:3])}{' …' if len(tokens) > 3 else ''}.",
+            "Give the tokenizer that the model was trained with, or add embeddings with resize_token_embeddings.",
+        )
+    loaded.require_language("source")
     return loaded.tokenizer
 
 

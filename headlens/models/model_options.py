@@ -18,6 +18,15 @@ class ModelOptions:
     device: Device = option("auto", "Where to compute; auto: CUDA, MPS, CPU.", MODEL)
     dtype: DType = option("auto", "Type of the weights; auto: float32.", MODEL, flags=("--dtype",))
     revision: str | None = option(None, "Branch, tag or commit on the hub.", MODEL, shown="main")
+    source_language: str | None = option(
+        None, "Language of the sources, for models that have to be told (M2M100, NLLB, mBART).", MODEL, metavar="CODE"
+    )
+    target_language: str | None = option(
+        None,
+        "Language of the translations, for models that have to be told, also Marian's.",
+        MODEL,
+        metavar="CODE",
+    )
     offline: bool = option(False, "Never ask the hub.", MODEL)
     allow_pickle: bool = option(False, "Load checkpoints that are not safetensors; can run any code.", MODEL)
     trust_remote_code: bool = option(False, "Run code that comes with the model.", MODEL)

@@ -58,13 +58,12 @@ class CorpusReader:
         model = loaded.model.get_encoder() if encoder_alone else loaded.model.base_model
         assert isinstance(model, PreTrainedModel)
         decodes = any(s.stack == "decoder" for s in find_sites(model))
-        pad = tokenizer.pad_token_id
         return cls(
             model=model,
             encoder=SentenceEncoder(
                 tokenizer, loaded.max_length, None if encoder_alone else loaded.decoder_start_id, long_sentences
             ),
-            pad_id=0 if pad is None else int(pad),
+            pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,
             encoder_alone=encoder_alone,
             # A cache would only cost memory: every example is read once.

@@ -62,11 +62,10 @@ class Reader:
         tokenizer = tokenizer_of(loaded)
         longest = tokenizer.model_max_length
         limits = [loaded.max_length, max_length, int(longest) if longest < UNLIMITED else None]
-        pad = tokenizer.pad_token_id
         return cls(
             tokenizer=tokenizer,
             limit=min((v for v in limits if v is not None), default=None),
-            pad_id=0 if pad is None else int(pad),
+            pad_id=loaded.pad_id,
             decoder_start_id=loaded.decoder_start_id,
             classes=class_order(loaded.model.config, labels),
         )

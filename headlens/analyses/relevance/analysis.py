@@ -75,12 +75,11 @@ class RelevanceReader(CorpusReader):
             model = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
         decodes = any(s.stack == "decoder" for s in find_sites(model))
         pairing: Pairing = "alone" if not paired else "apart" if target.rows == 2 else "joined"
-        start = loaded.decoder_start_id if two_sided and paired else None
-        pad = tokenizer.pad_token_id
+        start = loaded.decoder_start_id if two_sided else None  # also asks for the language that the model writes
         return cls(
             model=model,
-            encoder=SentenceEncoder(tokenizer, loaded.max_length, start, long, pairing),
-            pad_id=0 if pad is None else int(pad),
+            encoder=SentenceEncoder(tokenizer, loaded.max_length, start if paired else None, long, pairing),
+            pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,
             encoder_alone=False,
             arguments={},

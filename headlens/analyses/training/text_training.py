@@ -47,6 +47,7 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[
         fitting = "a translation model" if options.task == "translation" else "a model with an encoder alone"
         raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is none.", "Give another model.")
     if options.task == "translation":
+        loaded.require_language("target")
         return loaded, ()
     if tokenizer.mask_token_id is None:
         raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
@@ -90,7 +91,7 @@ def read_data(
         vocabulary=len(tokenizer),
         share=options.mask_share,
         seed=seed,
-        pad_id=int(tokenizer.pad_token_id or 0),
+        pad_id=loaded.pad_id,
     )
     if options.next_sentence:
         return read_halves(_texts(corpus), tokenizer, longest, masking, order_of(loaded.model))

@@ -1,0 +1,115 @@
+"""Languages that a tokenizer has to be told: M2M100, NLLB, mBART and their like, and Marian with several targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from headlens.errors import ModelError, OptionError
+
+SIDES = ("source", "target")
+_TARGET_WRITTEN = "Name it with --target-language, or begin every source with its code."
+
+
+def language_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """The codes of the languages that a tokenizer distinguishes, as one writes them, with the ids of their tokens.
+
+    Codes of Marian are without the signs around them in texts (`>>deu<<`). Empty for tokenizers without languages.
+    """
+    known: Any = tokenizer
+    if codes := getattr(known, "supported_language_codes", None):
+        return {code.strip("<>"): int(known.encoder[code]) for code in codes}
+    if not hasattr(known, "set_tgt_lang_special_tokens"):
+        return {}
+    if ids := getattr(known, "lang_code_to_id", None):
+        return {str(code).strip("_"): int(number) for code, number in ids.items()}
+    special = [str(token) for token in known.all_special_tokens]
+    named = {str(token) for token in known.special_tokens_map.values() if isinstance(token, str)}
+    return {token: int(known.convert_tokens_to_ids(token)) for token in special if token not in named}
+
+
+def tell_languages(
+    name: str,
+    tokenizer: PreTrainedTokenizerBase | None,
+    model: Any,
+    asked: tuple[str | None, str | None],
+    stated: Mapping[str, Any],
+) -> frozenset[str]:
+    """Tells a tokenizer the languages of source and target, and a model with which token its translations begin.
+
+    Args:
+        name: name of the model, for errors.
+        tokenizer: its tokenizer, which is changed.
+        model: the model, whose settings of generation are changed.
+        asked: codes of source and target as the user gave them; None for none.
+        stated: what tokenizer_config.json says. Its languages count if it names a target: a source alone is what
+            transformers fills in.
+
+    Returns:
+        The sides, `source` and `target`, whose language is needed and not known.
+
+    Raises:
+        OptionError: if the tokenizer does not know a language that was asked for, or has none.
+    """
+    told: Any = tokenizer
+    tokens = {} if tokenizer is None else language_tokens(tokenizer)
+    by_text = bool(getattr(told, "supported_language_codes", None))
+    for side, code in zip(SIDES, asked, strict=True):
+        if code is not None and (not tokens or (by_text and side == "source")):
+            problem = f"--{side}-language {code}: {name} is not told the language of its {side}."
+            raise OptionError(problem, "Leave it out.")
+        if code is not None and code not in tokens:
+            raise OptionError(f"--{side}-language {code}: {name} has no such language.", listed_languages(tokens))
+    if not tokens:
+        return frozenset()
+    source, target = asked
+    if by_text:
+        _begin_sources(told, name, tokens, None if target is None else tokens[target])
+        return frozenset()
+    if stated.get("tgt_lang") in tokens:
+        source, target = source or stated.get("src_lang"), target or stated["tgt_lang"]
+    if source is not None:
+        told.src_lang = source
+    if target is not None:
+        told.tgt_lang = target
+        # What a trained model is saved with says both.
+        told.init_kwargs |= {"src_lang": source, "tgt_lang": target}
+        _begin_with(tokens[target], told, model)
+    return frozenset(side for side, code in zip(SIDES, (source, target), strict=True) if code is None)
+
+
+def _begin_with(token: int, tokenizer: Any, model: Any) -> None:
+    """Makes a model begin translations with the token of their language, where `generate` puts it."""
+    settings = getattr(model, "generation_config", None)
+    if tokenizer(text_target="a")["input_ids"][0] == token:
+        if settings is not None:
+            settings.forced_bos_token_id = token
+        return
+    # mBART of 25 languages has the token at the end of a text, from where it comes to the front of the decoder's input.
+    for own in (model.config, settings):
+        if own is not None:
+            own.decoder_start_token_id = token
+
+
+def _begin_sources(tokenizer: Any, name: str, tokens: Mapping[str, int], target: int | None) -> None:
+    """Makes a Marian tokenizer begin every source with the token of the target language, or check that it does."""
+    plain = tokenizer.build_inputs_with_special_tokens
+
+    def begun(ids: list[int], more: list[int] | None = None) -> list[int]:
+        if tokenizer.current_spm is tokenizer.spm_source and (not ids or ids[0] not in tokens.values()):
+            if target is None:
+                problem = f"{name} has to be told the language of its target. {_TARGET_WRITTEN}"
+                raise ModelError(problem, listed_languages(tokens))
+            ids = [target, *ids]
+        whole: list[int] = plain(ids, more)
+        return whole
+
+    tokenizer.build_inputs_with_special_tokens = begun
+
+
+def listed_languages(tokens: Mapping[str, int]) -> str:
+    """The codes of a tokenizer's languages, for errors; of very many the first."""
+    codes = sorted(tokens)
+    return f"Languages: {', '.join(codes[:300])}{' …' if len(codes) > 300 else ''}."
