@@ -98,12 +98,12 @@ def _begin_sources(tokenizer: Any, name: str, tokens: Mapping[str, int], target:
     plain = tokenizer.build_inputs_with_special_tokens
 
     def begun(ids: list[int], more: list[int] | None = None) -> list[int]:
-        if tokenizer.current_spm is tokenizer.spm_source and (not ids or ids[0] not in tokens.values()):
-            if target is None:
-                problem = f"{name} has to be told the language of its target. {_TARGET_WRITTEN}"
-                raise ModelError(problem, listed_languages(tokens))
-            ids = [target, *ids]
-        whole: list[int] = plain(ids, more)
+        is_told = tokenizer.current_spm is not tokenizer.spm_source or (ids and ids[0] in tokens.values())
+        # Of a single language nobody has to be told.
+        if target is None and not is_told and len(tokens) > 1:
+            problem = f"{name} has to be told the language of its target. {_TARGET_WRITTEN}"
+            raise ModelError(problem, listed_languages(tokens))
+        whole: list[int] = plain(ids if target is None or is_told else [target, *ids], more)
         return whole
 
     tokenizer.build_inputs_with_special_tokens = begun

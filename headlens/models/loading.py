@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.util
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -130,18 +131,22 @@ class LoadedModel:
     def pad_id(self) -> int:
         """Id that pads batches: that of the tokenizer if the model embeds it, else 0; padding is never attended to."""
         pad = getattr(self.tokenizer, "pad_token_id", None)
-        return 0 if pad is None or pad >= self._n_embeddings else int(pad)
+        return 0 if pad is None or pad >= self.n_embeddings else int(pad)
 
     @property
-    def _n_embeddings(self) -> float:
-        return getattr(self.model.get_input_embeddings(), "num_embeddings", float("inf"))
+    def n_embeddings(self) -> float:
+        """Tokens that the model has embeddings for; infinite for models of images or sound."""
+        try:
+            return getattr(self.model.get_input_embeddings(), "num_embeddings", math.inf)
+        except NotImplementedError:
+            return math.inf
 
     @cached_property
     def unembedded(self) -> list[str]:
         """Tokens of the tokenizer that the model has no embedding for, by their ids; the padding does not count."""
         if self.tokenizer is None:
             return []
-        beyond = {i: t for t, i in self.tokenizer.get_vocab().items() if i >= self._n_embeddings}
+        beyond = {i: t for t, i in self.tokenizer.get_vocab().items() if i >= self.n_embeddings}
         return [t for _, t in sorted(beyond.items()) if t != self.tokenizer.pad_token]
 
     @cached_property
@@ -246,10 +251,9 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
             "Save its tokenizer beside it; models of images or sound can be looked into from Python only.",
         )
     if tokens := loaded.unembedded:
-        embeddings: Any = loaded.model.get_input_embeddings()
         raise ModelError(
             f"{loaded.name}: the tokenizer has {len(loaded.tokenizer)} tokens, the model embeddings for "
-            f"{embeddings.num_embeddings}. It cannot read {', '.join(tokens[:3])}{' …' if len(tokens) > 3 else ''}.",
+            f"{loaded.n_embeddings}. It cannot read {', '.join(tokens[:3])}{' …' if len(tokens) > 3 else ''}.",
             "Give the tokenizer that the model was trained with, or add embeddings with resize_token_embeddings.",
         )
     loaded.require_language("source")

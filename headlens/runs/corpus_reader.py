@@ -47,7 +47,6 @@ class CorpusReader:
             ModelError: if the model has no tokenizer.
             OptionError: if there is a target that the model cannot read.
         """
-        tokenizer = tokenizer_of(loaded)
         two_sided = bool(loaded.model.config.is_encoder_decoder)
         if example.target is not None and not two_sided:
             raise OptionError(
@@ -58,11 +57,10 @@ class CorpusReader:
         model = loaded.model.get_encoder() if encoder_alone else loaded.model.base_model
         assert isinstance(model, PreTrainedModel)
         decodes = any(s.stack == "decoder" for s in find_sites(model))
+        start = None if encoder_alone else loaded.decoder_start_id
         return cls(
             model=model,
-            encoder=SentenceEncoder(
-                tokenizer, loaded.max_length, None if encoder_alone else loaded.decoder_start_id, long_sentences
-            ),
+            encoder=SentenceEncoder(tokenizer_of(loaded), loaded.max_length, start, long_sentences),
             pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,
             encoder_alone=encoder_alone,

@@ -110,11 +110,11 @@ def test_no_tokenizer(headlens: Headlens, model: Path, command: str) -> None:
 
 
 def deberta() -> transformers.PreTrainedModel:
-    return transformers.DebertaModel(transformers.DebertaConfig(vocab_size=60, **SMALL))
+    return transformers.DebertaModel(transformers.DebertaConfig(vocab_size=30_522, **SMALL))
 
 
 def mpnet() -> transformers.PreTrainedModel:
-    return transformers.MPNetModel(transformers.MPNetConfig(vocab_size=60, **SMALL))
+    return transformers.MPNetModel(transformers.MPNetConfig(vocab_size=30_522, **SMALL))
 
 
 def resnet() -> transformers.PreTrainedModel:
