@@ -58,11 +58,13 @@ class SequenceClassification(TextTask):
         name: name of the task.
         classes: names of the classes, in the order of their numbers.
         scores: the metrics, the main one first: `accuracy`, `f1` (of class 1), `matthews`, `loss`.
+        outputs: names of the classes in the order of the model's outputs; empty: as the model names them.
     """
 
     name: str
     classes: tuple[str, ...]
     scores: tuple[str, ...] = ("accuracy",)
+    outputs: tuple[str, ...] = ()
     columns = ("label", "predicted", "nll")
 
     @property

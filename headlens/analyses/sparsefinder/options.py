@@ -12,6 +12,7 @@ from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
     BATCH_TOKENS,
+    CLASS_LABELS,
     CORPUS,
     CORPUS_SOURCE,
     DEMO,
@@ -154,11 +155,12 @@ class MetricOptions:
     data: tuple[str, ...] = option((), EXAMPLE_SOURCES)
     columns: tuple[str, ...] = option((), EXAMPLE_COLUMNS)
     data_split: str | None = option(None, EXAMPLE_SPLIT)
+    labels: tuple[str, ...] = option((), CLASS_LABELS)
     points: int = option(4, "Points of each method's curve that it is tried on.", TASK, metavar="N", at_least=1)
 
     def __post_init__(self) -> None:
         _check([self.points], lambda n: n >= 1, "--points {} is too few.", "Give 1 or more, or --task none.")
-        if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split):
+        if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split or self.labels):
             why = "no task" if self.task == "auto" else "--task none measures nothing"
             raise OptionError(f"--data is given, but {why}.", "Name a task with --task.")
         if self.task not in {"auto", "none"}:

@@ -98,9 +98,10 @@ def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> Loade
 
 
 def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
-    notes = []
+    notes = list(headed.notes)
     if headed.fresh:
         notes.append(f"New weights, random before training: {', '.join(headed.fresh)}.")
+    notes += dict.fromkeys((*rows.examples.notes, *(held_out.examples.notes if held_out is not None else ())))
     for part in (rows, held_out):
         if part is not None:
             notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)
