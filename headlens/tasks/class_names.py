@@ -50,7 +50,8 @@ _KNOWN = _known_meanings()
 def meanings(name: str) -> _Meanings:
     """Returns the classes that a name may stand for, each with whether it is denied, whatever its case and hyphens."""
     word = re.sub(r"[\W_]+", "", name.casefold())
-    return _KNOWN.get(word, frozenset({(word, False)}))
+    # The hyphen of -1 and the point of 1.0 do count.
+    return _KNOWN.get(word, frozenset({(name if word.isdigit() else word, False)}))
 
 
 def number_of(name: str) -> int | None:
@@ -138,7 +139,8 @@ class OutputOrder:
 
     Args:
         places: the output of every class; None for outputs without names, which are in the order of the classes.
-        names: names of the outputs in their order: the model's own where they say which is which, else the task's.
+        names: names of the outputs in their order: the model's own where they say which is which, or are more or fewer
+            than the classes, which a task refuses as soon as it sees the outputs; else the task's.
         note: what the reader should know; empty for nothing.
     """
 
@@ -163,11 +165,13 @@ class OutputOrder:
         own, names = None, list[str]()
         try:
             names = output_names(loaded)
+            if len(names) != len(classes):
+                return cls(names=tuple(names))
             own = class_places(names, classes)
         except ValueError as error:
             if not told:
-                called = f"{loaded.name} calls its outputs {', '.join(names)}" if names else f"{loaded.name}"
-                message = f"{called}, and the task has the classes {', '.join(classes)}: {error}."
+                called = f"calls its outputs {', '.join(names)}" if names else "contradicts itself about its outputs"
+                message = f"{loaded.name} {called}, and the task has the classes {', '.join(classes)}: {error}."
                 raise ModelError(message, _ADVICE.format("model", "of the model's outputs")) from error
         short = loaded.short_name
         if told:
@@ -179,7 +183,7 @@ class OutputOrder:
             return cls(own, tuple(names))
         note = (
             f"The outputs of {short} have no names ({', '.join(names)}); they are taken for {', '.join(classes)}, in "
-            "this order. --labels model=… gives another."
+            "this order. --labels model=NAME,NAME gives another."
         )
         return cls(None, tuple(classes), note)
 

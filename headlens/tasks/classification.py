@@ -92,7 +92,7 @@ class SequenceClassification(TextTask):
         if logits.shape[1] != len(self.classes):
             raise OptionError(
                 f"The task {self.name} has {len(self.classes)} classes ({', '.join(self.classes)}), the model "
-                f"{logits.shape[1]}.",
+                f"{logits.shape[1]} ({', '.join(batch.reader.order.names)}).",
                 f"Give a model that was trained for it, or train one: headlens train MODEL --task {self.name}.",
             )
         if batch.reader.classes is not None:

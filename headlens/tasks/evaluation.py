@@ -130,7 +130,7 @@ def evaluate(
     # Batches come by length of their examples: back to the order of the source.
     records = np.concatenate(blocks)[np.argsort([index for index, _, _ in evaluated])]
     _, ids, keys = zip(*sorted(evaluated), strict=True)
-    notes = (*filter(None, [reader.note]), *counts.notes)
+    notes = (*filter(None, [reader.order.note]), *counts.notes)
     return Evaluation(task, records, ids, estimates(task, records, keys, options), counts, keys, notes)
 
 

@@ -125,7 +125,7 @@ class RowExamples:
             if labels is not None and labels.order is None and labels.is_number(row.cells.get(columns["label"])):
                 counts.note(
                     f"The classes of {self.name} are numbers without names; they are read as {labels.numbers}. "
-                    "--labels data=… gives another order."
+                    "--labels data=NAME,NAME gives another order."
                 )
             yield from reader.examples(row, columns)
 
@@ -147,8 +147,8 @@ class RowExamples:
         told = replace(labels, order=data_order(self.numbers, labels.names))
         if own not in (None, told.order):
             counts.note(
-                f"{self.name} calls its classes {', '.join(names)}; --labels says {', '.join(self.numbers)}, and that is "
-                "taken."
+                f"{self.name} calls its classes {', '.join(names)}; --labels says {', '.join(self.numbers)}, and that "
+                "is taken."
             )
         return told
 

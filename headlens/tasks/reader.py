@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import BatchEncoding, PreTrainedTokenizerBase
@@ -39,16 +39,14 @@ class Reader:
         limit: most tokens of a sequence; None without limit.
         pad_id: any id that the model can embed.
         decoder_start_id: what an encoder-decoder's decoder reads first; None for other models.
-        classes: the model's output for each of the task's classes, where the model or the user names its classes.
-        note: what to know about the order of the classes; empty for nothing.
+        order: which of the model's outputs is which of the task's classes.
     """
 
     tokenizer: PreTrainedTokenizerBase
     limit: int | None = None
     pad_id: int = 0
     decoder_start_id: int | None = None
-    classes: tuple[int, ...] | None = None
-    note: str = ""
+    order: OutputOrder = field(default_factory=OutputOrder)
 
     @classmethod
     def of(
@@ -72,15 +70,19 @@ class Reader:
         tokenizer = tokenizer_of(loaded)
         longest = tokenizer.model_max_length
         limits = [loaded.max_length, max_length, int(longest) if longest < UNLIMITED else None]
-        pad, order = tokenizer.pad_token_id, OutputOrder.of(loaded, labels, outputs)
+        pad = tokenizer.pad_token_id
         return cls(
             tokenizer=tokenizer,
             limit=min((v for v in limits if v is not None), default=None),
             pad_id=0 if pad is None else int(pad),
             decoder_start_id=loaded.decoder_start_id,
-            classes=order.places,
-            note=order.note,
+            order=OutputOrder.of(loaded, labels, outputs),
         )
+
+    @property
+    def classes(self) -> tuple[int, ...] | None:
+        """The model's output for each of the task's classes; None where these are in one order."""
+        return self.order.places
 
     def sequence(self, text: str, second: str | None = None) -> TokenRow | None:
         """Tokenises one text or a pair; None if it is longer than the limit, for nothing is ever cut."""

@@ -168,7 +168,7 @@ def _own_order(loaded: LoadedModel, task: Task) -> tuple[OutputOrder | None, tup
     try:
         order = OutputOrder.of(loaded, task.labels, task.outputs)
     except ModelError as error:
-        return None, (f"The head of the checkpoint was left. {error.message} {error.advice}",)
+        return None, (f"The head of the checkpoint was replaced. {error.message} {error.advice}",)
     if loaded.model.config.num_labels != max(1, len(task.labels)):
         return None, ()
     return order, (order.note,) if order.note else ()

@@ -95,7 +95,12 @@ def test_json_and_the_record(run: Callable[..., Any], judge: str) -> None:
     ablation, pruning = pd.read_csv("run/ablation.csv"), pd.read_csv("run/pruning.csv")
     assert summary["models"][0]["evaluation"]["accuracy"]["value"] == ablation["baseline"].iloc[0]
     assert summary["models"][0]["data"]["examples"] == 30
-    assert record["task"] == {"name": "sst2", "classes": ["negative", "positive"], "scores": ["accuracy"]}
+    assert record["task"] == {
+        "name": "sst2",
+        "classes": ["negative", "positive"],
+        "scores": ["accuracy"],
+        "outputs": [],
+    }
     assert summary["significant"] == {"judge zero": int((ablation["p_holm"] < 0.05).sum())}
     assert [row["seed"] for row in summary["pruning"]] == [None, None]
     assert [row["value"] for row in summary["pruning"]] == pruning["value"].tolist()
@@ -225,11 +230,13 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Calla
     weights["classifier.bias"] += torch.tensor([100.0, 0.0])
     save_file(weights, "other/model.safetensors", metadata={"format": "pt"})
     done = run("--no-figures", "--overwrite", models=("other",))
-    assert done.code == 0, done.err
-    for words in (
-        "The model's classes sad, glad are taken for negative, positive",
-        "The model says 'negative' of every example",
-    ):
+    assert done.code == 2
+    for words in ("sad, glad", "negative, positive", "'sad' is none of", "--labels model=NAME,NAME"):
+        assert words in " ".join(done.err.split())
+    for order, said in (("negative,positive", "negative"), ("POS,NEG", "positive")):
+        done = run("--no-figures", "--overwrite", "--labels", f"model={order}", models=("other",))
+        assert done.code == 0, done.err
+        words = f"The model says {said!r} of every example"
         assert words in " ".join(done.out.split())
         assert words not in plain
 

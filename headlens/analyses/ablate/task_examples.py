@@ -68,7 +68,7 @@ class Examples:
     @property
     def label_notes(self) -> list[str]:
         """What to know about the numbers of the classes, of the model and of the data."""
-        return [*filter(None, [self.reader.note]), *self.summary.notes]
+        return [*filter(None, [self.reader.order.note]), *self.summary.notes]
 
     @property
     def keys(self) -> list[str]:
