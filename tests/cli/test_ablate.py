@@ -241,6 +241,26 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Calla
         assert words not in plain
 
 
+def test_classes_read_by_position_are_told_everywhere(headlens: Headlens, run: Callable[..., Any], judge: str) -> None:
+    shutil.copytree(judge, "other")
+    config = json.loads(Path("other/config.json").read_text())
+    config |= {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}
+    Path("other/config.json").write_text(json.dumps(config))
+    done = run("--no-figures", models=("other",))
+    assert done.code == 0, done.err
+    assert headlens("report", "run", "--out", "page").code == 0
+    shown = (done.out, Path("page/report.html").read_text(encoding="utf-8"), Path("run/run.json").read_text())
+    for words in (
+        "The outputs of other have no names (LABEL_0, LABEL_1); they are taken for negative, positive",
+        "The classes of dev are numbers without names; they are read as 0 (negative), 1 (positive)",
+    ):
+        assert all(words in " ".join(text.split()) for text in shown)
+    told = ("--labels", "model=negative,positive", "--labels", "data=negative,positive")
+    again = run("--no-figures", "--overwrite", *told, models=("other",))
+    assert "no names" not in again.out + Path("run/run.json").read_text()
+    assert "without names" not in again.out
+
+
 @pytest.mark.slow
 def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[..., Any], made: Any) -> None:
     done = run("--prune", "1", "--strategies", "ranked", models=(made("judge"), made("sharer", "Albert")))

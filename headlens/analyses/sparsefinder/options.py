@@ -160,9 +160,10 @@ class MetricOptions:
 
     def __post_init__(self) -> None:
         _check([self.points], lambda n: n >= 1, "--points {} is too few.", "Give 1 or more, or --task none.")
-        if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split or self.labels):
+        given = next((name for name in ("data", "columns", "data_split", "labels") if getattr(self, name)), None)
+        if self.task in {"auto", "none"} and given is not None:
             why = "no task" if self.task == "auto" else "--task none measures nothing"
-            raise OptionError(f"--data is given, but {why}.", "Name a task with --task.")
+            raise OptionError(f"--{given.replace('_', '-')} is given, but {why}.", "Name a task with --task.")
         if self.task not in {"auto", "none"}:
             from headlens.tasks.catalogue import find_task
 
