@@ -404,7 +404,7 @@ WRONG = {
     "labels for no task": (("--labels", "data=a,b"), "--labels is given, but no task"),
     "labels of no classes": (("--task", "mlm", "--labels", "model=a,b"), "The task has no classes: leave --labels out"),
     "other labels": (
-        ("--task", "sst2", "--data", "dev.tsv", "--labels", "model=good,bad"),
+        ("--task", "sst2", "--labels", "model=good,bad"),
         "'good' is none of the task's classes",
     ),
     "no such task": (("--task", "nonsense"), "There is no task 'nonsense'"),

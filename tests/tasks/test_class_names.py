@@ -20,10 +20,11 @@ from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.class_names import OutputOrder, class_places, output_names, parse_labels
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
-from headlens.tasks.example_sources import MemoryExamples, SourceCounts
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, gather, split
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.open_task import DataOptions, open_task
+from headlens.tasks.open_task import DataOptions, open_examples, open_task
 from headlens.tasks.task_heads import with_task_head
+from headlens.tasks.task_options import TaskData
 
 # What checkpoints and data sets call the classes, besides what the tasks call them.
 CALLED = {
@@ -320,6 +321,12 @@ def test_numbers_without_names_are_told(tmp_path: Path) -> None:
     found, counts = read("sst2", path, labels={"data": ("positive", "negative")})
     assert [example.label for example in found if isinstance(example, TextExample)] == [1, 1, 0]
     assert counts.notes == ()
+    both = open_examples(TaskData("sst2", (str(path), str(path)), labels=("model=pos,neg",)))
+    assert both[0].outputs == ("positive", "negative")
+    kept = split(gather(both[1]), [[0], [1, 2]])[1]
+    again = SourceCounts()
+    assert len(list(kept.read(again))) == 2
+    assert len(again.notes) == 1
     path.write_text("sentence\tlabel\nA\tPOS\nB\tneg\n", encoding="utf-8")
     assert read("sst2", path)[1].notes == ()
     assert read("paraphrase", CATALOGUE["paraphrase"].default)[1].notes == ()
