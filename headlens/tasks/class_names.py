@@ -32,7 +32,7 @@ _Meanings = frozenset[tuple[str, bool]]
 
 
 def _known_meanings() -> dict[str, _Meanings]:
-    """Returns what every known spelling means: classes, and whether they are denied, as in `not_entailment`."""
+    """Returns what every known spelling means: classes, and whether they are negated, as in `not_entailment`."""
     found: dict[str, set[tuple[str, bool]]] = defaultdict(set)
     for line in _SPELLINGS:
         words = line.split()
@@ -48,7 +48,7 @@ _KNOWN = _known_meanings()
 
 
 def meanings(name: str) -> _Meanings:
-    """Returns the classes that a name may stand for, each with whether it is denied, whatever its case and hyphens."""
+    """Returns the classes that a name may stand for, each with whether it is negated, whatever its case and hyphens."""
     word = re.sub(r"[\W_]+", "", name.casefold())
     # The hyphen of -1 and the point of 1.0 do count.
     return _KNOWN.get(word, frozenset({(name if word.isdigit() else word, False)}))
@@ -176,9 +176,9 @@ class OutputOrder:
         short = loaded.short_name
         if told:
             places = class_places(told, classes)
-            denied = own is not None and own != places
+            differs = own is not None and own != places
             note = f"{short} calls its outputs {', '.join(names)}; --labels says {', '.join(told)}, and that is taken."
-            return cls(places, tuple(told), note if denied else "")
+            return cls(places, tuple(told), note if differs else "")
         if own is not None:
             return cls(own, tuple(names))
         note = (
