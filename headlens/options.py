@@ -403,6 +403,13 @@ EXAMPLE_COLUMNS = Option(
     shown="",
 )
 EXAMPLE_SPLIT = Option("Split of a hub data set.", TASK, "NAME", shown="train to train, else the task's")
+CLASS_LABELS = Option(
+    "Classes in the order of the model's outputs (model=negative,positive) or of the data's numbers (data=…), where "
+    "names do not say it.",
+    TASK,
+    "WHOSE=NAMES",
+    shown="",
+)
 HELD_OUT_EXAMPLES = Option("Examples that the model is evaluated on.", TASK, "SOURCE", shown="a part of the data")
 MASKED_SHARE = Option("Share of the tokens that are to be guessed, for mlm.", TRAINING)
 LABEL_SMOOTHING = Option("Label smoothing of translation.", TRAINING)

@@ -58,11 +58,13 @@ class SequenceClassification(TextTask):
         name: name of the task.
         classes: names of the classes, in the order of their numbers.
         scores: the metrics, the main one first: `accuracy`, `f1` (of class 1), `matthews`, `loss`.
+        outputs: names of the classes in the order of the model's outputs; empty: as the model names them.
     """
 
     name: str
     classes: tuple[str, ...]
     scores: tuple[str, ...] = ("accuracy",)
+    outputs: tuple[str, ...] = ()
     columns = ("label", "predicted", "nll")
 
     @property
@@ -90,7 +92,7 @@ class SequenceClassification(TextTask):
         if logits.shape[1] != len(self.classes):
             raise OptionError(
                 f"The task {self.name} has {len(self.classes)} classes ({', '.join(self.classes)}), the model "
-                f"{logits.shape[1]}.",
+                f"{logits.shape[1]} ({', '.join(batch.reader.order.names)}).",
                 f"Give a model that was trained for it, or train one: headlens train MODEL --task {self.name}.",
             )
         if batch.reader.classes is not None:

@@ -70,6 +70,7 @@ class Evaluation:
         metrics: estimates by name of the metric, the main one first.
         counts: what became of the source.
         keys: keys of the examples for the bootstrap, see `Draws.of`, (n,).
+        notes: what to know about the numbers of the classes.
     """
 
     task: Task
@@ -78,6 +79,7 @@ class Evaluation:
     metrics: dict[str, Estimate]
     counts: SourceCounts = field(default_factory=SourceCounts)
     keys: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def value(self) -> float:
@@ -107,7 +109,7 @@ def evaluate(
         ModelError: no tokenizer, or no memory for a single example.
     """
     options = options or EvaluationOptions()
-    reader = Reader.of(loaded, task.labels, options.max_length)
+    reader = Reader.of(loaded, task.labels, options.max_length, task.outputs)
     counts = SourceCounts()
 
     def run(prepared: Sequence[PreparedExample]) -> Floats:
@@ -128,7 +130,8 @@ def evaluate(
     # Batches come by length of their examples: back to the order of the source.
     records = np.concatenate(blocks)[np.argsort([index for index, _, _ in evaluated])]
     _, ids, keys = zip(*sorted(evaluated), strict=True)
-    return Evaluation(task, records, ids, estimates(task, records, keys, options), counts, keys)
+    notes = (*filter(None, [reader.order.note]), *counts.notes)
+    return Evaluation(task, records, ids, estimates(task, records, keys, options), counts, keys, notes)
 
 
 def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from headlens.corpora.table import has_cell, list_names
 from headlens.errors import CorpusError, OptionError
+from headlens.tasks.class_names import meanings, number_of
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
 from headlens.tasks.row_readers import TaskRow
 
@@ -32,6 +33,11 @@ class ExampleReader(ABC):
     def roles(self) -> tuple[str, ...]:
         """Names of the roles; a user maps columns to these."""
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes of labels, in the order of their numbers; empty for readers of other data."""
+        return ()
+
     @abstractmethod
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[TaskExample | None]:
         """Yields the examples of a row; None for one without a label, or with an empty text.
@@ -52,6 +58,11 @@ class TextReader(ExampleReader):
 
     texts: tuple[str, ...]
     labels: Labels | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes of labels, in the order of their numbers; empty for scores and without labels."""
+        return self.labels.names if isinstance(self.labels, ClassLabels) else ()
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -199,13 +210,15 @@ def parse_columns(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ClassLabels:
-    """Classes by name or by number.
+    """Classes by name, in any spelling that is known, or by number.
 
     Args:
-        names: names of the classes in the order of their numbers.
+        names: names of the classes in the order of the task's numbers.
+        order: the class of every number of the data; None where the data numbers its classes as the task does.
     """
 
     names: tuple[str, ...]
+    order: tuple[int, ...] | None = None
 
     def read(self, row: TaskRow, column: str) -> float | None:
         """Returns the number of a class; None where the cell is one of `UNLABELLED`.
@@ -214,17 +227,29 @@ class ClassLabels:
             CorpusError: with the line: no such class.
         """
         cell = row.value(column)
-        key = _written(cell)
+        key = str(cell).lower() if isinstance(cell, bool) else _written(cell)
         if key in UNLABELLED:
             return None
-        classes = [name.lower() for name in self.names]
-        if key in classes:
-            return float(classes.index(key))
-        # A number may have zeros before it; one of more digits than that is no class.
-        if key.isascii() and key.isdecimal() and len(key) < 6 and int(key) < len(classes):
-            return float(key)
-        numbers = ", ".join(f"{number} ({name})" for number, name in enumerate(self.names))
-        raise row.error(f"{column!r} has the unknown label {_short(cell)}.", f"Labels: {numbers}.")
+        if key in self.names:
+            return float(self.names.index(key))
+        order = self.order or tuple(range(len(self.names)))
+        if (number := number_of(key)) is not None and number < len(order):
+            return float(order[number])
+        named = [number for number, name in enumerate(self.names) if meanings(key) & meanings(name)]
+        if len(named) == 1:
+            return float(named[0])
+        raise row.error(f"{column!r} has the unknown label {_short(cell)}.", f"Labels: {self.numbers}.")
+
+    def is_number(self, cell: Any) -> bool:
+        """Whether a cell gives its class by nothing but a number."""
+        key = _written(cell)
+        return not isinstance(cell, bool) and key not in self.names and number_of(key) is not None
+
+    @property
+    def numbers(self) -> str:
+        """The numbers of the data with the names of their classes, for messages."""
+        order = self.order or range(len(self.names))
+        return ", ".join(f"{number} ({self.names[own]})" for number, own in enumerate(order))
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ from itertools import chain, islice
 from typing import Protocol
 
 from headlens.errors import CorpusError, OptionError, counted
-from headlens.tasks.example_parsers import ExampleReader, choose_columns
+from headlens.tasks.class_features import class_features
+from headlens.tasks.class_names import DATA_ADVICE, data_order
+from headlens.tasks.example_parsers import ClassLabels, ExampleReader, TextReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
-from headlens.tasks.row_readers import RowSource
+from headlens.tasks.row_readers import RowSource, TaskRow
 
 
 @dataclass
@@ -25,6 +27,7 @@ class SourceCounts:
         too_long: left out because the model does not read so many tokens, or because there is nothing to predict.
         too_short: left out because their texts have fewer words than `min_words`.
         examples: the rest.
+        notes: what to know about how the rows were read.
     """
 
     rows: int = 0
@@ -32,6 +35,11 @@ class SourceCounts:
     too_long: int = 0
     too_short: int = 0
     examples: int = 0
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def note(self, *texts: str) -> None:
+        """Adds what to know about how the rows were read, each text once."""
+        self.notes = tuple(dict.fromkeys((*self.notes, *texts)))
 
 
 class TaskSource(Protocol):
@@ -56,6 +64,7 @@ class RowExamples:
         columns: columns that the user names, by role.
         limit: read only the first examples.
         min_words: leave out examples whose texts have fewer words together (`words_of`); before the limit.
+        numbers: classes in the order of the data's numbers, where a user names them.
     """
 
     rows: RowSource
@@ -64,6 +73,7 @@ class RowExamples:
     columns: Mapping[str, str] = field(default_factory=dict)
     limit: int | None = None
     min_words: int = 0
+    numbers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_limit(self.limit)
@@ -81,7 +91,7 @@ class RowExamples:
             OptionError: for a column of a role that there is not.
         """
         number = 0
-        for example in self._examples():
+        for example in self._examples(counts):
             counts.rows += 1
             if example is None:
                 counts.unlabelled += 1
@@ -100,15 +110,47 @@ class RowExamples:
                 advice = "Ask for shorter ones with --min-words."
             raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
 
-    def _examples(self) -> Iterator[TaskExample | None]:
+    def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | None]:
         rows = iter(self.rows)
         first = next(rows, None)
         if first is None:
             return
         is_squad = "paragraphs" in first.cells and not self.columns  # articles of SQuAD's files have no role columns
         columns = {} if is_squad else choose_columns(first, self.reader.roles, self.layouts, self.columns)
+        reader, labels = self.reader, None
+        if isinstance(reader, TextReader) and isinstance(reader.labels, ClassLabels):
+            labels = self._numbered(reader.labels, columns["label"], first, counts)
+            reader = replace(reader, labels=labels)
         for row in chain([first], rows):
-            yield from self.reader.examples(row, columns)
+            if labels is not None and labels.order is None and labels.is_number(row.cells.get(columns["label"])):
+                counts.note(
+                    f"The classes of {self.name} are numbers without names; they are read as {labels.numbers}. "
+                    "--labels data=NAME,NAME gives another order."
+                )
+            yield from reader.examples(row, columns)
+
+    def _numbered(self, labels: ClassLabels, column: str, first: TaskRow, counts: SourceCounts) -> ClassLabels:
+        """Returns the format of labels with the order in which the user, or else the data set, names its numbers.
+
+        Raises:
+            CorpusError: if the data set has other classes than the task.
+        """
+        names = class_features(self.rows, column)
+        try:
+            own = data_order(names, labels.names)
+        except ValueError as error:
+            if not self.numbers:
+                raise CorpusError(str(error), DATA_ADVICE, path=first.place) from error
+            own = None
+        if not self.numbers:
+            return replace(labels, order=own)
+        told = replace(labels, order=data_order(self.numbers, labels.names))
+        if own not in (None, told.order):
+            counts.note(
+                f"{self.name} calls its classes {', '.join(names)}; --labels says {', '.join(self.numbers)}, and that "
+                "is taken."
+            )
+        return told
 
 
 @dataclass(frozen=True)
@@ -145,13 +187,16 @@ class MemoryExamples:
     Args:
         examples: the examples in order.
         name: name in tables and reports.
+        notes: what to know about how they were read.
     """
 
     examples: tuple[TaskExample, ...]
     name: str = "given"
+    notes: tuple[str, ...] = ()
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
         """Yields the examples in order, adding one to `counts.rows` for each."""
+        counts.note(*self.notes)
         for example in self.examples:
             counts.rows += 1
             yield example
@@ -159,12 +204,13 @@ class MemoryExamples:
 
 def gather(source: TaskSource, counts: SourceCounts | None = None) -> MemoryExamples:
     """Reads all examples of a source into memory, for splitting and shuffling."""
-    return MemoryExamples(tuple(source.read(counts or SourceCounts())), source.name)
+    counts = counts or SourceCounts()
+    return MemoryExamples(tuple(source.read(counts)), source.name, counts.notes)
 
 
 def split(source: MemoryExamples, parts: Iterable[Iterable[int]]) -> list[MemoryExamples]:
     """Divides a source into parts by index, such as a part to rank on and one to evaluate on."""
-    return [MemoryExamples(tuple(source.examples[i] for i in part), source.name) for part in parts]
+    return [replace(source, examples=tuple(source.examples[i] for i in part)) for part in parts]
 
 
 def _check_limit(limit: int | None) -> None:
@@ -178,7 +224,7 @@ class DataSummary:
 
     Args:
         name: name of the source.
-        rows, unlabelled, too_long, examples, too_short: as in `SourceCounts`.
+        rows, unlabelled, too_long, examples, too_short, notes: as in `SourceCounts`.
         sha256: over the content of all labelled examples in order, whatever file or ids they have.
     """
 
@@ -189,6 +235,7 @@ class DataSummary:
     examples: int
     sha256: str
     too_short: int = 0
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, counts: SourceCounts, sha256: str) -> DataSummary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from headlens.corpora.hub import READERS
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
 from headlens.errors import CorpusError, OptionError
 from headlens.tasks.catalogue import QUOTED, TaskEntry, find_task
+from headlens.tasks.class_names import parse_labels, told_classes
+from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.example_parsers import parse_columns
 from headlens.tasks.example_sources import ChainedExamples, RowExamples, TaskSource
 from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
@@ -29,6 +32,8 @@ class DataOptions:
         target: the translations, where they are a text file of their own.
         offline: never ask the hub.
         min_words: leave out examples whose texts have fewer words together; before the limit.
+        labels: the task's classes in the order of the outputs of the `model`, or of the numbers of the `data`, where
+            names do not say it or are wrong.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -37,6 +42,7 @@ class DataOptions:
     target: str | Path | None = None
     offline: bool = False
     min_words: int = 0
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def open_task(
@@ -56,7 +62,14 @@ def open_task(
     """
     entry, options = find_task(name), options or DataOptions()
     rows = _open(entry, data, options)
-    return entry.task, RowExamples(rows, entry.reader, entry.layouts, options.columns, options.limit, options.min_words)
+    model, numbers = (
+        told_classes(options.labels.get(whose, ()), classes)
+        for whose, classes in (("model", entry.task.labels), ("data", entry.reader.classes))
+    )
+    task = replace(entry.task, outputs=model) if isinstance(entry.task, SequenceClassification) else entry.task
+    return task, RowExamples(
+        rows, entry.reader, entry.layouts, options.columns, options.limit, options.min_words, numbers
+    )
 
 
 def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskSource]:
@@ -65,11 +78,12 @@ def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskS
     Several sources are read one after the other, each in a layout of its own; the limit is that of all together.
     """
     columns = parse_columns(",".join(data.columns)) if data.columns else {}
-    options = DataOptions(columns, data.data_split, data.limit, data.target, offline, data.min_words)
+    labels = parse_labels(data.labels)
+    options = DataOptions(columns, data.data_split, data.limit, data.target, offline, data.min_words, labels)
     if len(data.data) < 2:
         return open_task(data.task, data.data[0] if data.data else None, options)
-    sources = [open_task(data.task, source, replace(options, limit=None))[1] for source in data.data]
-    return find_task(data.task).task, ChainedExamples(tuple(sources), options.limit)
+    opened = [open_task(data.task, source, replace(options, limit=None)) for source in data.data]
+    return opened[0][0], ChainedExamples(tuple(source for _, source in opened), options.limit)
 
 
 def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> RowSource:

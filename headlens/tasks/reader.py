@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import BatchEncoding, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from headlens.corpora.encoding import UNLIMITED
 from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.tasks.class_names import OutputOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +39,33 @@ class Reader:
         limit: most tokens of a sequence; None without limit.
         pad_id: any id that the model can embed.
         decoder_start_id: what an encoder-decoder's decoder reads first; None for other models.
-        classes: the model's output for each of the task's classes, where the model names its classes.
+        order: which of the model's outputs is which of the task's classes.
     """
 
     tokenizer: PreTrainedTokenizerBase
     limit: int | None = None
     pad_id: int = 0
     decoder_start_id: int | None = None
-    classes: tuple[int, ...] | None = None
+    order: OutputOrder = field(default_factory=OutputOrder)
 
     @classmethod
-    def of(cls, loaded: LoadedModel, labels: Sequence[str] = (), max_length: int | None = None) -> Reader:
+    def of(
+        cls,
+        loaded: LoadedModel,
+        labels: Sequence[str] = (),
+        max_length: int | None = None,
+        outputs: Sequence[str] = (),
+    ) -> Reader:
         """Builds the reader of a model.
 
         Args:
             loaded: the model.
-            labels: the task's classes; a model that has them under the same names may have them in another order.
+            labels: the task's classes; a model that names its outputs may have them in another order.
             max_length: a limit below the model's own.
+            outputs: the task's classes in the order of the model's outputs, where a user says so.
 
         Raises:
-            ModelError: if the model has no tokenizer.
+            ModelError: if the model has no tokenizer, or names its outputs otherwise than the task its classes.
         """
         tokenizer = tokenizer_of(loaded)
         longest = tokenizer.model_max_length
@@ -67,8 +75,13 @@ class Reader:
             limit=min((v for v in limits if v is not None), default=None),
             pad_id=loaded.pad_id,
             decoder_start_id=loaded.decoder_start_id,
-            classes=class_order(loaded.model.config, labels),
+            order=OutputOrder.of(loaded, labels, outputs),
         )
+
+    @property
+    def classes(self) -> tuple[int, ...] | None:
+        """The model's output for each of the task's classes; None where these are in one order."""
+        return self.order.places
 
     def sequence(self, text: str, second: str | None = None) -> TokenRow | None:
         """Tokenises one text or a pair; None if it is longer than the limit, for nothing is ever cut."""
@@ -100,16 +113,3 @@ class Reader:
     def fits(self, length: int) -> bool:
         """Whether the model reads `length` tokens at once."""
         return self.limit is None or length <= self.limit
-
-
-def class_order(config: PreTrainedConfig, labels: Sequence[str]) -> tuple[int, ...] | None:
-    """Finds the model's output for each of the task's classes, by their names whatever the case.
-
-    Returns:
-        One output per label, or None if the model names its classes otherwise, or not at all.
-    """
-    outputs = {str(name).lower(): int(number) for name, number in (config.label2id or {}).items()}
-    names = [label.lower() for label in labels]
-    if not names or len(outputs) != len(names) or not all(name in outputs for name in names):
-        return None
-    return tuple(outputs[name] for name in names)

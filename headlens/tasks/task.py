@@ -114,6 +114,11 @@ class Task(ABC):
         """Names of the classes; empty for tasks without."""
         return ()
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the classes in the order of the model's outputs, where a user says so; else empty."""
+        return ()
+
     @abstractmethod
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
         """Tokenises an example to rows; none if it is longer than the model reads, or has nothing to predict."""

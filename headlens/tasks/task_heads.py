@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -27,7 +26,7 @@ from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import heads_of_model
 from headlens.models.checkpoint_weights import is_optional, part_of
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.tasks.reader import class_order
+from headlens.tasks.class_names import OutputOrder
 from headlens.tasks.task import HeadKind, Task
 from headlens.weights.head_slicing import heads_left
 
@@ -41,7 +40,6 @@ _MAPPINGS: dict[HeadKind | Literal["pre-training"], Any] = {
 }
 # Labels that models with a head for next sentences (BERT), or for the order of sentences (ALBERT), ask for.
 _NEXT_LABELS = {"next_sentence_label", "sentence_order_label"}
-_UNNAMED = re.compile(r"LABEL_\d+")
 
 
 @dataclass(frozen=True)
@@ -51,17 +49,20 @@ class ModelWithHead:
     Args:
         model: the model, on the device and of the type that the checkpoint has.
         fresh: parts of the model that the checkpoint has no weights for; they are random.
+        notes: what to know about the classes of the checkpoint's own head.
     """
 
     model: PreTrainedModel
     fresh: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
     """Gives a checkpoint the head that a task needs, and the names of the task's classes.
 
-    A head of the right kind is kept as it is, unless its classes are others than the task's; classes without names
-    of their own (`LABEL_0`) get the task's. An encoder-decoder whose encoder embeds sentences keeps its decoder.
+    A head of the right kind is kept as it is, unless its classes are others than the task's, see `OutputOrder`;
+    outputs without names of their own (`LABEL_0`) get the task's. An encoder-decoder whose encoder embeds sentences
+    keeps its decoder.
 
     Args:
         loaded: the checkpoint; it may have lost heads. It must not be used any more.
@@ -69,7 +70,8 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
         seed: seed of the weights that the checkpoint does not have.
 
     Raises:
-        OptionError: if transformers has no such head for models of this kind.
+        OptionError: if transformers has no such head for models of this kind, or the user names the outputs of a head
+            that the checkpoint does not have.
         ModelError: if more would be random than the head.
     """
     old = loaded.model
@@ -77,14 +79,15 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
         return ModelWithHead(old)
     kind = _class(loaded, task.head, task.name)
     config = copy.deepcopy(old.config)
-    keeps = type(old) is kind
+    keeps, notes = type(old) is kind, tuple[str, ...]()
     if task.head == "sequence-classification":
-        keeps = keeps and _has_classes(config, task.labels)
+        order, notes = _own_order(loaded, task) if keeps else (None, ())
+        keeps = order is not None
         if not task.labels:
             config.num_labels = 1
-        elif class_order(config, task.labels) is None:  # names in another order are kept
-            config.id2label = dict(enumerate(task.labels))
-            config.label2id = {name: number for number, name in enumerate(task.labels)}
+        else:
+            config.id2label = dict(enumerate(task.labels if order is None else order.names))
+            config.label2id = {name: number for number, name in config.id2label.items()}
         config.problem_type = "single_label_classification" if task.labels else "regression"
     elif not keeps:
         config.num_labels, config.problem_type = 2, None  # of questions: first and last token
@@ -96,8 +99,13 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
         config.pad_token_id = tokenizer.pad_token_id
     if keeps:
         old.config = config
-        return ModelWithHead(old, _parts(old, loaded.untrained))
-    return _built(kind, config, loaded, seed)
+        return ModelWithHead(old, _parts(old, loaded.untrained), notes)
+    if task.outputs:
+        raise OptionError(
+            f"--labels model={','.join(task.outputs)}: {loaded.name} has no head with {len(task.labels)} outputs.",
+            "Leave it out: a new head gets the names of the task.",
+        )
+    return replace(_built(kind, config, loaded, seed), notes=notes)
 
 
 def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = False) -> ModelWithHead:
@@ -157,20 +165,15 @@ def _next_class(loaded: LoadedModel) -> type[PreTrainedModel]:
     return kind
 
 
-def other_names(config: PreTrainedConfig, labels: Sequence[str]) -> list[str]:
-    """Returns a classifier's names of its classes if they are not the task's; none for `LABEL_0` and the like."""
-    if not labels or class_order(config, labels) is not None:
-        return []
-    id2label: dict[int, str] = config.id2label or {}  # type: ignore[assignment]
-    names = [name for _, name in sorted(id2label.items())]
-    return [] if all(map(_UNNAMED.fullmatch, names)) else names
-
-
-def _has_classes(config: PreTrainedConfig, labels: Sequence[str]) -> bool:
-    """Whether a classifier's outputs are the task's classes, in any order, or have no names of their own."""
-    names = [str(name) for name in (config.label2id or {})]
-    unnamed = all(map(_UNNAMED.fullmatch, names))
-    return len(names) == max(1, len(labels)) and (unnamed or class_order(config, labels) is not None)
+def _own_order(loaded: LoadedModel, task: Task) -> tuple[OutputOrder | None, tuple[str, ...]]:
+    """Returns the order of a classifier's outputs, None where they are not the task's classes, and what to know."""
+    try:
+        order = OutputOrder.of(loaded, task.labels, task.outputs)
+    except ModelError as error:
+        return None, (f"The head of the checkpoint was replaced. {error.message} {error.advice}",)
+    if loaded.model.config.num_labels != max(1, len(task.labels)):
+        return None, ()
+    return order, (order.note,) if order.note else ()
 
 
 def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: LoadedModel, seed: int) -> ModelWithHead:

@@ -95,7 +95,12 @@ def test_json_and_the_record(run: Callable[..., Any], judge: str) -> None:
     ablation, pruning = pd.read_csv("run/ablation.csv"), pd.read_csv("run/pruning.csv")
     assert summary["models"][0]["evaluation"]["accuracy"]["value"] == ablation["baseline"].iloc[0]
     assert summary["models"][0]["data"]["examples"] == 30
-    assert record["task"] == {"name": "sst2", "classes": ["negative", "positive"], "scores": ["accuracy"]}
+    assert record["task"] == {
+        "name": "sst2",
+        "classes": ["negative", "positive"],
+        "scores": ["accuracy"],
+        "outputs": [],
+    }
     assert summary["significant"] == {"judge zero": int((ablation["p_holm"] < 0.05).sum())}
     assert [row["seed"] for row in summary["pruning"]] == [None, None]
     assert [row["value"] for row in summary["pruning"]] == pruning["value"].tolist()
@@ -225,13 +230,35 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Calla
     weights["classifier.bias"] += torch.tensor([100.0, 0.0])
     save_file(weights, "other/model.safetensors", metadata={"format": "pt"})
     done = run("--no-figures", "--overwrite", models=("other",))
-    assert done.code == 0, done.err
-    for words in (
-        "The model's classes sad, glad are taken for negative, positive",
-        "The model says 'negative' of every example",
-    ):
+    assert done.code == 2
+    for words in ("sad, glad", "negative, positive", "'sad' is none of", "--labels model=NAME,NAME"):
+        assert words in " ".join(done.err.split())
+    for order, said in (("negative,positive", "negative"), ("POS,NEG", "positive")):
+        done = run("--no-figures", "--overwrite", "--labels", f"model={order}", models=("other",))
+        assert done.code == 0, done.err
+        words = f"The model says {said!r} of every example"
         assert words in " ".join(done.out.split())
         assert words not in plain
+
+
+def test_classes_read_by_position_are_told_everywhere(headlens: Headlens, run: Callable[..., Any], judge: str) -> None:
+    shutil.copytree(judge, "other")
+    config = json.loads(Path("other/config.json").read_text())
+    config |= {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}
+    Path("other/config.json").write_text(json.dumps(config))
+    done = run("--no-figures", models=("other",))
+    assert done.code == 0, done.err
+    assert headlens("report", "run", "--out", "page").code == 0
+    shown = (done.out, Path("page/report.html").read_text(encoding="utf-8"), Path("run/run.json").read_text())
+    for words in (
+        "The outputs of other have no names (LABEL_0, LABEL_1); they are taken for negative, positive",
+        "The classes of dev are numbers without names; they are read as 0 (negative), 1 (positive)",
+    ):
+        assert all(words in " ".join(text.split()) for text in shown)
+    told = ("--labels", "model=negative,positive", "--labels", "data=negative,positive")
+    again = run("--no-figures", "--overwrite", *told, models=("other",))
+    assert "no names" not in again.out + Path("run/run.json").read_text()
+    assert "without names" not in again.out
 
 
 @pytest.mark.slow

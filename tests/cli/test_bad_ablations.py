@@ -127,7 +127,7 @@ def test_a_model_without_the_head(assert_refused: Callable[..., None], made: Mad
 
 def test_other_classes(assert_refused: Callable[..., None], made: Made) -> None:
     three = made("of-mnli", task="mnli")
-    say = ["The task sst2 has 2 classes (negative, positive), the model 3", TRAIN]
+    say = ["The task sst2 has 2 classes (negative, positive), the model 3 (entailment, neutral, contradiction)", TRAIN]
     assert_refused(three, *DEV, say=say)
     assert_refused(made("judge"), three, *DEV, say=say)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,26 @@ def test_the_saved_model_is_the_one_that_was_measured(headlens: Headlens, tiny_b
     assert again.code == 0, again.err
     for name in ("log.csv", "evaluations.csv", "metrics.csv", "examples.csv", "model/model.safetensors"):
         assert Path("run", name).read_bytes() == Path("again", name).read_bytes(), name
+
+
+@pytest.mark.parametrize("command", ["train", "prune"])
+def test_heads_with_classes_in_another_spelling(
+    headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...], command: str
+) -> None:
+    shutil.copytree(made("judge"), "own")
+    config = json.loads(Path("own/config.json").read_text())
+    few = ("--steps", 2, "--batch-tokens", 200, "--no-figures", "--overwrite", "--out", "run")
+    for names, kept in ((("POS", "NEG"), True), (("glad", "sad"), False)):
+        config |= {"id2label": dict(enumerate(names)), "label2id": None}
+        Path("own/config.json").write_text(json.dumps(config))
+        done = headlens(command, "own", *sentiment, *few)
+        assert done.code == 0, done.err
+        notes = json.loads(Path("run/run.json").read_text())["notes"]
+        assert (
+            any("The head of the checkpoint was replaced. own calls its outputs glad" in n for n in notes) is not kept
+        )
+        assert any("classifier" in note for note in notes) is not kept
+        assert any("The classes of train are numbers without names" in note for note in notes)
 
 
 def test_several_files_and_what_is_left_out(headlens: Headlens, tiny_bert: Path) -> None:

@@ -401,6 +401,12 @@ WRONG = {
     "translations of nothing": (("--dev-target", "b.txt"), "--dev-target names translations of --dev"),
     "data for no task": (("--data", "dev.tsv"), "--data is given, but no task"),
     "data for none": (("--task", "none", "--data", "dev.tsv"), "but --task none measures nothing"),
+    "labels for no task": (("--labels", "data=a,b"), "--labels is given, but no task"),
+    "labels of no classes": (("--task", "mlm", "--labels", "model=a,b"), "The task has no classes: leave --labels out"),
+    "other labels": (
+        ("--task", "sst2", "--labels", "model=good,bad"),
+        "'good' is none of the task's classes",
+    ),
     "no such task": (("--task", "nonsense"), "There is no task 'nonsense'"),
     "softmax": (("--attention", "softmax"), "softmax leaves no weight at exactly zero"),
     "no such attention": (("--attention", "soft"), "--attention 'soft' is none"),

@@ -31,7 +31,7 @@ from headlens.tasks.evaluation import EvaluationOptions, estimates
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
-from headlens.tasks.task_heads import check_head, other_names
+from headlens.tasks.task_heads import check_head
 
 
 @dataclass(frozen=True)
@@ -177,12 +177,7 @@ class _Ablated:
         if summary.too_long:
             notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
         task = examples.task
-        if task.head == "sequence-classification" and (
-            class_names := other_names(self.loaded.model.config, task.labels)
-        ):
-            notes.append(
-                f"The model's classes {', '.join(class_names)} are taken for {', '.join(task.labels)}, in this order."
-            )
+        notes += examples.label_notes
         notes += record_notes(task, records.intact)
         cut = {str(head): cut_translations(task, class_names) for head, class_names in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):

@@ -52,7 +52,7 @@ class Examples:
             CorpusError: broken data, or no example that the model can read.
             ModelError: no tokenizer.
         """
-        reader, counts = Reader.of(loaded, task.labels), SourceCounts()
+        reader, counts = Reader.of(loaded, task.labels, outputs=task.outputs), SourceCounts()
         prepared = []
         for example in prepare_all(task, source, reader, counts):
             prepared.append(example)
@@ -64,6 +64,11 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.prepared)
+
+    @property
+    def label_notes(self) -> list[str]:
+        """What to know about the numbers of the classes, of the model and of the data."""
+        return [*filter(None, [self.reader.order.note]), *self.summary.notes]
 
     @property
     def keys(self) -> list[str]:

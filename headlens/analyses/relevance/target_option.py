@@ -15,6 +15,7 @@ from headlens.analyses.relevance.lrp.targets import (
 )
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
+from headlens.tasks.class_names import meanings, number_of, output_names
 
 NAMES = ("predicted", "class:LABEL", "masked", "positions", "similarity", "embedding")
 _OPTION = "--relevance-target"
@@ -105,13 +106,26 @@ def _default(loaded: LoadedModel, *, paired: bool) -> str:
 
 
 def _class_number(label: str, loaded: LoadedModel) -> int:
-    """Returns the place of a class in the logits, by its label or its number."""
-    labels = getattr(loaded.model.config, "id2label", None) or {}
-    names = [str(labels[i]) for i in sorted(labels)]
-    lowered = [name.lower() for name in names]
-    if label.lower() in lowered:
-        return lowered.index(label.lower())
-    if label.isascii() and label.isdigit() and int(label) < len(names):
-        return int(label)
-    listed = ", ".join(f"{number} ({name})" for number, name in enumerate(names))
-    raise OptionError(f"{_OPTION} class:{label}: the model has no such class.", f"Its classes: {listed}.")
+    """Returns the place of a class in the logits, by its name in any spelling or by its number.
+
+    Raises:
+        OptionError: if the model has no such class, more than one, or contradicts itself about its names.
+    """
+    outputs, number = range(loaded.model.config.num_labels or 0), number_of(label)
+    by_number = {place for place in outputs if place == number}
+    try:
+        names = output_names(loaded)
+    except ValueError as error:
+        if by_number:
+            return by_number.pop()
+        advice = f"Give its number, from 0 to {outputs[-1]}."
+        raise OptionError(f"{_OPTION} class:{label}: the model does not say which it is: {error}.", advice) from error
+    spelled = {place for place in outputs if names[place].lower() == label.lower()}
+    found = (spelled or {place for place in outputs if meanings(names[place]) & meanings(label)}) | by_number
+    listed = ", ".join(f"{place} ({name})" for place, name in enumerate(names))
+    if not found:
+        raise OptionError(f"{_OPTION} class:{label}: the model has no such class.", f"Its classes: {listed}.")
+    if len(found) > 1:
+        advice = f"Write class:LABEL_0 for output 0 and so on. The model's classes: {listed}."
+        raise OptionError(f"{_OPTION} class:{label} is more than one class of the model.", advice)
+    return found.pop()

@@ -12,6 +12,7 @@ from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
     BATCH_TOKENS,
+    CLASS_LABELS,
     CORPUS,
     CORPUS_SOURCE,
     DEMO,
@@ -154,13 +155,15 @@ class MetricOptions:
     data: tuple[str, ...] = option((), EXAMPLE_SOURCES)
     columns: tuple[str, ...] = option((), EXAMPLE_COLUMNS)
     data_split: str | None = option(None, EXAMPLE_SPLIT)
+    labels: tuple[str, ...] = option((), CLASS_LABELS)
     points: int = option(4, "Points of each method's curve that it is tried on.", TASK, metavar="N", at_least=1)
 
     def __post_init__(self) -> None:
         _check([self.points], lambda n: n >= 1, "--points {} is too few.", "Give 1 or more, or --task none.")
-        if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split):
+        given = next((name for name in ("data", "columns", "data_split", "labels") if getattr(self, name)), None)
+        if self.task in {"auto", "none"} and given is not None:
             why = "no task" if self.task == "auto" else "--task none measures nothing"
-            raise OptionError(f"--data is given, but {why}.", "Name a task with --task.")
+            raise OptionError(f"--{given.replace('_', '-')} is given, but {why}.", "Name a task with --task.")
         if self.task not in {"auto", "none"}:
             from headlens.tasks.catalogue import find_task
 

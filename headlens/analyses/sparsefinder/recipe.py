@@ -61,6 +61,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             check_head(loaded, opened[0])
             examples = Examples.of(*opened, loaded)
             examples.ask_shortest(loaded)
+            notes += examples.label_notes
             hashes["the data of the task"] = examples.summary.sha256
         run.depend_on(loaded, hashes)
         train = _collected(request, run, loaded, corpus, "train", summary.sentences)

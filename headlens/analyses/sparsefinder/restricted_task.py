@@ -54,9 +54,9 @@ def opened_task(
     name = _suited(loaded, pairs=pairs) if options.task == "auto" else options.task
     if name is None or name == "none":
         return None
-    if name in _TEXT and not options.data:
+    if name in _TEXT and not (options.data or options.labels):
         return find_task(name).task, given_texts(held_out, loaded) if name == "mlm" else given_pairs(held_out)
-    data = TaskData(name, options.data, options.columns, options.data_split)
+    data = TaskData(name, options.data, options.columns, options.data_split, labels=options.labels)
     task, source = open_examples(data, offline=offline)
     return task, gather(source)
 

@@ -130,6 +130,7 @@ def _examples(
     assert isinstance(lesson.data, TaskRows)
     summary = lesson.data.summary
     notes = left_out_notes(summary.too_long, summary.name, lesson.data.asker.reader.limit)
+    notes += dict.fromkeys((*headed.notes, *train.notes, *(held_out.notes if held_out is not None else ())))
     notes += seen_notes(train, held_out)
     return OpenedTraining(loaded, lesson, notes, summary.sha256, headed.fresh)
 

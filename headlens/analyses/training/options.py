@@ -155,7 +155,7 @@ def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     task = values.get("task") or "mlm"
     given = {name: value for name, value in values.items() if value not in (None, (), [], False, 0)}
     if task in TEXT:
-        refuse_others(task, given, ("data", "columns", "min_words", "dev_data"), "--corpus")
+        refuse_others(task, given, ("data", "columns", "min_words", "labels", "dev_data"), "--corpus")
         return build(TrainRequest, {**values, "task": task})
     usual = {"corpus": DEMO, "label_smoothing": 0.1, "mask_share": 0.15}
     given = {name: value for name, value in given.items() if usual.get(name) != value}
@@ -219,7 +219,7 @@ class TrainingSetOptions:
             raise OptionError(f"--next-sentence is not for --task {task}.", "It goes with --task mlm.")
         given = {**vars(self), **vars(data)}
         if task in TEXT:
-            refuse_others(task, given, ("data", "columns", "min_words", "dev_data"), "--corpus")
+            refuse_others(task, given, ("data", "columns", "min_words", "labels", "dev_data"), "--corpus")
             from headlens.corpora.sources import refuse_unused
 
             refuse_unused(self.corpus_options(offline=False), self.corpus, data.target, self.dev)

@@ -109,7 +109,8 @@ def _fresh_notes(parts: Sequence[str]) -> list[str]:
 
 
 def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
-    notes = _fresh_notes(headed.fresh)
+    notes = [*headed.notes, *_fresh_notes(headed.fresh)]
+    notes += dict.fromkeys((*rows.examples.notes, *(held_out.examples.notes if held_out is not None else ())))
     for part in (rows, held_out):
         if part is not None:
             notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)

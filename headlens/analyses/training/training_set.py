@@ -65,7 +65,7 @@ class TaskForward:
             loaded: the model, with its head.
             longest: a limit of tokens below the model's own.
         """
-        reader = Reader.of(loaded, task.labels, longest)
+        reader = Reader.of(loaded, task.labels, longest, task.outputs)
         return cls(task, reader, loaded.device, task.arguments(loaded.model))
 
     def batch(self, prepared: Sequence[PreparedExample]) -> TaskBatch:

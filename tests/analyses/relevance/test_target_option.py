@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from saved import build, save
@@ -82,6 +83,43 @@ def test_what_does_not_fit(loaded: Loaded, asked: str, model: str, paired: bool,
     with pytest.raises(OptionError, match=message) as caught:
         choose_target(asked, loaded(model), paired=paired)
     assert re.search(advice, caught.value.advice)
+
+
+def test_classes_in_any_spelling(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model = build("BertForSequenceClassification", len(wordpiece_tokenizer), num_labels=2)
+    judge = LoadedModel("tiny", model, wordpiece_tokenizer, None)
+    for names, asked, expected in (
+        ({0: "POS", 1: "NEG"}, "positive", 0),
+        ({0: "LABEL_0", 1: "LABEL_1"}, "label_1", 1),
+        ({0: "entailment", 1: "not_entailment"}, "non-entailment", 1),
+        ({0: "equivalent", 1: "duplicate"}, "duplicate", 1),
+        ({0: "1", 1: "0"}, "LABEL_1", 1),
+    ):
+        model.config.id2label, model.config.label2id = names, None
+        assert choose_target(f"class:{asked}", judge, paired=False).label == f"class:{expected}"
+    model.config.label2id = {"POS": 0}
+    model.config.id2label = {0: "LABEL_0"}
+    assert choose_target("class:pos", judge, paired=False).label == "class:0"
+
+
+@pytest.mark.parametrize(
+    ("names", "backward", "asked", "message", "advice"),
+    [
+        ({0: "1", 1: "0"}, None, "1", "class:1 is more than one class", "class:LABEL_0 for output 0"),
+        ({0: "good", 1: "Good"}, None, "good", "class:good is more than one class", r"0 \(good\), 1 \(Good\)"),
+        ({0: "bad", 1: "good"}, {"good": 0, "bad": 1}, "bad", "not say which it is: id2label calls output 0", "0 to 1"),
+    ],
+)
+def test_classes_that_may_be_several(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, names: Any, backward: Any, asked: str, message: str, advice: str
+) -> None:
+    model = build("BertForSequenceClassification", len(wordpiece_tokenizer), num_labels=2)
+    model.config.id2label, model.config.label2id = names, backward
+    judge = LoadedModel("tiny", model, wordpiece_tokenizer, None)
+    with pytest.raises(OptionError, match=message) as caught:
+        choose_target(f"class:{asked}", judge, paired=False)
+    assert re.search(advice, caught.value.advice)
+    assert choose_target("class:LABEL_1", judge, paired=False).label == "class:1"
 
 
 def test_masks_need_a_mask_token(tmp_path: Path, metaspace_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.sparsefinder.fitting import FittedSite
-from headlens.analyses.sparsefinder.options import ParameterGrid
+from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import GOLD
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
-from headlens.analyses.sparsefinder.restricted_task import RestrictedTask
+from headlens.analyses.sparsefinder.restricted_task import RestrictedTask, opened_task
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
+from headlens.corpora.sources import open_corpus
 from headlens.models.loading import LoadedModel
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import MemoryExamples
@@ -193,3 +195,17 @@ def test_what_was_read(marian_tokenizer: PreTrainedTokenizerBase) -> None:
     assert read["decoder_input_ids"].tolist()[1] == [pad, word, end]
     alone = read_while_writing(torch.tensor([[pad, end]]), reader)
     assert alone["decoder_attention_mask"].tolist() == [[1]]
+
+
+def test_labels_reach_the_task(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    path = tmp_path / "dev.tsv"
+    path.write_text("sentence\tlabel\nA cat.\t0\nNo.\t1\n", encoding="utf-8")
+    options = MetricOptions("sst2", (str(path),), labels=("model=POS,NEG", "data=positive,negative"))
+    judge = LoadedModel(
+        "tiny", build("BertForSequenceClassification", len(wordpiece_tokenizer)), wordpiece_tokenizer, None
+    )
+    opened = opened_task(options, judge, open_corpus("demo"), pairs=False, offline=True)
+    assert opened is not None
+    task, examples = opened
+    assert task.outputs == ("positive", "negative")
+    assert [example.label for example in examples.examples if isinstance(example, TextExample)] == [1, 0]

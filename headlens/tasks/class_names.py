@@ -1,0 +1,243 @@
+"""Names of classes: which of a task's classes a model or a data set means, whatever the spelling and the order."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from pathlib import Path
+
+from transformers.utils.hub import cached_file
+
+from headlens.errors import ModelError, OptionError
+from headlens.hub_access import only_cache
+from headlens.models.loading import LoadedModel
+
+# Every line is one class; a word may stand in several, of which a task has one.
+_SPELLINGS = (
+    "negative neg n",
+    "positive pos p",
+    "neutral neut neu n",
+    "entailment entail entails entailed ent e yes true",
+    "contradiction contradict contradicts contradicted contradictory contra contr c",
+    "acceptable accept accepted acc grammatical yes true",
+    "equivalent equivalence equiv paraphrase paraphrases duplicate duplicates dup yes true",
+)
+_LEADING, _NEGATIONS = ("", "is", "label", "class"), ("not", "non", "no", "un")
+_NUMBER = re.compile(r"\s*(?:(?:label|class)[\s_-]*)?([0-9]{1,5})\s*", re.IGNORECASE)
+_Meanings = frozenset[tuple[str, bool]]
+
+
+def _known_meanings() -> dict[str, _Meanings]:
+    """Returns what every known spelling means: classes, and whether they are negated, as in `not_entailment`."""
+    found: dict[str, set[tuple[str, bool]]] = defaultdict(set)
+    for line in _SPELLINGS:
+        words = line.split()
+        for lead, word in product(_LEADING, words):
+            found[lead + word].add((words[0], False))
+            for negation in _NEGATIONS if len(word) > 1 else ():  # `none` is not `non-e`
+                found[lead + negation + word].add((words[0], True))
+    found["no"], found["false"] = found["notyes"], found["nottrue"]
+    return {word: frozenset(meanings) for word, meanings in found.items()}
+
+
+_KNOWN = _known_meanings()
+
+
+def meanings(name: str) -> _Meanings:
+    """Returns the classes that a name may stand for, each with whether it is negated, whatever its case and hyphens."""
+    word = re.sub(r"[\W_]+", "", name.casefold())
+    # The hyphen of -1 and the point of 1.0 do count.
+    return _KNOWN.get(word, frozenset({(name if word.isdigit() else word, False)}))
+
+
+def number_of(name: str) -> int | None:
+    """Returns the number of a class without a name of its own, such as 1 of `LABEL_1`, `class 1` or `1`; else None."""
+    found = _NUMBER.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def class_places(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...] | None:
+    """Finds the place of every class of a task in a list of names.
+
+    Returns:
+        One place per class, or None where the names are only numbers, each at its place.
+
+    Raises:
+        ValueError: with the reason, if the names are not those of the classes, each once.
+    """
+    if _is_numbered(enumerate(names)):
+        return None
+    if len(names) != len(classes):
+        raise ValueError(f"they are {len(names)}, not {len(classes)}")
+    places: dict[int, int] = {}
+    for place, name in enumerate(names):
+        meant = [number for number, own in enumerate(classes) if meanings(name) & meanings(own)]
+        if len(meant) != 1:
+            raise ValueError(f"{name!r} is none of the task's classes")
+        if meant[0] in places:
+            raise ValueError(f"{names[places[meant[0]]]!r} and {name!r} are the same class")
+        places[meant[0]] = place
+    return tuple(places[number] for number in range(len(classes)))
+
+
+def output_names(loaded: LoadedModel) -> list[str]:
+    """Returns the names of a classifier's outputs in their order; `LABEL_0` and so on for those without names.
+
+    They stand in `id2label`, in `label2id`, or in both. Where only `label2id` is written, transformers puts names such
+    as `LABEL_0` in the place of both, so that the file itself is read.
+
+    Raises:
+        ValueError: with the reason, if the two contradict each other.
+    """
+    config = loaded.model.config
+    by_number = [(int(number), str(name)) for number, name in (config.id2label or {}).items()]
+    by_name = _numbers(config.label2id or {})
+    if _is_numbered([*by_number, *by_name]):
+        by_name = _numbers(_written_numbers(loaded))
+    named = [pairs for pairs in (by_number, by_name) if not _is_numbered(pairs)]
+    names: dict[int, str] = {}
+    for number, name in chain(*named) if named else by_number:
+        if not meanings(names.setdefault(number, name)) & meanings(name):
+            raise ValueError(f"id2label calls output {number} {names[number]!r}, and label2id {name!r}")
+    if sorted(names) != list(range(len(by_number))):
+        raise ValueError(f"these are the outputs {', '.join(map(str, sorted(names)))} of {len(by_number)}")
+    return [names[number] for number in range(len(names))]
+
+
+def _is_numbered(pairs: Iterable[tuple[int, str]]) -> bool:
+    """Whether the names of numbers say nothing but the numbers, as `LABEL_0` of 0; so do no names at all."""
+    return all(number_of(name) == number for number, name in pairs)
+
+
+def _numbers(label2id: Mapping[str, object]) -> list[tuple[int, str]]:
+    try:
+        return [(int(str(number)), str(name)) for name, number in label2id.items()]
+    except ValueError as error:
+        raise ValueError(f"label2id holds {list(label2id.values())}, not numbers") from error
+
+
+def _written_numbers(loaded: LoadedModel) -> dict[str, object]:
+    """Returns `label2id` of the configuration file as it is written; empty where there is none."""
+    if not (place := loaded.model.config.name_or_path):
+        return {}
+    try:
+        with only_cache(enabled=True):
+            file = cached_file(place, "config.json", revision=loaded.revision or "main", local_files_only=True)
+    except OSError:  # a model that was made of other files
+        file = None
+    written = {} if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
+    return written.get("label2id") or {}
+
+
+@dataclass(frozen=True)
+class OutputOrder:
+    """Which output of a model is which class of a task.
+
+    Args:
+        places: the output of every class; None for outputs without names, which are in the order of the classes.
+        names: names of the outputs in their order: the model's own where they say which is which, or are more or fewer
+            than the classes, which a task refuses as soon as it sees the outputs; else the task's.
+        note: what the reader should know; empty for nothing.
+    """
+
+    places: tuple[int, ...] | None = None
+    names: tuple[str, ...] = ()
+    note: str = ""
+
+    @classmethod
+    def of(cls, loaded: LoadedModel, classes: Sequence[str], told: Sequence[str] = ()) -> OutputOrder:
+        """Finds the order of a model's outputs.
+
+        Args:
+            loaded: the model.
+            classes: names of the task's classes in the order of their numbers; without any, nothing is looked for.
+            told: the classes in the order of the outputs, where a user says so; it goes before the model's own names.
+
+        Raises:
+            ModelError: if the model names its outputs, and not as these classes; unless `told` says which is which.
+        """
+        if not classes:
+            return cls()
+        own, names = None, list[str]()
+        try:
+            names = output_names(loaded)
+            if len(names) != len(classes):
+                return cls(names=tuple(names))
+            own = class_places(names, classes)
+        except ValueError as error:
+            if not told:
+                called = f"calls its outputs {', '.join(names)}" if names else "contradicts itself about its outputs"
+                message = f"{loaded.name} {called}, and the task has the classes {', '.join(classes)}: {error}."
+                raise ModelError(message, _ADVICE.format("model", "of the model's outputs")) from error
+        short = loaded.short_name
+        if told:
+            places = class_places(told, classes)
+            differs = own is not None and own != places
+            note = f"{short} calls its outputs {', '.join(names)}; --labels says {', '.join(told)}, and that is taken."
+            return cls(places, tuple(told), note if differs else "")
+        if own is not None:
+            return cls(own, tuple(names))
+        note = (
+            f"The outputs of {short} have no names ({', '.join(names)}); they are taken for {', '.join(classes)}, in "
+            "this order. --labels model=NAME,NAME gives another."
+        )
+        return cls(None, tuple(classes), note)
+
+
+_ADVICE = "Say which is which with --labels {}=NAME,NAME: the task's classes, all of them, in the order {}."
+
+
+def data_order(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...] | None:
+    """Returns the class of every number of a data set that gives its numbers these names; None for no names.
+
+    Raises:
+        ValueError: with the message, if the names are not those of the classes.
+    """
+    try:
+        places = class_places(names, classes)
+    except ValueError as error:
+        raise ValueError(
+            f"its classes are {', '.join(names)}, and those of the task {', '.join(classes)}: {error}."
+        ) from error
+    return None if places is None else tuple(places.index(number) for number in range(len(places)))
+
+
+DATA_ADVICE = _ADVICE.format("data", "of the data's numbers")
+
+
+def parse_labels(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Reads who numbers the classes how, written as `model=positive,negative` and `data=negative,positive`.
+
+    Raises:
+        OptionError: if it is not written like this.
+    """
+    pairs = [text.partition("=") for text in given]
+    labels = {whose.strip(): tuple(part.strip() for part in names.split(",")) for whose, _, names in pairs}
+    if not labels.keys() <= {"model", "data"} or len(labels) < len(pairs) or not all(map(all, labels.values())):
+        raise OptionError(
+            f"--labels {' --labels '.join(given)}: not understood.",
+            "Write --labels model=NAME,NAME or --labels data=NAME,NAME, each once.",
+        )
+    return labels
+
+
+def told_classes(names: Sequence[str], classes: Sequence[str]) -> tuple[str, ...]:
+    """Returns the task's own names of classes that a user names in some order; none for none.
+
+    Raises:
+        OptionError: if they are not the task's classes, each once.
+    """
+    if not names:
+        return ()
+    advice = f"Name each of {', '.join(classes)} once." if classes else "The task has no classes: leave --labels out."
+    try:
+        order = data_order(names, classes)
+    except ValueError as error:
+        raise OptionError(f"--labels {','.join(names)}: {error}", advice) from error
+    if order is None:
+        raise OptionError(f"--labels {','.join(names)}: numbers do not say which is which.", advice)
+    return tuple(classes[number] for number in order)
