@@ -402,6 +402,10 @@ EXAMPLE_COLUMNS = Option(
     "ROLE=NAME",
     shown="",
 )
+SKIP_BROKEN = Option(
+    "Leave out rows of the data that cannot be read: at most 1 % of each source, or 10 rows. A note tells how many.",
+    TASK,
+)
 EXAMPLE_SPLIT = Option("Split of a hub data set.", TASK, "NAME", shown="train to train, else the task's")
 HELD_OUT_EXAMPLES = Option("Examples that the model is evaluated on.", TASK, "SOURCE", shown="a part of the data")
 MASKED_SHARE = Option("Share of the tokens that are to be guessed, for mlm.", TRAINING)

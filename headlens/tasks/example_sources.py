@@ -6,13 +6,16 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, islice
 from typing import Protocol
 
 from headlens.errors import CorpusError, OptionError, counted
-from headlens.tasks.example_parsers import ExampleReader, choose_columns
+from headlens.tasks.example_parsers import Columns, ExampleReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
-from headlens.tasks.row_readers import RowSource
+from headlens.tasks.row_readers import RowSource, TaskRow
+
+# Rows that may be left out as broken, of a source: a share of them, or so many.
+BROKEN_SHARE, FEW_BROKEN = 0.01, 10
+SHOWN = 3  # of these in a note
 
 
 @dataclass
@@ -25,6 +28,8 @@ class SourceCounts:
         too_long: left out because the model does not read so many tokens, or because there is nothing to predict.
         too_short: left out because their texts have fewer words than `min_words`.
         examples: the rest.
+        broken: left out because they cannot be read.
+        first_broken: place of the first of these, and what is wrong with them.
     """
 
     rows: int = 0
@@ -32,6 +37,16 @@ class SourceCounts:
     too_long: int = 0
     too_short: int = 0
     examples: int = 0
+    broken: int = 0
+    first_broken: tuple[str, ...] = ()
+
+    def take_over(self, before: SourceCounts) -> None:
+        """Adds what was left out when the examples were gathered before."""
+        self.unlabelled += before.unlabelled
+        self.too_short += before.too_short
+        self.broken += before.broken
+        self.first_broken += before.first_broken
+        self.rows += before.unlabelled + before.too_short + before.broken
 
 
 class TaskSource(Protocol):
@@ -56,6 +71,7 @@ class RowExamples:
         columns: columns that the user names, by role.
         limit: read only the first examples.
         min_words: leave out examples whose texts have fewer words together (`words_of`); before the limit.
+        skip_broken: leave out rows that cannot be read, as many as `BROKEN_SHARE` and `FEW_BROKEN` allow.
     """
 
     rows: RowSource
@@ -64,6 +80,7 @@ class RowExamples:
     columns: Mapping[str, str] = field(default_factory=dict)
     limit: int | None = None
     min_words: int = 0
+    skip_broken: bool = False
 
     def __post_init__(self) -> None:
         _check_limit(self.limit)
@@ -80,10 +97,12 @@ class RowExamples:
             CorpusError: with the line: no example with a label at all, a missing column, an unknown label.
             OptionError: for a column of a role that there is not.
         """
-        number = 0
+        number, broken, before = 0, list[str](), counts.rows
         for example in self._examples():
             counts.rows += 1
-            if example is None:
+            if isinstance(example, CorpusError):
+                broken.append(self._skipped(example))
+            elif example is None:
                 counts.unlabelled += 1
             elif self.min_words and words_of(example) < self.min_words:
                 counts.too_short += 1
@@ -91,7 +110,10 @@ class RowExamples:
                 yield example
                 number += 1
                 if number == self.limit:  # no further row is read
-                    return
+                    break
+        self._check(broken, counts.rows - before)
+        counts.broken += len(broken)
+        counts.first_broken += tuple(broken[:SHOWN])
         if not number:
             reason = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
             advice = "Choose another file, split or column."
@@ -100,15 +122,37 @@ class RowExamples:
                 advice = "Ask for shorter ones with --min-words."
             raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
 
-    def _examples(self) -> Iterator[TaskExample | None]:
-        rows = iter(self.rows)
-        first = next(rows, None)
-        if first is None:
-            return
-        is_squad = "paragraphs" in first.cells and not self.columns  # articles of SQuAD's files have no role columns
-        columns = {} if is_squad else choose_columns(first, self.reader.roles, self.layouts, self.columns)
-        for row in chain([first], rows):
-            yield from self.reader.examples(row, columns)
+    def _skipped(self, error: CorpusError) -> str:
+        """Returns where a row that is left out stands and what is wrong with it."""
+        if self.skip_broken:
+            return f"{self.name}{error.message.removeprefix(str(error.path))}"
+        told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --skip-broken.")
+        told.path, told.line = error.path, error.line
+        raise told from error
+
+    def _check(self, broken: list[str], rows: int) -> None:
+        if broken and (len(broken) == rows or len(broken) > max(FEW_BROKEN, BROKEN_SHARE * rows)):
+            message = f"{len(broken)} of {counted(rows, 'row')} cannot be read. The first: {broken[0]}"
+            advice = f"--skip-broken leaves out {BROKEN_SHARE:.0%} of the rows, or {FEW_BROKEN}: mend the file."
+            raise CorpusError(message, advice, path=self.name)
+
+    def _examples(self) -> Iterator[TaskExample | CorpusError | None]:
+        columns: Columns | None = None
+        for row in self.rows:
+            if isinstance(row, CorpusError):
+                yield row
+                continue
+            columns = self._columns(row) if columns is None else columns
+            for part in self.reader.parts(row):
+                try:
+                    yield self.reader.example(part, columns)
+                except CorpusError as error:
+                    yield error
+
+    def _columns(self, first: TaskRow) -> Columns:
+        if "paragraphs" in first.cells and not self.columns:  # articles of SQuAD's files have no role columns
+            return {role: role for role in self.reader.roles}
+        return choose_columns(first, self.reader.roles, self.layouts, self.columns)
 
 
 @dataclass(frozen=True)
@@ -120,7 +164,7 @@ class ChainedExamples:
         limit: read only the first examples of all together.
     """
 
-    parts: tuple[TaskSource, ...]
+    parts: tuple[RowExamples, ...]
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -133,9 +177,13 @@ class ChainedExamples:
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
         """Reads all sources; ids begin with the name of the source, since each source may count its rows from 1."""
-        pairs = ((part.name, example) for part in self.parts for example in part.read(counts))
-        for name, example in islice(pairs, self.limit):
-            yield replace(example, id=f"{name}:{example.id}")
+        left = self.limit
+        for part in self.parts:
+            if left == 0:
+                return
+            for example in replace(part, limit=left).read(counts):
+                yield replace(example, id=f"{part.name}:{example.id}")
+                left = None if left is None else left - 1
 
 
 @dataclass(frozen=True)
@@ -178,7 +226,7 @@ class DataSummary:
 
     Args:
         name: name of the source.
-        rows, unlabelled, too_long, examples, too_short: as in `SourceCounts`.
+        rows, unlabelled, too_long, examples, too_short, broken, first_broken: as in `SourceCounts`.
         sha256: over the content of all labelled examples in order, whatever file or ids they have.
     """
 
@@ -189,6 +237,8 @@ class DataSummary:
     examples: int
     sha256: str
     too_short: int = 0
+    broken: int = 0
+    first_broken: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, counts: SourceCounts, sha256: str) -> DataSummary:

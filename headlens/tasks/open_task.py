@@ -29,6 +29,7 @@ class DataOptions:
         target: the translations, where they are a text file of their own.
         offline: never ask the hub.
         min_words: leave out examples whose texts have fewer words together; before the limit.
+        skip_broken: leave out rows that cannot be read, as far as `RowExamples` does.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class DataOptions:
     target: str | Path | None = None
     offline: bool = False
     min_words: int = 0
+    skip_broken: bool = False
 
 
 def open_task(
@@ -55,8 +57,15 @@ def open_task(
         CorpusError: no such file, or its kind is unknown.
     """
     entry, options = find_task(name), options or DataOptions()
-    rows = _open(entry, data, options)
-    return entry.task, RowExamples(rows, entry.reader, entry.layouts, options.columns, options.limit, options.min_words)
+    return entry.task, RowExamples(
+        _open(entry, data, options),
+        entry.reader,
+        entry.layouts,
+        options.columns,
+        options.limit,
+        options.min_words,
+        skip_broken=options.skip_broken,
+    )
 
 
 def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskSource]:
@@ -65,7 +74,9 @@ def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskS
     Several sources are read one after the other, each in a layout of its own; the limit is that of all together.
     """
     columns = parse_columns(",".join(data.columns)) if data.columns else {}
-    options = DataOptions(columns, data.data_split, data.limit, data.target, offline, data.min_words)
+    options = DataOptions(
+        columns, data.data_split, data.limit, data.target, offline, data.min_words, skip_broken=data.skip_broken
+    )
     if len(data.data) < 2:
         return open_task(data.task, data.data[0] if data.data else None, options)
     sources = [open_task(data.task, source, replace(options, limit=None))[1] for source in data.data]
@@ -106,5 +117,6 @@ def _local(entry: TaskEntry, spec: str, split: str, options: DataOptions) -> Row
         return LineRows((path,))
     named = frozenset(options.columns.values())
     columns = named.union(*entry.layouts)
+    columns |= {column.partition(".")[0] for column in columns}  # of translation.de: translation
     numbers = frozenset(filter(str.isdecimal, columns))
     return FileRows(path, entry.headerless, columns - numbers, named if named <= numbers else frozenset(), QUOTED)

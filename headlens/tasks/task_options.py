@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headlens.options import CORPUS, EXAMPLE_COLUMNS, EXAMPLE_SOURCES, EXAMPLE_SPLIT, LIMIT, TARGET_FILE, TASK, option
+from headlens.options import (
+    CORPUS,
+    EXAMPLE_COLUMNS,
+    EXAMPLE_SOURCES,
+    EXAMPLE_SPLIT,
+    LIMIT,
+    SKIP_BROKEN,
+    TARGET_FILE,
+    TASK,
+    option,
+)
 
 Layout = tuple[str, ...]
 GLUE = "nyu-mll/glue"
@@ -109,6 +119,7 @@ class TaskData:
     min_words: int = option(
         0, "Leave out examples of fewer words, all texts together.", CORPUS, metavar="N", at_least=0
     )
+    skip_broken: bool = option(False, SKIP_BROKEN)
 
     def for_training(self) -> TaskData:
         """Returns the data for training: the split `train` of data sets, unless a split is named."""

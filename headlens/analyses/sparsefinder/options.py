@@ -25,6 +25,7 @@ from headlens.options import (
     MODEL,
     MODEL_NAME,
     SEED,
+    SKIP_BROKEN,
     TASK,
     CommandOptions,
     names,
@@ -154,6 +155,7 @@ class MetricOptions:
     data: tuple[str, ...] = option((), EXAMPLE_SOURCES)
     columns: tuple[str, ...] = option((), EXAMPLE_COLUMNS)
     data_split: str | None = option(None, EXAMPLE_SPLIT)
+    skip_broken: bool = option(False, SKIP_BROKEN)
     points: int = option(4, "Points of each method's curve that it is tried on.", TASK, metavar="N", at_least=1)
 
     def __post_init__(self) -> None:
