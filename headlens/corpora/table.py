@@ -102,21 +102,35 @@ def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Iterator[tuple[int, list[str]]]:
     """Yields lines and cells of a `.csv`, whose first line tells what separates them: tabs, commas or semicolons.
 
-    Tabs and semicolons do where they part off a column that is known; in a table of several columns tabs always do,
-    and semicolons where there are no commas.
+    Tabs and semicolons do where they part off a column that is known. Of a table without such a column, and of at least
+    two, tabs always do, and semicolons where there are too few commas.
 
     Args:
         path: the file.
         names: columns, some of which a header would have.
         least: number of columns that the table has at least; the text of a table of one may have any of the three.
+
+    Raises:
+        CorpusError: if it could be commas or semicolons; also as in `comma_rows`.
     """
     first = next(open_text(path), None)
-    cells = {mark: [cell.strip(' "') for cell in (first.text if first else "").split(mark)] for mark in ",;\t"}
-    known = {mark for mark in cells if names & {*cells[mark]}}
-    if len(cells["\t"]) > 1 and ("\t" in known or least > 1):
+    tabs, commas, semicolons = (_cells("" if first is None else first.text, mark) for mark in "\t,;")
+    if len(tabs) > 1 and (least > 1 or names & {*tabs}):
         return tab_rows(path)
-    in_semicolons = known == {";"} or len(cells[","]) == 1 < least <= len(cells[";"])
-    return comma_rows(path, ";" if in_semicolons else ",")
+    if names & {*commas, *semicolons} or least == 1:
+        return comma_rows(path, "," if names & {*commas} or not names & {*semicolons} else ";")
+    if len(commas) == len(semicolons) == least:
+        advice = "Name the columns in the first row."
+        raise CorpusError("commas or semicolons may separate its columns.", advice, path=path, line=1)
+    return comma_rows(path, ";" if len(commas) < least <= len(semicolons) else ",")
+
+
+def _cells(text: str, separator: str) -> list[str]:
+    """Returns the cells of a line, or none where one of them is too long."""
+    try:
+        return next(csv.reader([text], delimiter=separator), [])
+    except csv.Error:
+        return []
 
 
 def comma_rows(path: str | Path, separator: str = ",") -> Iterator[tuple[int, list[str]]]:

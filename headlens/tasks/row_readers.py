@@ -85,16 +85,16 @@ class TaskRow:
         return self.cells[column]
 
     def nested(self, column: str) -> Any:
-        """Returns the cell of a column; a list or a mapping that is written as text, as what it is.
+        """Returns the cell of a column; a list or a mapping that is written as text, be it quoted, as what it is.
 
         Raises:
             CorpusError: no such column, or what looks like a list or a mapping cannot be read.
         """
         cell = self.value(column)
-        if not isinstance(cell, str) or not looks_nested(cell):
+        if not isinstance(cell, str) or not looks_nested(text := unquoted(cell.strip())):
             return cell
         try:
-            return nested_value(cell)
+            return nested_value(text)
         except ValueError as error:
             advice = "Write it as JSON, or as pandas does."
             raise self.error(f"{column!r} looks like a list or a mapping, but {error}.", advice) from error
@@ -121,7 +121,8 @@ class FileRows(NamedFile):
     """A UTF-8 file with tabs (`.tsv`, `.txt`), commas (`.csv`), JSON lines (`.jsonl`) or JSON; also `.gz`.
 
     Tabs separate without quoting; a `.csv` may have tabs or semicolons, see `separated_rows`. A file of either
-    whose first row is no header has the columns `headerless`; rows may have more cells than these, which are left out.
+    whose first row is no header has the columns `headerless`. Further cells of its rows are left out where the original
+    files have such, and behind a pair between tabs.
 
     Args:
         path: the file.
@@ -179,11 +180,18 @@ class FileRows(NamedFile):
         for line, cells in chain([first], rows) if bare else rows:
             if tuple(names[-2:]) == ONE_ANNOTATOR and len(cells) == len(names) + MORE_ANNOTATORS:
                 del cells[-1 - MORE_ANNOTATORS : -1]
-            if len(cells) < len(names) or (len(cells) > len(names) and not bare):
+            if len(cells) < len(names) or (len(cells) > len(names) and not (bare and self._has_more)):
                 message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
-                yield line, CorpusError(message, "Mend the line.", path=self.path, line=line)
+                advice = "Mend the line, or name the columns in the first row or by --columns." if bare else "Mend the line."
+                yield line, CorpusError(message, advice, path=self.path, line=line)
             else:
                 yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether rows without a header may have more cells than columns that are known."""
+        is_original, in_tabs = len(self.headerless) > 2, file_kind(self.path) in TABS
+        return is_original or (in_tabs and len(self.headerless) == 2)
 
     def _names(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
         """Returns the names of the columns, and whether the first row is data."""
