@@ -11,7 +11,7 @@ from typing import Protocol
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.tasks.example_parsers import Columns, ExampleReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
-from headlens.tasks.row_readers import RowSource, TaskRow
+from headlens.tasks.row_readers import RowSource
 
 # Rows that may be left out as broken, of a source: a share of them, or so many.
 BROKEN_SHARE, FEW_BROKEN = 0.01, 10
@@ -137,22 +137,17 @@ class RowExamples:
             raise CorpusError(message, advice, path=self.name)
 
     def _examples(self) -> Iterator[TaskExample | CorpusError | None]:
-        columns: Columns | None = None
+        columns: Columns = {}
         for row in self.rows:
             if isinstance(row, CorpusError):
                 yield row
                 continue
-            columns = self._columns(row) if columns is None else columns
             for part in self.reader.parts(row):
+                columns = columns or choose_columns(part, self.reader.roles, self.layouts, self.columns)
                 try:
                     yield self.reader.example(part, columns)
                 except CorpusError as error:
                     yield error
-
-    def _columns(self, first: TaskRow) -> Columns:
-        if "paragraphs" in first.cells and not self.columns:  # articles of SQuAD's files have no role columns
-            return {role: role for role in self.reader.roles}
-        return choose_columns(first, self.reader.roles, self.layouts, self.columns)
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class FileRows(NamedFile):
                 del cells[-1 - MORE_ANNOTATORS : -1]
             if len(cells) < len(names) or (len(cells) > len(names) and not (bare and self._has_more)):
                 message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
-                advice = "Mend the line, or name the columns in the first row or by --columns." if bare else "Mend the line."
+                advice = f"Mend the line{', or name the columns in the first row' if bare else ''}."
                 yield line, CorpusError(message, advice, path=self.path, line=line)
             else:
                 yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))
