@@ -112,9 +112,11 @@ class QuestionReader(ExampleReader):
             yield row
             return
         for paragraph in _parts(row, row.cells, "paragraphs"):
-            for question in _parts(row, paragraph, "qas"):
-                answers = [] if question.get("is_impossible") else _parts(row, question, "answers")
-                yield replace(row, cells={"context": paragraph.get("context"), **question, "answers": answers})
+            context = _text(row, paragraph, "context")
+            for asked in _parts(row, paragraph, "qas"):
+                answers = [] if asked.get("is_impossible") else _parts(row, asked, "answers")
+                question = _text(row, asked, "question")
+                yield replace(row, cells={**asked, "question": question, "context": context, "answers": answers})
 
     def example(self, row: TaskRow, columns: Columns) -> Question | None:
         """Returns the question of a row; None if the question or its context is empty.

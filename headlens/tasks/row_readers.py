@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,15 +64,15 @@ class TaskRow:
             number: how many texts there have to be.
 
         Raises:
-            CorpusError: no such column, or no list of so many texts in it.
+            CorpusError: no such column, or no list of so many texts in it; also as in `text`.
         """
         cell = self.nested(column)
         if cell is None or cell == "":
             return [""] * number
-        if not isinstance(cell, list) or len(cell) != number or not all(isinstance(text, str) for text in cell):
+        if not isinstance(cell, list) or len(cell) != number:
             held = counted(len(cell), "element") if isinstance(cell, list) else type(cell).__name__
             raise self.error(f"{column!r} holds {held}, not a list of {number} texts.", 'Write ["…", "…"].')
-        return [text.strip() for text in cell]
+        return [replace(self, cells={column: text}).text(column) for text in cell]
 
     def value(self, column: str) -> Any:
         """Returns the cell of a column as it is.

@@ -79,6 +79,8 @@ def test_forms_that_are_read(text: str, value: Any) -> None:
         ("__import__('os')", "'__import__' is no value"),
         ("Row(text=['a'])", "neither JSON nor Python"),
         ("array()", "'array' is no value"),
+        (f"[{'1' * 500_000}x]", "neither JSON nor Python"),
+        (f"[{'1' * 5000}]", "limit"),
         ("[" * 21 + "]" * 21, "nested too deeply"),
         ("[" * 500_000, "nested too deeply"),
         ("[" + "1, " * 400_000, "more than 1,000,000 characters"),

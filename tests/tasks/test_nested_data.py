@@ -163,7 +163,9 @@ def test_endings_in_one_cell(tmp_path: Path, columns: tuple[str, str]) -> None:
     [
         (ENDINGS[:3], "'endings' holds 3 elements, not a list of 4 texts"),
         ([*ENDINGS, "f."], "'endings' holds 5 elements, not a list of 4 texts"),
-        ([*ENDINGS[:3], 4], "'endings' holds 4 elements, not a list of 4 texts"),
+        ([*ENDINGS[:3], 4], "'endings' holds int, not text"),
+        ([*ENDINGS[:3], ["a."]], "'endings' holds list, not text"),
+        ('["a.", "b.", "c.", "\\ud83d"]', "'endings' holds half a character"),
         ("a. b. c. d.", "'endings' holds str, not a list of 4 texts"),
         ({"text": ENDINGS}, "'endings' holds dict, not a list of 4 texts"),
         ("['a.', 'b.", "'endings' looks like a list or a mapping, but"),
@@ -283,3 +285,13 @@ def test_examples_of_a_choice_have_all_candidates(tmp_path: Path, data: st.DataO
         assert isinstance(example, TextExample)
         assert len(example.texts) == 1 + task.candidates
         assert example.label in range(task.candidates)
+
+
+@pytest.mark.parametrize("lacking", ["context", "question"])
+def test_articles_without_a_part(tmp_path: Path, lacking: str) -> None:
+    asked = {"question": "Who?", "answers": []}
+    paragraph = {"context": CONTEXT, "qas": [asked]}
+    (paragraph if lacking == "context" else asked)[lacking] = None
+    (tmp_path / "s.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    with pytest.raises(CorpusError, match=rf"row 1: '{lacking}' is missing or no text"):
+        read("squad2", tmp_path / "s.json")

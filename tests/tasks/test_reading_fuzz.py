@@ -32,6 +32,19 @@ PIECES = [
     "\\ud800",
 ]
 PIECES += ['{"text": "a"}', '"paragraphs"', "null", "\xe4", "\ufeff", "NaN", " ", '"answers"', '"context"', "1e999"]
+PIECES += [
+    "['a']",
+    "{'text': ['a']}",
+    "array(",
+    ";",
+    "(",
+    "'",
+    "endings",
+    "answers",
+    "context",
+    "question",
+    "translation",
+]
 CONTENT = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 
 
