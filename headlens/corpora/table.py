@@ -102,8 +102,8 @@ def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Iterator[tuple[int, list[str]]]:
     """Yields lines and cells of a `.csv`, whose first line tells what separates them: tabs, commas or semicolons.
 
-    Tabs and semicolons do where they part off a column that is known. Of a table without such a column, and of at least
-    two, tabs always do, and semicolons where there are too few commas.
+    Those do that part off a column that is known. Where none do, and there are at least two columns, tabs do if there
+    are any, and semicolons if there are too few commas.
 
     Args:
         path: the file.
@@ -114,15 +114,15 @@ def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Ite
         CorpusError: if it could be commas or semicolons; also as in `comma_rows`.
     """
     first = next(open_text(path), None)
-    tabs, commas, semicolons = (_cells("" if first is None else first.text, mark) for mark in "\t,;")
-    if len(tabs) > 1 and (least > 1 or names & {*tabs}):
-        return tab_rows(path)
-    if names & {*commas, *semicolons} or least == 1:
-        return comma_rows(path, "," if names & {*commas} or not names & {*semicolons} else ";")
-    if len(commas) == len(semicolons) == least:
-        advice = "Name the columns in the first row."
-        raise CorpusError("commas or semicolons may separate its columns.", advice, path=path, line=1)
-    return comma_rows(path, ";" if len(commas) < least <= len(semicolons) else ",")
+    cells = {mark: _cells("" if first is None else first.text, mark) for mark in ",\t;"}
+    mark = next((mark for mark in cells if names & {*cells[mark]}), "")
+    if not mark and least > 1:
+        if len(cells["\t"]) == 1 and len(cells[","]) == len(cells[";"]) == least:
+            advice = "Name the columns in the first row."
+            raise CorpusError("commas or semicolons may separate its columns.", advice, path=path, line=1)
+        in_semicolons = len(cells[","]) < least <= len(cells[";"])
+        mark = "\t" if len(cells["\t"]) > 1 else ";" if in_semicolons else ","
+    return tab_rows(path) if mark == "\t" else comma_rows(path, mark or ",")
 
 
 def _cells(text: str, separator: str) -> list[str]:
