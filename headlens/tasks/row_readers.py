@@ -19,8 +19,7 @@ TABS = (".tsv", ".txt")
 COMMAS = (".csv",)
 LINES = (".jsonl", ".ndjson")
 JSON = (".json",)
-# GLUE's SNLI: under a header for the label of one annotator some rows have those of five, all before the gold label.
-ONE_ANNOTATOR, MORE_ANNOTATORS = ("label1", "gold_label"), 4
+ONE_ANNOTATOR = ("label1", "gold_label")  # last columns of GLUE's SNLI
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")  # de, deu, de-DE, zh_Hant
 
 
@@ -176,10 +175,10 @@ class FileRows(NamedFile):
         if repeated := sorted({name for name in names if names.count(name) > 1 and name in self.expected}):
             message = f"{names.count(repeated[0])} columns are called {repeated[0]!r}."
             raise CorpusError(message, "Give the columns names of their own.", path=self.path, line=first[0])
+        if tuple(names[-2:]) == ONE_ANNOTATOR:
+            rows = ((line, without_others(cells, len(names))) for line, cells in rows)
         quoted = bool(self.quoted & set(names))
         for line, cells in chain([first], rows) if bare else rows:
-            if tuple(names[-2:]) == ONE_ANNOTATOR and len(cells) == len(names) + MORE_ANNOTATORS:
-                del cells[-1 - MORE_ANNOTATORS : -1]
             if len(cells) < len(names) or (len(cells) > len(names) and not (bare and self._has_more)):
                 message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
                 advice = f"Mend the line{', or name the columns in the first row' if bare else ''}."
@@ -209,6 +208,21 @@ class FileRows(NamedFile):
                 "--columns source=1,target=2."
             )
             raise CorpusError(f"{source!r} and {target!r} look like a header.", advice, path=self.path, line=line)
+
+
+def without_others(cells: list[str], columns: int) -> list[str]:
+    """Returns a row of GLUE's SNLI without labels for which its header has no columns.
+
+    Of the pairs in its training part, some have the labels of five annotators under a header for that of one. Those are
+    told by their gold label, the last cell: the label of three or more of the five, or `-` (Bowman et al. 2015).
+
+    Args:
+        cells: the row.
+        columns: number of columns in the header, of which the last two are for labels.
+    """
+    votes, gold = cells[columns - 2 : -1], cells[-1]
+    is_of_five = len(votes) == 5 and (gold == "-" or votes.count(gold) >= 3)
+    return [*cells[: columns - 1], gold] if is_of_five else cells
 
 
 def unquoted(cell: str) -> str:

@@ -57,7 +57,7 @@ def test_questions_that_a_line_break_cuts_in_two(tmp_path: Path) -> None:
 def test_rows_with_the_labels_of_five_annotators(tmp_path: Path) -> None:
     """GLUE's SNLI has the label of one in the header; the gold label is the last in either kind of row."""
     path = tmp_path / "train.tsv"
-    one, five = "1\tc\tp\tA.\tB.\tneutral\tneutral", "2\tc\tp\tC.\tD." + 4 * "\tneutral" + 2 * "\tentailment"
+    one, five = "1\tc\tp\tA.\tB.\tneutral\tneutral", "2\tc\tp\tC.\tD." + 2 * "\tneutral" + 4 * "\tentailment"
     path.write_text("\n".join([SNLI, one, five]))
     found = list(open_task("snli", path)[1].read(SourceCounts()))
     assert found == [TextExample("1", ("A.", "B."), 1), TextExample("2", ("C.", "D."), 0)]
@@ -65,6 +65,11 @@ def test_rows_with_the_labels_of_five_annotators(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"train\.tsv:3: 8 columns where there should be 7"):
         kept("snli", path, DataOptions())
     assert kept("snli", path)[0] == ["1", "3"]
+    # Another order, in which the last cell is not what most have chosen, and five who do not agree.
+    mixed = [["neutral", "entailment", "neutral", "neutral", "neutral", "entailment"], [*"nneec-"]]
+    path.write_text("\n".join([SNLI, one, *("\t".join(["3", "c", "p", "A.", "B.", *labels]) for labels in mixed)]))
+    assert kept("snli", path)[1].first_broken == ("train:3: 11 columns where there should be 7.",)
+    assert kept("snli", path)[1].unlabelled == 1
 
 
 BROKEN: dict[str, tuple[str, str, str, str]] = {
