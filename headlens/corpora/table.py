@@ -103,7 +103,8 @@ def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Ite
     """Yields lines and cells of a `.csv`, whose first line tells what separates them: tabs, commas or semicolons.
 
     Those do that part off a column that is known. Where none do, and there are at least two columns, tabs do if there
-    are any, and semicolons if there are too few commas.
+    are any, and semicolons if there are too few commas. Between tabs quotation marks around a cell are taken off where
+    those within it are doubled.
 
     Args:
         path: the file.
@@ -114,7 +115,8 @@ def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Ite
         CorpusError: if it could be commas or semicolons; also as in `comma_rows`.
     """
     first = next(open_text(path), None)
-    cells = {mark: _cells("" if first is None else first.text, mark) for mark in ",\t;"}
+    text = "" if first is None or not first.text.strip() else first.text
+    cells = {mark: _cells(text, mark) for mark in ",\t;"}
     mark = next((mark for mark in cells if names & {*cells[mark]}), "")
     if not mark and least > 1:
         if len(cells["\t"]) == 1 and len(cells[","]) == len(cells[";"]) == least:
@@ -122,7 +124,17 @@ def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Ite
             raise CorpusError("commas or semicolons may separate its columns.", advice, path=path, line=1)
         in_semicolons = len(cells[","]) < least <= len(cells[";"])
         mark = "\t" if len(cells["\t"]) > 1 else ";" if in_semicolons else ","
-    return tab_rows(path) if mark == "\t" else comma_rows(path, mark or ",")
+    if mark == "\t":
+        # Only what writes CSV doubles the quotation marks within others.
+        return ((line, [unquoted(c) if '""' in c[1:-1] else c for c in row]) for line, row in tab_rows(path))
+    return comma_rows(path, mark or ",")
+
+
+def unquoted(cell: str) -> str:
+    """Returns a cell without the quotation marks around it, doubled ones inside made single; others as they are."""
+    inner = cell[1:-1]
+    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return inner.replace('""', '"') if is_quoted and '"' not in inner.replace('""', "") else cell
 
 
 def _cells(text: str, separator: str) -> list[str]:

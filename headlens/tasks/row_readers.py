@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from headlens.corpora.hub import HubCorpus
 from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
-from headlens.corpora.table import json_array, json_row, list_names, separated_rows, tab_rows, text_cell
+from headlens.corpora.table import json_array, json_row, list_names, separated_rows, tab_rows, text_cell, unquoted
 from headlens.corpora.text import Line, NamedFile, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
 
@@ -223,13 +223,6 @@ def without_others(cells: list[str], columns: int) -> list[str]:
     votes, gold = cells[columns - 2 : -1], cells[-1]
     is_of_five = len(votes) == 5 and (gold == "-" or votes.count(gold) >= 3)
     return [*cells[: columns - 1], gold] if is_of_five else cells
-
-
-def unquoted(cell: str) -> str:
-    """Returns a cell without the quotation marks around it, doubled ones inside made single; others as they are."""
-    inner = cell[1:-1]
-    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
-    return inner.replace('""', '"') if is_quoted and '"' not in inner.replace('""', "") else cell
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,13 @@ def test_a_csv_of_semicolons_or_tabs(tmp_path: Path, mark: str) -> None:
     assert read(save(tmp_path, "a.csv", bare), "1", "2") == [("1", *ROWS[0][:2]), ("2", *ROWS[1][:2])]
 
 
+def test_quotation_marks_between_tabs_are_text_unless_doubled(tmp_path: Path) -> None:
+    rows = 'text\tlabel\n"So," he said.\t1\n"So."\t1\n"He said ""so""."\t1\n'
+    texts = ['"So," he said.', '"So."', 'He said "so".']
+    assert [text for _, text, _ in read(save(tmp_path, "a.csv", rows))] == texts
+    assert [text for _, text, _ in read(save(tmp_path, "a.tsv", rows))] == [*texts[:2], '"He said ""so""."']
+
+
 def test_the_text_of_a_csv_of_one_column_is_not_cut(tmp_path: Path) -> None:
     assert read(save(tmp_path, "a.csv", "Yes; no\nTabs\tand more\n"), "1") == [
         ("1", "Yes; no", None),

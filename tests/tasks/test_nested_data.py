@@ -220,7 +220,7 @@ def test_labels_that_are_no_class(tmp_path: Path, label: str) -> None:
 
 @pytest.mark.parametrize("separator", [";", "\t", ","])
 def test_what_separates_a_csv(tmp_path: Path, separator: str) -> None:
-    texts = ["Good, really; yes.", "A 'film'.", "No; no."]
+    texts = ["Good, really; yes.", "A 'film'.", 'No; "no", he said.', '"So."']
     path = write(tmp_path / "s.csv", [{"id": 0, "sentence": text, "label": 1} for text in texts], separator)
     assert [e.texts for e in read("sst2", path) if isinstance(e, TextExample)] == [(text,) for text in texts]
     named = write(tmp_path / "r.csv", [{"review; long": "Good", "stars": 1}], separator)
