@@ -402,6 +402,10 @@ EXAMPLE_COLUMNS = Option(
     "ROLE=NAME",
     shown="",
 )
+SKIP_BROKEN = Option(
+    "Leave out rows of the data that cannot be read: at most 1 % of each source, or 10 rows. A note tells how many.",
+    TASK,
+)
 EXAMPLE_SPLIT = Option("Split of a hub data set.", TASK, "NAME", shown="train to train, else the task's")
 CLASS_LABELS = Option(
     "Classes in the order of the model's outputs (model=negative,positive) or of the data's numbers (data=…), where "

@@ -7,6 +7,7 @@ from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.errors import counted
 from headlens.options import DEMO
 from headlens.runs.corpus_reader import CorpusReader
+from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.translation import CUT
 
@@ -65,6 +66,19 @@ def left_out_notes(number: int, name: str, limit: int | None) -> list[str]:
         return []
     why = "without anything to ask" if limit is None else f"too long for {limit} tokens or without anything to ask"
     return [f"Left out: {counted(number, 'example')} of {name}, {why}."]
+
+
+def broken_notes(data: DataSummary | SourceCounts) -> list[str]:
+    """What to know about rows that `--skip-broken` left out: one note, none if there are none.
+
+    Args:
+        data: counts of the source.
+    """
+    if not data.broken:
+        return []
+    more = " …" if data.broken > len(data.first_broken) else ""
+    rows = f"{data.broken} of {counted(data.rows, 'row')}"
+    return [f"Left out by --skip-broken: {rows}. {' '.join(data.first_broken)}{more}"]
 
 
 def embedded_notes(corpus: str, sentences: int) -> list[str]:

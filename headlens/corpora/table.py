@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.nested_cells import looks_nested, nested_value
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.text import NamedFile, file_kind, full_examples, open_text, plain_sentence
+from headlens.corpora.text import Line, NamedFile, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
 
 # Parts of the messages of the csv module, and what they mean.
@@ -32,9 +34,10 @@ TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 class TableCorpus(NamedFile):
     """A UTF-8 table (`.tsv`, `.csv`) or one JSON object per line (`.jsonl`); also `.gz`.
 
-    Tabs separate without quoting, as in the files of GLUE; commas with quoting, where a cell may span lines.
-    The first row names the columns. If it does not name those asked for and they are numbers, the table has no
-    header and columns count from 1: parallel text as SOURCE<tab>TARGET has the columns `1` and `2`.
+    Tabs separate without quoting, as in the files of GLUE; commas with quoting, where a cell may span lines. A `.csv`
+    may have tabs or semicolons, see `separated_rows`. The first row names the columns. If it does not name those asked
+    for and they are numbers, the table has no header and columns count from 1: parallel text as SOURCE<tab>TARGET has
+    the columns `1` and `2`.
 
     Args:
         path: the file.
@@ -60,14 +63,19 @@ class TableCorpus(NamedFile):
             raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
         if kind == ".tsv":
             return self._named_rows(tab_rows(self.path))
-        return self._named_rows(comma_rows(self.path)) if kind == ".csv" else json_rows(self.path)
+        if kind == ".csv":
+            return self._named_rows(separated_rows(self.path, {*self._columns}, len(self._columns)))
+        return json_rows(self.path)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [column for column in (self.column, self.target_column) if column is not None]
 
     def _named_rows(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
         first = next(rows, None)
         if first is None:
             return
-        columns = [column for column in (self.column, self.target_column) if column is not None]
-        names = first[1]
+        columns, names = self._columns, first[1]
         if not set(columns) <= set(names) and all(map(str.isdecimal, columns)):  # the first row is no header
             names = [str(number) for number in range(1, len(names) + 1)]
             rows = chain([first], rows)
@@ -91,14 +99,64 @@ def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     return ((line.number, line.text.split("\t")) for line in open_text(path) if line.text.strip())
 
 
-def comma_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Iterator[tuple[int, list[str]]]:
+    """Yields lines and cells of a `.csv`, whose first line tells what separates them: tabs, commas or semicolons.
+
+    Those do that part off a column that is known. Where none do, and there are at least two columns, tabs do if there
+    are any, and semicolons if there are too few commas. Between tabs quotation marks around a cell are taken off where
+    those within it are doubled.
+
+    Args:
+        path: the file.
+        names: columns, some of which a header would have.
+        least: number of columns that the table has at least; the text of a table of one may have any of the three.
+
+    Raises:
+        CorpusError: if it could be commas or semicolons; also as in `comma_rows`.
+    """
+    first = next(open_text(path), None)
+    text = "" if first is None or not first.text.strip() else first.text
+    cells = {mark: _cells(text, mark) for mark in ",\t;"}
+    mark = next((mark for mark in cells if names & {*cells[mark]}), "")
+    if not mark and least > 1:
+        if len(cells["\t"]) == 1 and len(cells[","]) == len(cells[";"]) == least:
+            advice = "Name the columns in the first row."
+            raise CorpusError("commas or semicolons may separate its columns.", advice, path=path, line=1)
+        in_semicolons = len(cells[","]) < least <= len(cells[";"])
+        mark = "\t" if len(cells["\t"]) > 1 else ";" if in_semicolons else ","
+    if mark == "\t":
+        # Only what writes CSV doubles the quotation marks within others.
+        return ((line, [unquoted(c) if '""' in c[1:-1] else c for c in row]) for line, row in tab_rows(path))
+    return comma_rows(path, mark or ",")
+
+
+def unquoted(cell: str) -> str:
+    """Returns a cell without the quotation marks around it, doubled ones inside made single; others as they are."""
+    inner = cell[1:-1]
+    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return inner.replace('""', '"') if is_quoted and '"' not in inner.replace('""', "") else cell
+
+
+def _cells(text: str, separator: str) -> list[str]:
+    """Returns the cells of a line, or none where one of them is too long."""
+    try:
+        return next(csv.reader([text], delimiter=separator), [])
+    except csv.Error:
+        return []
+
+
+def comma_rows(path: str | Path, separator: str = ",") -> Iterator[tuple[int, list[str]]]:
     """Yields the line each row begins at and its cells between commas; a quoted cell may go on over several lines.
+
+    Args:
+        path: the file.
+        separator: a character in place of commas.
 
     Raises:
         CorpusError: with the line: quotation marks that do not fit together; also as in `open_text`.
     """
     with closing(open_text(path)) as file:  # an error that is kept would keep the file open
-        reader = csv.reader((f"{line.text}\n" for line in file), strict=True)
+        reader = csv.reader((f"{line.text}\n" for line in file), delimiter=separator, strict=True)
         start = 1
         try:
             for row in reader:
@@ -117,13 +175,17 @@ def json_rows(path: str | Path) -> Iterator[Row]:
     Raises:
         CorpusError: with the line: broken JSON, or something other than an object; also as in `open_text`.
     """
-    for number, text in open_text(path):
-        if not text.strip():
-            continue
-        row = _parse_json(text, path, number)
-        if not isinstance(row, dict):
-            raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=number)
-        yield number, row
+    for line in open_text(path):
+        if line.text.strip():
+            yield line.number, json_row(line, path)
+
+
+def json_row(line: Line, path: str | Path) -> Mapping[str, Any]:
+    """Returns the JSON object on a line of a file; errors as in `json_rows`."""
+    row = _parse_json(line.text, path, line.number)
+    if not isinstance(row, dict):
+        raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=line.number)
+    return row
 
 
 def json_array(path: str | Path) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
@@ -177,7 +239,7 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
     """Returns the text of a column; empty where the cell is null.
 
     Args:
-        row: cells by column; a cell may hold a row itself.
+        row: cells by column; a cell may hold a row itself, also one that is written as text (`nested_value`).
         column: a name, or a path of names: `translation.de` is "Hallo" in {"translation": {"de": "Hallo"}}.
         path: file or data set, for errors.
         line: line in the file, for errors.
@@ -210,6 +272,11 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
     """Returns a cell, `_MISSING` if there is none; a column whose own name has dots goes before a path."""
     cell: Any = row
     for name in [column] if column in row else column.split("."):
+        if isinstance(cell, str) and looks_nested(cell):
+            try:
+                cell = nested_value(cell)
+            except ValueError:
+                return _MISSING
         if not isinstance(cell, Mapping) or name not in cell:
             return _MISSING
         cell = cell[name]

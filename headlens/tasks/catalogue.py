@@ -53,6 +53,12 @@ TWO: Layout = ("sentence1", "sentence2", "label")
 SCORES: tuple[Layout, ...] = (TWO, ("sentence1", "sentence2", "score"))
 STS_FILE: Layout = ("genre", "file", "year", "number", "label", "sentence1", "sentence2")
 PARALLEL: tuple[Layout, ...] = (("source", "target"), ("translation.de", "translation.en"), ("1", "2"))
+# SWAG, SWAG with its endings in one list, and HellaSwag.
+ENDINGS: tuple[Layout, ...] = (
+    ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label"),
+    ("sent1", "sent2", *4 * ("endings",), "label"),
+    ("ctx_a", "ctx_b", *4 * ("endings",), "label"),
+)
 # The columns of TaxiNLI, whose cells pandas quoted.
 QUOTED = frozenset({"prem", "hyp"})
 
@@ -87,7 +93,7 @@ ENTRIES = (
     TaskEntry(
         MultipleChoice(),
         EndingReader(ClassLabels(("0", "1", "2", "3"))),
-        (("sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label"),),
+        ENDINGS,
         "allenai/swag:regular",
     ),
     TaskEntry(

@@ -49,7 +49,7 @@ _KNOWN = _known_meanings()
 
 def meanings(name: str) -> _Meanings:
     """Returns the classes that a name may stand for, each with whether it is negated, whatever its case and hyphens."""
-    word = re.sub(r"[\W_]+", "", name.casefold())
+    word = re.sub(r"[\s_./‐-]+", "", name.casefold())
     # The hyphen of -1 and the point of 1.0 do count.
     return _KNOWN.get(word, frozenset({(name if word.isdigit() else word, False)}))
 

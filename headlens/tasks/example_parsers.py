@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from headlens.corpora.table import has_cell, list_names
-from headlens.errors import CorpusError, OptionError
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.tasks.class_names import meanings, number_of
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
 from headlens.tasks.row_readers import TaskRow
 
 Columns = Mapping[str, str]
 UNLABELLED = ("", "-", "-1", "hidden")
+_WHOLE = re.compile(r"(-?[0-9]{1,9})\.0*")
 
 
 class Labels(Protocol):
@@ -38,9 +40,17 @@ class ExampleReader(ABC):
         """Names of the classes of labels, in the order of their numbers; empty for readers of other data."""
         return ()
 
+    def parts(self, row: TaskRow) -> Iterator[TaskRow]:
+        """Yields a row as rows of one example each: here the row itself.
+
+        Raises:
+            CorpusError: if a row of several examples is not built as such.
+        """
+        yield row
+
     @abstractmethod
-    def examples(self, row: TaskRow, columns: Columns) -> Iterator[TaskExample | None]:
-        """Yields the examples of a row; None for one without a label, or with an empty text.
+    def example(self, row: TaskRow, columns: Columns) -> TaskExample | None:
+        """Returns the example of a row; None if it has no label, or an empty text.
 
         Raises:
             CorpusError: with the line: a column that is not there, an unknown label, a cell of the wrong kind.
@@ -69,17 +79,19 @@ class TextReader(ExampleReader):
         """Names of the text roles in order, followed by `label` if the task has labels."""
         return self.texts if self.labels is None else (*self.texts, "label")
 
-    def examples(self, row: TaskRow, columns: Columns) -> Iterator[TextExample | None]:
-        """Yields one example for the row; None if its label is missing or any of its texts is empty."""
+    def example(self, row: TaskRow, columns: Columns) -> TextExample | None:
+        """Returns the example of a row; None if its label is missing or any of its texts is empty."""
         texts = tuple(row.text(columns[role]) for role in self.texts)
         label = None if self.labels is None else self.labels.read(row, columns["label"])
         unlabelled = self.labels is not None and label is None
-        yield None if unlabelled or not all(texts) else TextExample(str(row.number), texts, label)
+        return None if unlabelled or not all(texts) else TextExample(str(row.number), texts, label)
 
 
 @dataclass(frozen=True)
 class EndingReader(ExampleReader):
     """Reads SWAG: a sentence, the beginning of the next one, and its possible endings.
+
+    Where one column plays the roles of all endings, it holds a list of them.
 
     Args:
         labels: format of the number of the right ending.
@@ -88,12 +100,15 @@ class EndingReader(ExampleReader):
     labels: Labels
     roles = ("first", "second", "ending0", "ending1", "ending2", "ending3", "label")
 
-    def examples(self, row: TaskRow, columns: Columns) -> Iterator[TextExample | None]:
-        """Yields one example for the row; the beginning of its second sentence may be empty."""
-        first, second, *endings = (row.text(columns[role]) for role in self.roles[:-1])
+    def example(self, row: TaskRow, columns: Columns) -> TextExample | None:
+        """Returns the example of a row; the beginning of its second sentence may be empty."""
+        first, second, *places = (columns[role] for role in self.roles[:-1])
+        in_list = len(set(places)) == 1
+        endings = row.texts(places[0], len(places)) if in_list else [row.text(place) for place in places]
         label = self.labels.read(row, columns["label"])
-        texts = (first, *(f"{second} {ending}".strip() for ending in endings))
-        yield None if label is None or not first or not all(endings) else TextExample(str(row.number), texts, label)
+        sentence, beginning = row.text(first), row.text(second)
+        texts = (sentence, *(f"{beginning} {ending}".strip() for ending in endings))
+        return None if label is None or not sentence or not all(endings) else TextExample(str(row.number), texts, label)
 
 
 @dataclass(frozen=True)
@@ -102,52 +117,66 @@ class QuestionReader(ExampleReader):
 
     roles = ("question", "context", "answers")  # columns of `datasets`; SQuAD's own files have none of them
 
-    def examples(self, row: TaskRow, columns: Columns) -> Iterator[Question | None]:
-        """Yields all questions of an article, or the one of a row; None where the question or its context is empty."""
-        if "paragraphs" in row.cells:
-            for paragraph in _parts(row, row.cells, "paragraphs"):
-                context = _text(row, paragraph, "context")
-                for question in _parts(row, paragraph, "qas"):
-                    spans = [] if question.get("is_impossible") else _parts(row, question, "answers")
-                    key = str(question.get("id", row.number))
-                    yield _question(row, key, _text(row, question, "question"), context, _answers(row, spans))
+    def parts(self, row: TaskRow) -> Iterator[TaskRow]:
+        """Yields the questions of an article as rows of their own; a row that is no article as it is."""
+        if "paragraphs" not in row.cells:
+            yield row
             return
+        for paragraph in _parts(row, row.cells, "paragraphs"):
+            context = _text(row, paragraph, "context")
+            for asked in _parts(row, paragraph, "qas"):
+                answers = [] if asked.get("is_impossible") else _parts(row, asked, "answers")
+                question = _text(row, asked, "question")
+                yield replace(row, cells={**asked, "question": question, "context": context, "answers": answers})
+
+    def example(self, row: TaskRow, columns: Columns) -> Question | None:
+        """Returns the question of a row; None if the question or its context is empty.
+
+        Raises:
+            CorpusError: also where answers are not in the context, or not where they are said to be.
+        """
         key = str(row.cells.get("id", row.number))
-        context = _text(row, {"context": row.value(columns["context"])}, "context")
-        answers = _answers(row, row.value(columns["answers"]))
-        yield _question(row, key, row.text(columns["question"]), context, answers)
+        question, context = row.text(columns["question"]), row.untrimmed(columns["context"])
+        column = columns["answers"]
+        cell = row.value(column)
+        # What stands in the context is a text, whatever it looks like.
+        is_text = isinstance(cell, str) and cell in context
+        answers = _answers(row, cell if is_text else row.nested(column))
+        for answer in answers:
+            start = answer.start
+            if start is not None and context[start : start + len(answer.text)] != answer.text:
+                message = f"question {key}: the answer {answer.text[:40]!r} is not at character {start} of its context."
+                raise row.error(message, "Starts count characters from 0.")
+        # The first one is what a model learns.
+        answers = sorted(answers, key=lambda answer: answer.text not in context)
+        if answers and answers[0].text not in context:
+            message = f"question {key}: the answer {answers[0].text[:40]!r} is not in its context."
+            raise row.error(message, "Answers are stretches of the context, written as there.")
+        return Question(key, question, context, tuple(answers)) if question and context.strip() else None
 
 
-def _question(row: TaskRow, key: str, question: str, context: str, answers: tuple[AnswerSpan, ...]) -> Question | None:
-    """Makes a question whose answers stand where they say; None if the question or its context is empty."""
-    for answer in answers:
-        start = answer.start
-        if start is not None and context[start : start + len(answer.text)] != answer.text:
-            message = f"question {key}: the answer {answer.text[:40]!r} is not at character {start} of its context."
-            raise row.error(message, "Starts count characters from 0.")
-    return Question(key, question.strip(), context, answers) if question.strip() and context.strip() else None
-
-
-def _answers(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
-    """Reads answers: {"text": […], "answer_start": […]}, a list of {"text": …, "answer_start": …}, or one text."""
-    if cell is None or cell == "":
-        return ()
+def _answers(row: TaskRow, cell: Any) -> list[AnswerSpan]:
+    """Reads answers: {"text": …, "answer_start": …}, of one or of lists; a list of such, or of texts; or one text."""
     if isinstance(cell, str):
-        return (AnswerSpan(cell),)
-    if isinstance(cell, Mapping) and isinstance(cell.get("text"), Sequence):
-        texts, starts = cell["text"], cell.get("answer_start")
-        if starts is None or len(starts) != len(texts):
-            starts = [None] * len(texts)
+        cell = [cell.strip()] if cell.strip() else []
+    elif isinstance(cell, Mapping):
+        texts, starts = (part if isinstance(part, list) else [part] for part in map(cell.get, ("text", "answer_start")))
+        starts = starts if "answer_start" in cell and starts != [None] else [None] * len(texts)
+        if len(starts) != len(texts):
+            message = f"{counted(len(texts), 'text')} of answers, but {counted(len(starts), 'start')}."
+            raise row.error(message, "Every text has one start.")
         cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if not isinstance(cell, Sequence) or not all(isinstance(a, Mapping) for a in cell):
+    cell = [] if cell is None else cell
+    if not isinstance(cell, list) or not all(isinstance(answer, str | Mapping) for answer in cell):
         raise row.error("answers are no list of texts with their starts.", 'Write [{"text": …, "answer_start": …}].')
-    spans = []
-    for answer in cell:
-        start = answer.get("answer_start")
-        if start is not None and (not isinstance(start, int) or start < 0):
-            raise row.error(f"the start {start!r} of an answer is no place.", "Starts count characters from 0.")
-        spans.append(AnswerSpan(_text(row, answer, "text"), start))
-    return tuple(spans)
+    return [_span(row, {"text": answer} if isinstance(answer, str) else answer) for answer in cell]
+
+
+def _span(row: TaskRow, answer: Mapping[str, Any]) -> AnswerSpan:
+    start = answer.get("answer_start")
+    if start is not None and (not isinstance(start, int) or isinstance(start, bool) or start < 0):
+        raise row.error(f"the start {start!r} of an answer is no place.", "Starts count characters from 0.")
+    return AnswerSpan(_text(row, answer, "text"), start)
 
 
 def _parts(row: TaskRow, cells: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
@@ -284,12 +313,14 @@ class ScoreLabels:
 
 
 def _written(cell: Any) -> str:
-    """Returns a cell as files write it; a whole float as an integer, since pandas makes floats of columns with gaps."""
+    """Returns a cell as files write it; 1.0 as 1, since pandas makes floats of columns with gaps, also as text."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
-    if isinstance(cell, bool) or (isinstance(cell, float) and cell.is_integer()):
+    if isinstance(cell, bool):
         return str(int(cell))
-    return str(cell).strip().lower()
+    text = str(cell).strip().lower()
+    whole = _WHOLE.fullmatch(text)
+    return text if whole is None else str(int(whole[1]))
 
 
 def _short(cell: Any) -> str:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, islice
 from typing import Protocol
 
 from headlens.errors import CorpusError, OptionError, counted
@@ -15,6 +14,10 @@ from headlens.tasks.class_names import DATA_ADVICE, data_order
 from headlens.tasks.example_parsers import ClassLabels, ExampleReader, TextReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
 from headlens.tasks.row_readers import RowSource, TaskRow
+
+# Rows that may be left out as broken, of a source: a share of them, or so many.
+BROKEN_SHARE, FEW_BROKEN = 0.01, 10
+SHOWN = 3  # of these in a note
 
 
 @dataclass
@@ -28,6 +31,8 @@ class SourceCounts:
         too_short: left out because their texts have fewer words than `min_words`.
         examples: the rest.
         notes: what to know about how the rows were read.
+        broken: left out because they cannot be read.
+        first_broken: place of the first of these, and what is wrong with them.
     """
 
     rows: int = 0
@@ -35,11 +40,21 @@ class SourceCounts:
     too_long: int = 0
     too_short: int = 0
     examples: int = 0
+    broken: int = 0
+    first_broken: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def note(self, *texts: str) -> None:
         """Adds what to know about how the rows were read, each text once."""
         self.notes = tuple(dict.fromkeys((*self.notes, *texts)))
+
+    def take_over(self, before: SourceCounts) -> None:
+        """Adds what was left out when the examples were gathered before."""
+        self.unlabelled += before.unlabelled
+        self.too_short += before.too_short
+        self.broken += before.broken
+        self.first_broken += before.first_broken
+        self.rows += before.unlabelled + before.too_short + before.broken
 
 
 class TaskSource(Protocol):
@@ -65,6 +80,7 @@ class RowExamples:
         limit: read only the first examples.
         min_words: leave out examples whose texts have fewer words together (`words_of`); before the limit.
         numbers: classes in the order of the data's numbers, where a user names them.
+        skip_broken: leave out rows that cannot be read, as many as `BROKEN_SHARE` and `FEW_BROKEN` allow.
     """
 
     rows: RowSource
@@ -74,6 +90,7 @@ class RowExamples:
     limit: int | None = None
     min_words: int = 0
     numbers: tuple[str, ...] = ()
+    skip_broken: bool = False
 
     def __post_init__(self) -> None:
         _check_limit(self.limit)
@@ -90,10 +107,12 @@ class RowExamples:
             CorpusError: with the line: no example with a label at all, a missing column, an unknown label.
             OptionError: for a column of a role that there is not.
         """
-        number = 0
+        number, broken, before = 0, list[str](), counts.rows
         for example in self._examples(counts):
             counts.rows += 1
-            if example is None:
+            if isinstance(example, CorpusError):
+                broken.append(self._skipped(example))
+            elif example is None:
                 counts.unlabelled += 1
             elif self.min_words and words_of(example) < self.min_words:
                 counts.too_short += 1
@@ -101,7 +120,10 @@ class RowExamples:
                 yield example
                 number += 1
                 if number == self.limit:  # no further row is read
-                    return
+                    break
+        self._check(broken, counts.rows - before)
+        counts.broken += len(broken)
+        counts.first_broken += tuple(broken[:SHOWN])
         if not number:
             reason = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
             advice = "Choose another file, split or column."
@@ -110,24 +132,27 @@ class RowExamples:
                 advice = "Ask for shorter ones with --min-words."
             raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
 
-    def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | None]:
-        rows = iter(self.rows)
-        first = next(rows, None)
-        if first is None:
-            return
-        is_squad = "paragraphs" in first.cells and not self.columns  # articles of SQuAD's files have no role columns
-        columns = {} if is_squad else choose_columns(first, self.reader.roles, self.layouts, self.columns)
-        reader, labels = self.reader, None
-        if isinstance(reader, TextReader) and isinstance(reader.labels, ClassLabels):
-            labels = self._numbered(reader.labels, columns["label"], first, counts)
-            reader = replace(reader, labels=labels)
-        for row in chain([first], rows):
-            if labels is not None and labels.order is None and labels.is_number(row.cells.get(columns["label"])):
-                counts.note(
-                    f"The classes of {self.name} are numbers without names; they are read as {labels.numbers}. "
-                    "--labels data=NAME,NAME gives another order."
-                )
-            yield from reader.examples(row, columns)
+    def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | CorpusError | None]:
+        reader, columns, labels = self.reader, dict[str, str](), None
+        for row in self.rows:
+            if isinstance(row, CorpusError):
+                yield row
+                continue
+            for part in self.reader.parts(row):
+                if not columns:
+                    columns = dict(choose_columns(part, self.reader.roles, self.layouts, self.columns))
+                    if isinstance(reader, TextReader) and isinstance(reader.labels, ClassLabels):
+                        labels = self._numbered(reader.labels, columns["label"], part, counts)
+                        reader = replace(reader, labels=labels)
+                if labels is not None and labels.order is None and labels.is_number(part.cells.get(columns["label"])):
+                    counts.note(
+                        f"The classes of {self.name} are numbers without names; they are read as {labels.numbers}. "
+                        "--labels data=NAME,NAME gives another order."
+                    )
+                try:
+                    yield reader.example(part, columns)
+                except CorpusError as error:
+                    yield error
 
     def _numbered(self, labels: ClassLabels, column: str, first: TaskRow, counts: SourceCounts) -> ClassLabels:
         """Returns the format of labels with the order in which the user, or else the data set, names its numbers.
@@ -152,6 +177,20 @@ class RowExamples:
             )
         return told
 
+    def _skipped(self, error: CorpusError) -> str:
+        """Returns where a row that is left out stands and what is wrong with it."""
+        if self.skip_broken:
+            return f"{self.name}{error.message.removeprefix(str(error.path))}"
+        told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --skip-broken.")
+        told.path, told.line = error.path, error.line
+        raise told from error
+
+    def _check(self, broken: list[str], rows: int) -> None:
+        if broken and (len(broken) == rows or len(broken) > max(FEW_BROKEN, BROKEN_SHARE * rows)):
+            message = f"{len(broken)} of {counted(rows, 'row')} cannot be read. The first: {broken[0]}"
+            advice = f"--skip-broken leaves out {BROKEN_SHARE:.0%} of the rows, or {FEW_BROKEN}: mend the file."
+            raise CorpusError(message, advice, path=self.name)
+
 
 @dataclass(frozen=True)
 class ChainedExamples:
@@ -162,7 +201,7 @@ class ChainedExamples:
         limit: read only the first examples of all together.
     """
 
-    parts: tuple[TaskSource, ...]
+    parts: tuple[RowExamples, ...]
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -175,9 +214,13 @@ class ChainedExamples:
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
         """Reads all sources; ids begin with the name of the source, since each source may count its rows from 1."""
-        pairs = ((part.name, example) for part in self.parts for example in part.read(counts))
-        for name, example in islice(pairs, self.limit):
-            yield replace(example, id=f"{name}:{example.id}")
+        left = self.limit
+        for part in self.parts:
+            if left == 0:
+                return
+            for example in replace(part, limit=left).read(counts):
+                yield replace(example, id=f"{part.name}:{example.id}")
+                left = None if left is None else left - 1
 
 
 @dataclass(frozen=True)
@@ -224,7 +267,7 @@ class DataSummary:
 
     Args:
         name: name of the source.
-        rows, unlabelled, too_long, examples, too_short, notes: as in `SourceCounts`.
+        rows, unlabelled, too_long, examples, too_short, broken, first_broken, notes: as in `SourceCounts`.
         sha256: over the content of all labelled examples in order, whatever file or ids they have.
     """
 
@@ -236,6 +279,8 @@ class DataSummary:
     sha256: str
     too_short: int = 0
     notes: tuple[str, ...] = ()
+    broken: int = 0
+    first_broken: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, counts: SourceCounts, sha256: str) -> DataSummary:

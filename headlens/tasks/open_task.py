@@ -34,6 +34,7 @@ class DataOptions:
         min_words: leave out examples whose texts have fewer words together; before the limit.
         labels: the task's classes in the order of the outputs of the `model`, or of the numbers of the `data`, where
             names do not say it or are wrong.
+        skip_broken: leave out rows that cannot be read, as far as `RowExamples` does.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class DataOptions:
     offline: bool = False
     min_words: int = 0
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    skip_broken: bool = False
 
 
 def open_task(
@@ -61,14 +63,20 @@ def open_task(
         CorpusError: no such file, or its kind is unknown.
     """
     entry, options = find_task(name), options or DataOptions()
-    rows = _open(entry, data, options)
     model, numbers = (
         told_classes(options.labels.get(whose, ()), classes)
         for whose, classes in (("model", entry.task.labels), ("data", entry.reader.classes))
     )
     task = replace(entry.task, outputs=model) if isinstance(entry.task, SequenceClassification) else entry.task
     return task, RowExamples(
-        rows, entry.reader, entry.layouts, options.columns, options.limit, options.min_words, numbers
+        _open(entry, data, options),
+        entry.reader,
+        entry.layouts,
+        options.columns,
+        options.limit,
+        options.min_words,
+        numbers,
+        options.skip_broken,
     )
 
 
@@ -78,8 +86,16 @@ def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskS
     Several sources are read one after the other, each in a layout of its own; the limit is that of all together.
     """
     columns = parse_columns(",".join(data.columns)) if data.columns else {}
-    labels = parse_labels(data.labels)
-    options = DataOptions(columns, data.data_split, data.limit, data.target, offline, data.min_words, labels)
+    options = DataOptions(
+        columns,
+        data.data_split,
+        data.limit,
+        data.target,
+        offline,
+        data.min_words,
+        parse_labels(data.labels),
+        data.skip_broken,
+    )
     if len(data.data) < 2:
         return open_task(data.task, data.data[0] if data.data else None, options)
     opened = [open_task(data.task, source, replace(options, limit=None)) for source in data.data]
@@ -120,5 +136,6 @@ def _local(entry: TaskEntry, spec: str, split: str, options: DataOptions) -> Row
         return LineRows((path,))
     named = frozenset(options.columns.values())
     columns = named.union(*entry.layouts)
+    columns |= {column.partition(".")[0] for column in columns}  # of translation.de: translation
     numbers = frozenset(filter(str.isdecimal, columns))
     return FileRows(path, entry.headerless, columns - numbers, named if named <= numbers else frozenset(), QUOTED)

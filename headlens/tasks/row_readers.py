@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
 from headlens.corpora.hub import HubCorpus
-from headlens.corpora.table import comma_rows, json_array, json_rows, list_names, tab_rows, text_cell
-from headlens.corpora.text import NamedFile, file_kind, file_stem, open_text
+from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
+from headlens.corpora.table import json_array, json_row, list_names, separated_rows, tab_rows, text_cell, unquoted
+from headlens.corpora.text import Line, NamedFile, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
 
 TABS = (".tsv", ".txt")
 COMMAS = (".csv",)
 LINES = (".jsonl", ".ndjson")
 JSON = (".json",)
+ONE_ANNOTATOR = ("label1", "gold_label")  # last columns of GLUE's SNLI
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")  # de, deu, de-DE, zh_Hant
 
 
@@ -41,9 +43,35 @@ class TaskRow:
         """Returns the text of a column, white space trimmed; empty where the cell is null.
 
         Raises:
-            CorpusError: no such column, or something other than text in it.
+            CorpusError: no such column, or something other than text in it, also where that is written as text.
         """
-        return text_cell(self.cells, column, self.place, self.line).strip()
+        return self.untrimmed(column).strip()
+
+    def untrimmed(self, column: str) -> str:
+        """Returns the text of a column with white space around it; errors as in `text`."""
+        text = text_cell(self.cells, column, self.place, self.line)
+        if holds_texts(text):
+            advice = "Choose a column of text; a part of a mapping is named like this: translation.de."
+            raise self.error(f"{column!r} holds a list or a mapping that is written as text.", advice)
+        return text
+
+    def texts(self, column: str, number: int) -> list[str]:
+        """Returns the texts of a list in a column, white space trimmed; none but empty ones where the cell is null.
+
+        Args:
+            column: the column.
+            number: how many texts there have to be.
+
+        Raises:
+            CorpusError: no such column, or no list of so many texts in it; also as in `text`.
+        """
+        cell = self.nested(column)
+        if cell is None or cell == "":
+            return [""] * number
+        if not isinstance(cell, list) or len(cell) != number:
+            held = counted(len(cell), "element") if isinstance(cell, list) else type(cell).__name__
+            raise self.error(f"{column!r} holds {held}, not a list of {number} texts.", 'Write ["…", "…"].')
+        return [replace(self, cells={column: text}).text(column) for text in cell]
 
     def value(self, column: str) -> Any:
         """Returns the cell of a column as it is.
@@ -54,6 +82,21 @@ class TaskRow:
         if column not in self.cells:
             raise self.error(f"there is no column {column!r}.", f"Columns: {list_names(self.cells)}.")
         return self.cells[column]
+
+    def nested(self, column: str) -> Any:
+        """Returns the cell of a column; a list or a mapping that is written as text, be it quoted, as what it is.
+
+        Raises:
+            CorpusError: no such column, or what looks like a list or a mapping cannot be read.
+        """
+        cell = self.value(column)
+        if not isinstance(cell, str) or not looks_nested(text := unquoted(cell.strip())):
+            return cell
+        try:
+            return nested_value(text)
+        except ValueError as error:
+            advice = "Write it as JSON, or as pandas does."
+            raise self.error(f"{column!r} looks like a list or a mapping, but {error}.", advice) from error
 
     def error(self, message: str, advice: str) -> CorpusError:
         """Builds an error that names file and line, or the number of a row without a line."""
@@ -68,16 +111,17 @@ class RowSource(Protocol):
     def name(self) -> str:
         """Name of the source as it is shown in tables and reports."""
 
-    def __iter__(self) -> Iterator[TaskRow]:
-        """Iterates over all rows of the source, starting from the first row at every call."""
+    def __iter__(self) -> Iterator[TaskRow | CorpusError]:
+        """Iterates over all rows of the source from the first; yields, not raises, what is wrong with a single one."""
 
 
 @dataclass(frozen=True)
 class FileRows(NamedFile):
     """A UTF-8 file with tabs (`.tsv`, `.txt`), commas (`.csv`), JSON lines (`.jsonl`) or JSON; also `.gz`.
 
-    Tabs separate without quoting, also in a `.csv` whose first line has one. A file of tabs or commas whose first row
-    is no header has the columns `headerless`; rows may have more cells than these, which are left out.
+    Tabs separate without quoting; a `.csv` may have tabs or semicolons, see `separated_rows`. A file of either
+    whose first row is no header has the columns `headerless`. Further cells of its rows are left out where the original
+    files have such, and behind a pair between tabs.
 
     Args:
         path: the file.
@@ -92,30 +136,36 @@ class FileRows(NamedFile):
     numbered: frozenset[str] = frozenset()
     quoted: frozenset[str] = frozenset()
 
-    def __iter__(self) -> Iterator[TaskRow]:
-        """Reads the rows from the start.
+    def __iter__(self) -> Iterator[TaskRow | CorpusError]:
+        """Reads the rows from the start; yields an error for a row of the wrong length, or a line of broken JSON.
 
         Raises:
-            CorpusError: with file and line: not UTF-8, a row of the wrong length, broken CSV or JSON.
+            CorpusError: with file and line: not UTF-8, broken CSV, a broken file of JSON.
         """
-        return (TaskRow(cells, str(self.path), line, number) for number, (line, cells) in enumerate(self._rows(), 1))
+        for number, (line, cells) in enumerate(self._rows(), 1):
+            yield cells if isinstance(cells, CorpusError) else TaskRow(cells, str(self.path), line, number)
 
-    def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+    def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any] | CorpusError]]:
         kind = file_kind(self.path)
-        # Some data sets are files of tabs that are called `.csv`.
-        first = next(open_text(self.path), None) if kind in COMMAS else None
-        if kind in TABS or (first is not None and "\t" in first.text):
+        if kind in TABS:
             return self._named(tab_rows(self.path))
         if kind in COMMAS:
-            return self._named(comma_rows(self.path))
+            # Tasks that are in files without a header, too, say how many columns these have; all others have labels.
+            return self._named(separated_rows(self.path, self.expected, len(self.headerless) or 2))
         if kind in LINES:
-            return json_rows(self.path)
+            return ((line.number, self._json(line)) for line in open_text(self.path) if line.text.strip())
         if kind in JSON:
             return json_array(self.path)
         advice = f"Name it {', '.join([*TABS, *COMMAS, *LINES, *JSON])}, according to what it is."
         raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
 
-    def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def _json(self, line: Line) -> Mapping[str, Any] | CorpusError:
+        try:
+            return json_row(line, self.path)
+        except CorpusError as error:
+            return error
+
+    def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any] | CorpusError]]:
         first = next(rows, None)
         if first is None:
             return
@@ -125,12 +175,22 @@ class FileRows(NamedFile):
         if repeated := sorted({name for name in names if names.count(name) > 1 and name in self.expected}):
             message = f"{names.count(repeated[0])} columns are called {repeated[0]!r}."
             raise CorpusError(message, "Give the columns names of their own.", path=self.path, line=first[0])
+        if tuple(names[-2:]) == ONE_ANNOTATOR:
+            rows = ((line, without_others(cells, len(names))) for line, cells in rows)
         quoted = bool(self.quoted & set(names))
         for line, cells in chain([first], rows) if bare else rows:
-            if len(cells) < len(names) or (len(cells) > len(names) and not bare):
+            if len(cells) < len(names) or (len(cells) > len(names) and not (bare and self._has_more)):
                 message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
-                raise CorpusError(message, "Mend the line.", path=self.path, line=line)
-            yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))
+                advice = f"Mend the line{', or name the columns in the first row' if bare else ''}."
+                yield line, CorpusError(message, advice, path=self.path, line=line)
+            else:
+                yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether rows without a header may have more cells than columns that are known."""
+        is_original, in_tabs = len(self.headerless) > 2, file_kind(self.path) in TABS
+        return is_original or (in_tabs and len(self.headerless) == 2)
 
     def _names(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
         """Returns the names of the columns, and whether the first row is data."""
@@ -150,11 +210,19 @@ class FileRows(NamedFile):
             raise CorpusError(f"{source!r} and {target!r} look like a header.", advice, path=self.path, line=line)
 
 
-def unquoted(cell: str) -> str:
-    """Returns a cell without the quotation marks around it, doubled ones inside made single; others as they are."""
-    inner = cell[1:-1]
-    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
-    return inner.replace('""', '"') if is_quoted and '"' not in inner.replace('""', "") else cell
+def without_others(cells: list[str], columns: int) -> list[str]:
+    """Returns a row of GLUE's SNLI without labels for which its header has no columns.
+
+    Of the pairs in its training part, some have the labels of five annotators under a header for that of one. Those are
+    told by their gold label, the last cell: the label of three or more of the five, or `-` (Bowman et al. 2015).
+
+    Args:
+        cells: the row.
+        columns: number of columns in the header, of which the last two are for labels.
+    """
+    votes, gold = cells[columns - 2 : -1], cells[-1]
+    is_of_five = len(votes) == 5 and (gold == "-" or votes.count(gold) >= 3)
+    return [*cells[: columns - 1], gold] if is_of_five else cells
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from headlens.options import (
     EXAMPLE_SOURCES,
     EXAMPLE_SPLIT,
     LIMIT,
+    SKIP_BROKEN,
     TARGET_FILE,
     TASK,
     option,
@@ -120,6 +121,7 @@ class TaskData:
         0, "Leave out examples of fewer words, all texts together.", CORPUS, metavar="N", at_least=0
     )
     labels: tuple[str, ...] = option((), CLASS_LABELS)
+    skip_broken: bool = option(False, SKIP_BROKEN)
 
     def for_training(self) -> TaskData:
         """Returns the data for training: the split `train` of data sets, unless a split is named."""

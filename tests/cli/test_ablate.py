@@ -347,6 +347,48 @@ def test_what_was_left_out_is_told(run: Callable[..., Any]) -> None:
     assert (pd.read_csv("run/ablation.csv")["n"] == 30).all()
 
 
+def test_broken_rows_that_are_left_out_are_told(headlens: Headlens, judge: str) -> None:
+    rows = table().splitlines()
+    Path("dev.tsv").write_text("\n".join([*rows[:9], "a sentence", "cut in two\t1\tmore", *rows[9:]]), encoding="utf-8")
+    data = ("--task", "sst2", "--data", "dev.tsv", "--replicates", 20, "--no-figures", "--out", "run")
+    done = headlens("ablate", judge, *data)
+    assert done.code == 2
+    assert "dev.tsv:10: 1 column where there should be 2." in " ".join(done.err.split())
+    assert "--skip-broken" in done.err
+    done = headlens("ablate", judge, *data, "--skip-broken")
+    assert done.code == 0, done.err
+    first = ["dev:10: 1 column where there should be 2.", "dev:11: 3 columns where there should be 2."]
+    note = f"Left out by --skip-broken: 2 of 32 rows. {' '.join(first)}"
+    assert note in " ".join(done.out.split())
+    record = json.loads(Path("run/run.json").read_text())
+    assert note in record["notes"]
+    counted = {name: record["models"][0]["data"][name] for name in ("rows", "broken", "first_broken", "examples")}
+    assert counted == {"rows": 32, "broken": 2, "first_broken": first, "examples": 30}
+    assert headlens("report", "run").code == 0
+    assert note in Path("run/report.html").read_text(encoding="utf-8")
+
+
+def test_answers_in_cells_are_those_of_the_data_set(
+    headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Tokenizer
+) -> None:
+    """The same questions as JSON lines and as two kinds of CSV: the same numbers to the last digit."""
+    model = build("BertForQuestionAnswering", len(wordpiece_tokenizer))
+    reader = save(model, tmp_path / "reader", wordpiece_tokenizer)
+    context = "the old cat sees a red house"
+    row = {"question": "who sees", "context": context, "answers": {"text": ["old cat"], "answer_start": [4]}}
+    rows = [{"id": str(n), **row} for n in range(4)]
+    Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pd.DataFrame(rows).to_csv("p.csv", index=False)
+    pd.DataFrame([{**row, "answers": json.dumps(row["answers"])} for row in rows]).to_csv("j.csv", index=False)
+    records = []
+    for name in ("s.jsonl", "p.csv", "j.csv"):
+        options = ("--task", "squad", "--data", name, "--no-figures", "--out", name[0])
+        assert headlens("ablate", reader, *options).code == 0
+        records.append(json.loads(Path(name[0], "run.json").read_text())["models"][0])
+    assert len({record["data"]["sha256"] for record in records}) == 1
+    assert records[0]["evaluation"] == records[1]["evaluation"] == records[2]["evaluation"]
+
+
 def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
     assert run("--no-figures").code == 0
     share = pd.read_csv("run/examples.csv")["label"].value_counts(normalize=True).max()

@@ -177,6 +177,23 @@ def test_several_files_and_what_is_left_out(headlens: Headlens, tiny_bert: Path)
     assert record["labels"] == list(NLI)
 
 
+def test_broken_rows_of_both_parts_are_told(headlens: Headlens, tiny_bert: Path) -> None:
+    Path("train.tsv").write_text(sst2() + "cut\n")
+    Path("dev.tsv").write_text("sentence\tlabel\ncut\n" + sst2(6).partition("\n")[2])
+    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
+    done = headlens("train", tiny_bert, *data, *SMALL, "--out", "run")
+    assert done.code == 2
+    assert "--skip-broken" in done.err
+    done = headlens("train", tiny_bert, *data, *SMALL, "--skip-broken", "--out", "run")
+    assert done.code == 0, done.err
+    record = json.loads(Path("run/run.json").read_text())
+    for part, rows, place in (("data", 21, "train:22"), ("dev_data", 7, "dev:2")):
+        note = f"Left out by --skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2."
+        assert note in record["notes"]
+        assert note in " ".join(done.out.split())
+        assert (record[part]["rows"], record[part]["broken"]) == (rows, 1)
+
+
 def test_columns_of_other_names(headlens: Headlens, tiny_bert: Path) -> None:
     Path("r.csv").write_text("review,stars\n" + "".join(f"{s},{i % 2}\n" for i, s in enumerate(SENTENCES)))
     data = ("--task", "sst2", "--data", "r.csv", "--out", "run", "--quiet", *SMALL)
@@ -222,6 +239,7 @@ def test_too_few_examples_to_hold_any_out(headlens: Headlens, tiny_bert: Path) -
         (("--task", "sst2", "--next-sentence"), ("--next-sentence is not for --task sst2",)),
         (("--data", "train.tsv"), ("--data is not for --task mlm", "--corpus")),
         (("--dev-data", "train.tsv"), ("--dev-data is not for --task mlm",)),
+        (("--skip-broken",), ("--skip-broken is not for --task mlm",)),
         (("--bleu", "3"), ("--bleu is not for --task mlm",)),
         (("--task", "translation-loss"), ("translation-loss is not trained on examples", "--task translation")),
         (("--task", "sst3"), ("sst3",)),

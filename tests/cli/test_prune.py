@@ -220,6 +220,15 @@ def test_a_number_of_heads(run: Headlens) -> None:
     assert ("2 heads with gates left by" if reached == 0 else "the nearest") in done.out
 
 
+def test_broken_rows_of_both_parts_are_told(run: Headlens) -> None:
+    for name in ("train.tsv", "dev.tsv"):
+        Path(name).write_text(Path(name).read_text(encoding="utf-8") + "cut\n", encoding="utf-8")
+    assert run("--skip-broken").code == 0
+    notes = json.loads(Path("run/run.json").read_text())["notes"]
+    for place, rows in (("train:32", 31), ("dev:15", 14)):
+        assert f"Left out by --skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2." in notes
+
+
 @pytest.mark.slow
 def test_figures_and_a_page(run: Headlens, headlens: Headlens) -> None:
     done = run(*STRONG, "--figures")

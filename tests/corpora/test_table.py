@@ -105,6 +105,34 @@ def test_every_kind(tmp_path: Path, name: str, data: str, first: int, packed: st
     assert read(path, "text", "de") == [(str(first + i), text, de) for i, (text, de, _) in enumerate(ROWS)]
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_csv_of_semicolons_or_tabs(tmp_path: Path, mark: str) -> None:
+    rows = "\n".join(mark.join(row) for row in [("text", "de", "label"), *ROWS])
+    assert read(save(tmp_path, "a.csv", rows), "text", "de") == [("2", *ROWS[0][:2]), ("3", *ROWS[1][:2])]
+    bare = "\n".join(mark.join(row) for row in ROWS)
+    assert read(save(tmp_path, "a.csv", bare), "1", "2") == [("1", *ROWS[0][:2]), ("2", *ROWS[1][:2])]
+
+
+def test_quotation_marks_between_tabs_are_text_unless_doubled(tmp_path: Path) -> None:
+    rows = 'text\tlabel\n"So," he said.\t1\n"So."\t1\n"He said ""so""."\t1\n'
+    texts = ['"So," he said.', '"So."', 'He said "so".']
+    assert [text for _, text, _ in read(save(tmp_path, "a.csv", rows))] == texts
+    assert [text for _, text, _ in read(save(tmp_path, "a.tsv", rows))] == [*texts[:2], '"He said ""so""."']
+
+
+def test_the_text_of_a_csv_of_one_column_is_not_cut(tmp_path: Path) -> None:
+    assert read(save(tmp_path, "a.csv", "Yes; no\nTabs\tand more\n"), "1") == [
+        ("1", "Yes; no", None),
+        ("2", "Tabs and more", None),
+    ]
+    known = save(tmp_path, "a.csv", "text,a;b\tc\nYes; no,1\n")
+    assert read(known) == [("2", "Yes; no", None)]
+    with pytest.raises(
+        CorpusError, match=r"a\.csv:1: commas or semicolons may separate its columns\.\nName the columns"
+    ):
+        read(save(tmp_path, "a.csv", "Hallo, du;Hello\n"), "1", "2")
+
+
 def test_upper_case_ending_and_ndjson(tmp_path: Path) -> None:
     assert read(save(tmp_path, "a.TSV", TSV)) == read(save(tmp_path, "a.tsv", TSV))
     assert read(save(tmp_path, "a.ndjson", JSONL)) == read(save(tmp_path, "a.jsonl", JSONL))

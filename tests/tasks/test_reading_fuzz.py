@@ -6,12 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headlens.corpora.table import json_array
+from headlens.corpora.table import json_array, unquoted
 from headlens.errors import InputError
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.open_task import open_task
-from headlens.tasks.row_readers import unquoted
 
 PIECES = [
     "sentence",
@@ -32,6 +31,19 @@ PIECES = [
     "\\ud800",
 ]
 PIECES += ['{"text": "a"}', '"paragraphs"', "null", "\xe4", "\ufeff", "NaN", " ", '"answers"', '"context"', "1e999"]
+PIECES += [
+    "['a']",
+    "{'text': ['a']}",
+    "array(",
+    ";",
+    "(",
+    "'",
+    "endings",
+    "answers",
+    "context",
+    "question",
+    "translation",
+]
 CONTENT = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 
 

@@ -22,6 +22,7 @@ SST2, STSB, MNLI, SQUAD, SWAG, SIMILARITY = (
     CATALOGUE[name].task for name in ("sst2", "stsb", "mnli", "squad", "swag", "similarity")
 )
 MARIAN = {"pad_token_id": 1, "eos_token_id": 3, "decoder_start_token_id": 1}
+WORDS = 30_522  # of the tokenizer
 IDS = torch.tensor([[5, 6, 7, 8]])
 
 
@@ -44,9 +45,9 @@ def test_every_task_finds_its_class(headed: Any) -> None:
     for name, entry in CATALOGUE.items():
         if entry.task.head == "seq2seq-lm":
             with pytest.raises(OptionError, match=f"--task {name} needs a seq2seq-lm head, .* none for bert models"):
-                headed(build("BertModel"), entry.task)
+                headed(build("BertModel", WORDS), entry.task)
             continue
-        found = headed(build("BertForTokenClassification"), entry.task).model
+        found = headed(build("BertForTokenClassification", WORDS), entry.task).model
         assert type(found).__name__ == names[entry.task.head]
         if entry.task.head == "sequence-classification":
             classes = entry.task.labels
@@ -56,51 +57,51 @@ def test_every_task_finds_its_class(headed: Any) -> None:
 
 
 def test_the_body_is_the_checkpoint_s_and_the_head_belongs_to_the_seed(headed: Any) -> None:
-    old = build("BertForMaskedLM")
+    old = build("BertForMaskedLM", WORDS)
     before = {name: tensor.clone() for name, tensor in old.bert.state_dict().items()}
     found = headed(old, SST2, 3)
     own = found.model.state_dict()
     assert all(torch.equal(own[f"bert.{name}"], tensor) for name, tensor in before.items())
     assert found.fresh == ("bert.pooler", "classifier")
-    same, other = (headed(build("BertForMaskedLM"), SST2, seed).model.classifier.weight for seed in (3, 4))
+    same, other = (headed(build("BertForMaskedLM", WORDS), SST2, seed).model.classifier.weight for seed in (3, 4))
     assert torch.equal(found.model.classifier.weight, same)
     assert not torch.equal(same, other)
-    assert headed(build("BertModel"), SST2).fresh == ("classifier",)
+    assert headed(build("BertModel", WORDS), SST2).fresh == ("classifier",)
     assert not found.model.training
 
 
 def test_a_head_with_the_same_classes_stays(headed: Any) -> None:
-    unnamed = build("BertForSequenceClassification", num_labels=3)
+    unnamed = build("BertForSequenceClassification", WORDS, num_labels=3)
     found = headed(unnamed, MNLI)
     assert found.model is unnamed
     assert found.fresh == ()
     assert found.model.config.id2label == dict(enumerate(MNLI.labels))
     turned = {0: "CONTRADICTION", 1: "neutral", 2: "entailment"}
-    named = build("BertForSequenceClassification", num_labels=3, id2label=turned)
+    named = build("BertForSequenceClassification", WORDS, num_labels=3, id2label=turned)
     named.config.label2id = {name: number for number, name in turned.items()}
     assert headed(named, MNLI).model is named
     assert named.config.id2label == turned
-    scores = build("BertForSequenceClassification", num_labels=1)
+    scores = build("BertForSequenceClassification", WORDS, num_labels=1)
     assert headed(scores, STSB).model is scores
-    questions = build("BertForQuestionAnswering")
+    questions = build("BertForQuestionAnswering", WORDS)
     assert headed(questions, SQUAD).model is questions
 
 
 def test_a_head_with_other_classes_goes(headed: Any) -> None:
-    other = build("BertForSequenceClassification", num_labels=2, id2label={0: "spam", 1: "ham"})
+    other = build("BertForSequenceClassification", WORDS, num_labels=2, id2label={0: "spam", 1: "ham"})
     other.config.label2id = {"spam": 0, "ham": 1}
     found = headed(other, SST2)
     assert found.fresh == ("classifier",)
     assert found.model.config.label2id == {"negative": 0, "positive": 1}
-    assert headed(build("BertForSequenceClassification", num_labels=2), MNLI).model.classifier.out_features == 3
-    three = build("BertForSequenceClassification", num_labels=3)
+    assert headed(build("BertForSequenceClassification", WORDS, num_labels=2), MNLI).model.classifier.out_features == 3
+    three = build("BertForSequenceClassification", WORDS, num_labels=3)
     assert headed(three, SQUAD).model(IDS).start_logits.shape == (1, 4)
 
 
 @pytest.mark.parametrize("name", ["bert-mlm", "albert-mlm"])
 def test_lost_heads_stay_lost(headed: Any, name: str) -> None:
     """Those cut out, and those masked at single depths of shared weights."""
-    old = zoo.ZOO[name].build()
+    old = zoo.ZOO[name].build(vocab_size=WORDS)
     one = Head("encoder", 0, 2)
     compact_model(old, [Head("encoder", layer, 1) for layer in range(4 if "albert" in name else 3)])
     if "albert" in name:
@@ -113,9 +114,9 @@ def test_lost_heads_stay_lost(headed: Any, name: str) -> None:
 
 
 def test_embedders(headed: Any) -> None:
-    two_sided = build("MarianMTModel", **MARIAN)
+    two_sided = build("MarianMTModel", WORDS, **MARIAN)
     assert headed(two_sided, SIMILARITY).model is two_sided
-    base = headed(build("BertForMaskedLM"), SIMILARITY).model
+    base = headed(build("BertForMaskedLM", WORDS), SIMILARITY).model
     assert type(base).__name__ == "BertModel"
 
 
@@ -130,7 +131,7 @@ def test_decoders_know_what_padding_is(bytebpe_tokenizer: PreTrainedTokenizerBas
 
 
 def test_the_type_stays(headed: Any) -> None:
-    assert headed(build("BertModel").to(torch.bfloat16), SST2).model.dtype == torch.bfloat16
+    assert headed(build("BertModel", WORDS).to(torch.bfloat16), SST2).model.dtype == torch.bfloat16
 
 
 def test_what_cannot_be(headed: Any, marian_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -139,14 +140,14 @@ def test_what_cannot_be(headed: Any, marian_tokenizer: PreTrainedTokenizerBase) 
         with_task_head(marian, SST2, 0)
     with pytest.raises(ModelError, match="tiny has no tokenizer"):
         with_task_head(LoadedModel("tiny", build("BertModel"), None, None), SST2, 0)
-    encoder = build("T5EncoderModel")
+    encoder = build("T5EncoderModel", WORDS)
     with pytest.raises(ModelError, match=r"tiny has no weights for transformer\.decoder"):
         headed(encoder, SST2)
     assert SWAG.head == "multiple-choice"
 
 
 def test_masked_language_models() -> None:
-    old = build("BertForSequenceClassification")
+    old = build("BertForSequenceClassification", WORDS)
     found = with_masked_head(LoadedModel("tiny", old, None, None), 0)
     assert type(found.model).__name__ == "BertForMaskedLM"
     assert found.fresh == ("cls",)
@@ -161,7 +162,7 @@ def test_a_head_for_masked_tokens_stays_with_and_without_one_for_next_sentences(
     def loaded(model: PreTrainedModel) -> LoadedModel:
         return LoadedModel("tiny", model, wordpiece_tokenizer, None)
 
-    both = build(f"{kind}ForPreTraining").eval()
+    both = build(f"{kind}ForPreTraining", WORDS).eval()
     expected = both(IDS).prediction_logits
     alone = with_masked_head(loaded(both), 0)
     assert (type(alone.model).__name__, alone.fresh) == (f"{kind}ForMaskedLM", ())
@@ -176,6 +177,6 @@ def test_a_head_for_masked_tokens_stays_with_and_without_one_for_next_sentences(
 
 def test_models_without_a_head_for_next_sentences(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     for name in ("RobertaForMaskedLM", "ElectraForMaskedLM"):
-        loaded = LoadedModel("tiny", build(name, pad_token_id=1), wordpiece_tokenizer, None)
+        loaded = LoadedModel("tiny", build(name, WORDS, pad_token_id=1), wordpiece_tokenizer, None)
         with pytest.raises(OptionError, match=r"--next-sentence is for models that .* no such"):
             with_masked_head(loaded, 0, next_sentence=True)

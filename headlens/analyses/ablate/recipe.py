@@ -21,7 +21,7 @@ from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.result_notes import cut_translations, record_notes
+from headlens.analyses.result_notes import broken_notes, cut_translations, record_notes
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record
@@ -169,7 +169,8 @@ class _Ablated:
             yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn_once, keeper, run.processes)
 
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
-        notes, summary = [], examples.summary
+        summary = examples.summary
+        notes = broken_notes(summary)
         if summary.unlabelled:
             notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
         if summary.too_short:

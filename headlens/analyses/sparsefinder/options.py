@@ -26,6 +26,7 @@ from headlens.options import (
     MODEL,
     MODEL_NAME,
     SEED,
+    SKIP_BROKEN,
     TASK,
     CommandOptions,
     names,
@@ -156,6 +157,7 @@ class MetricOptions:
     columns: tuple[str, ...] = option((), EXAMPLE_COLUMNS)
     data_split: str | None = option(None, EXAMPLE_SPLIT)
     labels: tuple[str, ...] = option((), CLASS_LABELS)
+    skip_broken: bool = option(False, SKIP_BROKEN)
     points: int = option(4, "Points of each method's curve that it is tried on.", TASK, metavar="N", at_least=1)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.result_notes import broken_notes
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
@@ -33,7 +34,7 @@ from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import check_head
 
@@ -56,7 +57,9 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         check_shown(request.shown, loaded, next(iter(held_out)))
         hashes = {"the corpus": summary.sha256, "what is held out": held_out_summary.sha256}
         pairs, offline = next(iter(corpus)).target is not None, request.model_options.offline
-        opened = opened_task(request.metric, loaded, held_out, pairs=pairs, offline=offline)
+        counts = SourceCounts()
+        opened = opened_task(request.metric, loaded, held_out, counts, pairs=pairs, offline=offline)
+        notes += broken_notes(counts)
         if opened is not None:
             check_head(loaded, opened[0])
             examples = Examples.of(*opened, loaded)

@@ -23,7 +23,7 @@ from headlens.corpora.sentence import Corpus
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
-from headlens.tasks.example_sources import MemoryExamples, TaskSource, gather
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, TaskSource, gather
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task, TaskBatch
 from headlens.tasks.task_options import DEFAULT_TASK, LOWER_IS_BETTER, TaskData
@@ -33,7 +33,13 @@ _TEXT = ("mlm", "translation", "translation-loss")
 
 
 def opened_task(
-    options: MetricOptions, loaded: LoadedModel, held_out: Corpus, *, pairs: bool, offline: bool
+    options: MetricOptions,
+    loaded: LoadedModel,
+    held_out: Corpus,
+    counts: SourceCounts,
+    *,
+    pairs: bool,
+    offline: bool,
 ) -> tuple[Task, MemoryExamples] | None:
     """Finds the task and its examples; None for no task.
 
@@ -44,6 +50,7 @@ def opened_task(
         options: the name of the task, and where its examples come from.
         loaded: the model.
         held_out: the sentences that nothing was learned from.
+        counts: filled with what is left out of the examples.
         pairs: whether they have translations.
         offline: never ask the hub.
 
@@ -56,9 +63,16 @@ def opened_task(
         return None
     if name in _TEXT and not (options.data or options.labels):
         return find_task(name).task, given_texts(held_out, loaded) if name == "mlm" else given_pairs(held_out)
-    data = TaskData(name, options.data, options.columns, options.data_split, labels=options.labels)
+    data = TaskData(
+        name,
+        options.data,
+        options.columns,
+        options.data_split,
+        labels=options.labels,
+        skip_broken=options.skip_broken,
+    )
     task, source = open_examples(data, offline=offline)
-    return task, gather(source)
+    return task, gather(source, counts)
 
 
 def _suited(loaded: LoadedModel, *, pairs: bool) -> str | None:

@@ -41,6 +41,8 @@ from headlens.training.hyperparameters import TrainingOptions
 TextTask = Literal["mlm", "translation"]
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 _ON_TEXT = (*TEXT, "translation-loss")
+# Options of the examples of a task, which tasks of text do not look at.
+_OF_EXAMPLES = ("data", "columns", "min_words", "labels", "skip_broken", "dev_data")
 _DEV_SHARE = Option("Share of the text or data that is held out without --dev, --dev-data.", TRAINING)
 _NORMALIZER = Option(
     "What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, or "
@@ -155,7 +157,7 @@ def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     task = values.get("task") or "mlm"
     given = {name: value for name, value in values.items() if value not in (None, (), [], False, 0)}
     if task in TEXT:
-        refuse_others(task, given, ("data", "columns", "min_words", "labels", "dev_data"), "--corpus")
+        refuse_others(task, given, _OF_EXAMPLES, "--corpus")
         return build(TrainRequest, {**values, "task": task})
     usual = {"corpus": DEMO, "label_smoothing": 0.1, "mask_share": 0.15}
     given = {name: value for name, value in given.items() if usual.get(name) != value}
@@ -219,7 +221,7 @@ class TrainingSetOptions:
             raise OptionError(f"--next-sentence is not for --task {task}.", "It goes with --task mlm.")
         given = {**vars(self), **vars(data)}
         if task in TEXT:
-            refuse_others(task, given, ("data", "columns", "min_words", "labels", "dev_data"), "--corpus")
+            refuse_others(task, given, _OF_EXAMPLES, "--corpus")
             from headlens.corpora.sources import refuse_unused
 
             refuse_unused(self.corpus_options(offline=False), self.corpus, data.target, self.dev)

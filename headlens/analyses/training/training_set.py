@@ -113,9 +113,7 @@ class TaskRows:
         prepared = list(prepare_all(asker.task, source, asker.reader, counts))
         if not prepared:
             raise no_examples_error(source, asker.reader, counts)
-        before = before or SourceCounts()
-        counts.unlabelled, counts.too_short = before.unlabelled, before.too_short
-        counts.rows += before.unlabelled + before.too_short
+        counts.take_over(before or SourceCounts())
         return cls(asker, prepared, DataSummary.of(source.name, counts, fingerprint(source.examples)), source)
 
     @property

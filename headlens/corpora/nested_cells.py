@@ -1,0 +1,170 @@
+"""Lists and mappings that a cell holds as text: JSON, Python as pandas writes it, and arrays as numpy shows them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+_MOST_CHARACTERS, _MOST_LEVELS = 1_000_000, 20
+_OPENED = re.compile(r"[\[{(]\s*['\"\[{(]|(\w+\.)?\w+\(\s*(\w+=|['\"\[{(])")
+_ENCLOSED = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
+_CALL = re.compile(r"((np|numpy)\.)?(array|str_|u?int\d+|float\d+)")
+_NAMES = {"true": True, "True": True, "false": False, "False": False} | dict.fromkeys(("null", "None", "NaN", "nan"))
+_ENDS = {"[": "]", "(": ")"}
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<string>'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")(?!['"])
+        |(?P<number>[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?)(?![\w.+-])
+        |(?P<ignored>,\s*(?:dtype|shape)=(?:[\w.]+|'[^']*'|\([\d,\ ]*\)))
+        |(?P<name>[A-Za-z_][\w.]*)
+        |(?P<mark>[\[\](){}:,])
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def looks_nested(text: str) -> bool:
+    """Whether a text looks like a list, a mapping or an array, be it whole or cut off, and not like prose."""
+    text = text.strip()
+    return bool(_OPENED.match(text) or _ENCLOSED.fullmatch(text))
+
+
+def holds_texts(text: str) -> bool:
+    """Whether a text is a list or an array with texts in it, or a mapping; `[1]` and `("So.")` stand in prose, too."""
+    text = text.strip()
+    if text.startswith("(") or not looks_nested(text):
+        return False
+    try:
+        return any(_texts(nested_value(text)))
+    except ValueError:
+        return False
+
+
+def nested_value(text: str) -> Any:
+    """Reads a text as JSON, or as literals of Python; arrays and tuples become lists. Nothing of it is executed.
+
+    Elements without commas between them are several, as numpy shows them: `['a' 'b']`.
+
+    Args:
+        text: of at most 1,000,000 characters and 20 levels.
+
+    Raises:
+        ValueError: for anything else, with the reason.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
+    return _LiteralReader(text).whole()
+
+
+class _LiteralReader:
+    """Reads one value from a text, token by token."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = list(_tokens(text.strip()))
+        self._place = 0
+
+    def whole(self) -> Any:
+        """Returns the value that the whole text is."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a backslash that begins no escape
+            value = self._value(_MOST_LEVELS)
+        if self._place < len(self._tokens):
+            raise ValueError(f"{self._peek()!r} stands behind its end")
+        return value
+
+    def _value(self, levels: int) -> Any:
+        kind, text = self._tokens[self._place] if self._place < len(self._tokens) else ("", "")
+        self._place += 1
+        if kind == "string":
+            return _unescaped(text)
+        if kind == "number":
+            return int(text) if text.lstrip("+-").isdecimal() else float(text)
+        if text in _NAMES:
+            return _NAMES[text]
+        if not levels:
+            raise ValueError("it is nested too deeply")
+        if text == "{":
+            return _mapping(self._pairs(levels - 1))
+        if text in _ENDS:
+            return self._items(_ENDS[text], levels - 1)
+        if _CALL.fullmatch(text) and self._took("("):
+            arguments = self._items(")", levels - 1)
+            if len(arguments) == 1:
+                return arguments[0]
+        raise ValueError(f"{text!r} is no value" if text else "it is cut off")
+
+    def _items(self, end: str, levels: int) -> list[Any]:
+        found = []
+        while not self._took(end):
+            found.append(self._value(levels))
+            if not self._took(",") and self._peek() != end and end != "]":
+                raise ValueError(f"there is no comma before {self._peek()!r}")
+        return found
+
+    def _pairs(self, levels: int) -> Iterator[tuple[str, Any]]:
+        while not self._took("}"):
+            is_text = self._place < len(self._tokens) and self._tokens[self._place][0] == "string"
+            if not is_text:
+                raise ValueError(f"the key {self._peek()!r} is no text" if self._peek() else "it is cut off")
+            key = self._value(levels)
+            if not self._took(":"):
+                raise ValueError(f"there is no colon after {key!r}")
+            yield key, self._value(levels)
+            if not self._took(",") and self._peek() != "}":
+                raise ValueError(f"there is no comma before {self._peek()!r}")
+
+    def _peek(self) -> str:
+        return self._tokens[self._place][1] if self._place < len(self._tokens) else ""
+
+    def _took(self, mark: str) -> bool:
+        found = self._peek() == mark
+        self._place += found
+        return found
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """Yields kind and text of every token; what says how an array is stored is left out."""
+    place = 0
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise ValueError(f"{text[place : place + 10].strip()!r} is neither JSON nor Python")
+        place = found.end()
+        if found.lastgroup not in (None, "ignored"):
+            yield str(found.lastgroup), found[str(found.lastgroup)]
+
+
+def _unescaped(token: str) -> str:
+    """Returns the text of a token; JSON alone has pairs of surrogates and escaped slashes."""
+    try:
+        return str(json.loads(token))
+    except ValueError:
+        pass
+    try:
+        return str(ast.literal_eval(token))
+    except (SyntaxError, Warning) as error:
+        raise ValueError(f"the text {token[:20]} is not written as Python writes it") from error
+
+
+def _mapping(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a mapping of pairs whose keys differ."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} is given twice")
+        found[key] = value
+    return found
+
+
+def _texts(value: Any) -> Iterator[bool]:
+    """Tells of everything in a value whether it is a text, or a mapping with something in it."""
+    if isinstance(value, list):
+        for inner in value:
+            yield isinstance(inner, str)
+            yield from _texts(inner)
+    elif isinstance(value, Mapping):
+        yield bool(value)
