@@ -36,7 +36,7 @@ class ForwardTracker:
     Args:
         model: the model.
         sites: its sites.
-        finish: function that is called at the end of every pass with `succeeded=`.
+        finish: function that is called at the end of every pass with the outputs of the model; None if it failed.
     """
 
     def __init__(self, model: PreTrainedModel, sites: Sequence[Site], finish: Callable[..., None]) -> None:
@@ -63,7 +63,7 @@ class ForwardTracker:
                 undo.callback(part.register_forward_pre_hook(_begin).remove)
                 # always_call: after an exception too, with None for the output.
                 undo.callback(part.register_forward_hook(_end, always_call=True).remove)
-            undo.callback(self.end, succeeded=False)
+            undo.callback(self.end, None)
             yield
 
     def begin(self, part: PreTrainedModel) -> None:
@@ -73,17 +73,17 @@ class ForwardTracker:
             if part is not self._root:
                 return
             # The pass before was interrupted in a way that hooks do not see (KeyboardInterrupt).
-            self.end(succeeded=False)
+            self.end(None)
         self._root, self._thread, self._seen = part, get_ident(), []
 
-    def end_of(self, part: PreTrainedModel, *, succeeded: bool) -> None:
+    def end_of(self, part: PreTrainedModel, outputs: object) -> None:
         """Ends the pass when the model that began it returns or raises."""
         # A second thread that was turned away reports the end of its attempt, too.
         if part is self._root and self._thread == get_ident():
-            self.end(succeeded=succeeded)
+            self.end(outputs)
 
-    def end(self, *, succeeded: bool) -> None:
-        """Ends the pass that is under way, if there is one.
+    def end(self, outputs: object) -> None:
+        """Ends the pass that is under way, if there is one; it failed if there are no outputs.
 
         Raises:
             SelfCheckError: if it did not compute attention once at every site.
@@ -92,12 +92,12 @@ class ForwardTracker:
         if root is None:
             return
         try:
-            if succeeded:
+            if outputs is not None:
                 self._check_complete(root)
         except SelfCheckError:
-            self._finish(succeeded=False)
+            self._finish(None)
             raise
-        self._finish(succeeded=succeeded)
+        self._finish(outputs)
 
     def site(self, module: nn.Module) -> Site:
         """The site of a call, from the module or, for shared modules, from the calls before it.
@@ -160,4 +160,4 @@ def _begin(part: PreTrainedModel, _inputs: object) -> None:
 def _end(part: PreTrainedModel, _inputs: object, output: object) -> None:
     link: SessionLink | None = getattr(part, ATTRIBUTE, None)
     if link is not None:
-        link.passes.end_of(part, succeeded=output is not None)
+        link.passes.end_of(part, output)

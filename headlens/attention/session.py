@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
+from headlens.attention.finite_values import FiniteValues
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import implementations, install, is_eager, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention
@@ -85,6 +86,7 @@ class AttentionSession:
         for module in self._modules:
             own_attention(self.kernel, module)  # raises before anything is changed if there is none
         self._passes = ForwardTracker(model, sites, self._finish)
+        self._finite = FiniteValues(model)
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
         self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparse()
@@ -135,15 +137,19 @@ class AttentionSession:
             raise _no_sdpa(type(self.model).__name__)
         return kernel
 
-    def _finish(self, *, succeeded: bool) -> None:
+    def _finish(self, outputs: object) -> None:
+        succeeded = outputs is not None
         for cache in (self._core, self._floor, self._blocks):
             cache.forget()
         try:
+            if succeeded:
+                self._finite.check(outputs)
             for observer in self.observers if succeeded else ():
                 observer.prepare()
         except BaseException:
-            self._finish(succeeded=False)
+            self._finish(None)
             raise
+        self._finite.forget()
         for observer in self.observers:
             observer.commit() if succeeded else observer.discard()
 
@@ -161,7 +167,8 @@ class AttentionSession:
         if self.kernel == "fast":
             mask = additive(mask, query.dtype)
             if self._core.serves(module, context, mask, kwargs):
-                return self._attend_fast(context, self._core.needed(mask), kwargs), None
+                output = self._attend_fast(context, self._core.needed(mask), kwargs)
+                return self._noted(site, output), None
         output, weights = self._compute(module, context, mask, kwargs)
         if query.shape[1] != site.n_heads or output.shape[:3] != (query.shape[0], query.shape[2], site.n_heads):
             raise SelfCheckError(
@@ -172,7 +179,12 @@ class AttentionSession:
         if self._observes(site):
             with torch.no_grad():
                 self._show(context, self._weights_before_dropout(module, context, mask, weights, kwargs), output)
-        return output, weights
+        return self._noted(site, output), weights
+
+    def _noted(self, site: Site, output: Tensor) -> Tensor:
+        if self._passes.running:
+            self._finite.note_site(site, output)
+        return output
 
     def _attend_fast(self, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
         observes = self._observes(context.site)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headlens.attention.finite_values import FiniteValues
 from headlens.corpora.batches import POOL, pooled_batches
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
@@ -106,7 +107,7 @@ def evaluate(
     Raises:
         CorpusError: broken data, or no example that can be read.
         OptionError: a model that is not for this task.
-        ModelError: no tokenizer, or no memory for a single example.
+        ModelError: no tokenizer, no memory for a single example, or outputs that are not finite.
     """
     options = options or EvaluationOptions()
     reader = Reader.of(loaded, task.labels, options.max_length, task.outputs)
@@ -115,6 +116,7 @@ def evaluate(
     def run(prepared: Sequence[PreparedExample]) -> Floats:
         batch = task.collate(prepared, reader, loaded.device)
         outputs = task.run(loaded.model, batch)
+        FiniteValues(loaded.model).check(outputs)
         options.seen(outputs, batch)
         return task.read(outputs, batch)
 

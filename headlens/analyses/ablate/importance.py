@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.attention.edits_and_observers import CallContext, Edit
+from headlens.attention.finite_values import not_finite
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
@@ -131,7 +132,8 @@ class ImportanceSession:
             add if they came back.
 
         Raises:
-            SelfCheckError: if the losses are no such numbers, or a derivative is not finite.
+            ModelError: if a derivative is not finite.
+            SelfCheckError: if the losses are no such numbers.
         """
         if self._undo is None:
             raise RuntimeError("importance is computed inside `with`")
@@ -154,7 +156,7 @@ class ImportanceSession:
     def _by_example(self, gradient: Tensor, examples: int, rows: Sequence[int] | None) -> Tensor:
         """(batch, query or 1, heads) -> (examples, heads)."""
         if not torch.isfinite(gradient).all():
-            raise SelfCheckError("The importance of heads came out as NaN or infinity.", "Use --dtype float32.")
+            raise not_finite(self.model, "the importance of its heads")
         by_row = (gradient.abs() if self._per == "position" else gradient).sum(dim=1).cpu().double()
         counts = [len(by_row) // examples] * examples if rows is None else list(rows)
         if len(counts) != examples or sum(counts) != len(by_row):

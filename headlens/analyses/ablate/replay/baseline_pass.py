@@ -15,6 +15,7 @@ from headlens.analyses.ablate.replay.cls_only import ClsOnlyLayer
 from headlens.analyses.ablate.replay.nested_tensors import part, repeated, repeated_later, rows_of, tensors
 from headlens.analyses.ablate.replay.partial_forward import PartialForward, RestartPoint
 from headlens.analyses.ablate.replay.replacement import check_removed
+from headlens.attention.finite_values import FiniteValues
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
@@ -54,6 +55,10 @@ class BaselinePass:
         self._recording = recording
         self._rows = rows_of(inputs)
         self._calls = recording.finish(replay.sites, replay.modules)
+        values = FiniteValues(replay.model)
+        for site, call in self._calls.items():
+            values.note_site(site, call.output)
+        values.check(outputs)
         self.shortcut: ClsOnlyLayer | None = None
 
     @property
@@ -110,8 +115,6 @@ class BaselinePass:
             site: where it starts.
             examples: how many of the batch it runs.
         """
-        if any(t.isnan().any() for t in tensors(self.outputs)):
-            raise SelfCheckError("The model gives NaN, with all its heads.", "Use --dtype float32.")
         ratio = self._recording.rows // self._rows
         fit = partial(part, first=0, stop=examples * ratio, rows=self._recording.rows)
         inputs, expected = (part(v, 0, examples, self._rows) for v in (self._inputs, self.outputs))
@@ -150,6 +153,7 @@ class BaselinePass:
         playing = PartialForward(self._recording, start, self.shortcut)
         result = self._replay.run_with(playing, inputs)
         playing.finish()
+        FiniteValues(self._replay.model).check(result)
         return result
 
 

@@ -27,6 +27,7 @@ from headlens.analyses.relevance.lrp.targets import Target
 from headlens.analyses.relevance.lrp.tracing import PlainGradient, PropagationRules, Tracer, kept_as_a_whole
 from headlens.analyses.relevance.lrp.weights_gradient import explicit_attention
 from headlens.analyses.relevance.options import Rule
+from headlens.attention.finite_values import not_finite
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
@@ -158,7 +159,8 @@ class RelevanceSession:
             inputs: what the model takes; tensors have the rows first.
 
         Raises:
-            SelfCheckError: if the result is not finite, or all zero, or relevance was lost on the way.
+            ModelError: if the result is not finite.
+            SelfCheckError: if it is all zero, or relevance was lost on the way.
             UnsupportedModelError: if a part of the model has no rule.
             OptionError: if the target does not fit the model or the batch.
         """
@@ -192,9 +194,7 @@ class RelevanceSession:
     def _checked(self, found: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in found.raw.values()])
         if not torch.isfinite(torch.cat([numbers, found.start])).all():
-            raise SelfCheckError(
-                f"The relevance of heads came out as NaN or infinity (rule {self.rule}).", "Use --dtype float32."
-            )
+            raise not_finite(self.model, f"the relevance of heads by {self.rule}")
         if not numbers.any():
             raise SelfCheckError(
                 f"No head has any relevance (rule {self.rule}): the target does not depend on attention.",
