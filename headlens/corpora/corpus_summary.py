@@ -37,10 +37,10 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
     """Reads a corpus once and sums it up; `progress` is called with 1 after every example.
 
     Raises:
-        CorpusError: if it is empty, or whatever reading it raises.
+        CorpusError: if it is empty, if most of its words are `_`, or whatever reading it raises.
     """
     digest = hashlib.sha256()
-    sentences = words = trees = 0
+    sentences = words = trees = blanks = 0
     relations: Counter[str] = Counter()
     for example in corpus:
         sentences += 1
@@ -48,6 +48,7 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
             if sentence is not None:
                 digest.update(_content(sentence))
                 words += len(sentence.words)
+                blanks += sum(word.form == "_" for word in sentence.words)
                 trees += sentence.has_tree
                 labels = [normalise(w.relation) for w in sentence.words if w.relation and w.head != ROOT]
                 relations.update(name for label in labels for name in {label, base_relation(label)})
@@ -56,6 +57,11 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
     if not sentences:
         advice = "Give one with at least one sentence; blank lines, comments and empty cells are none."
         raise CorpusError(f"the corpus {corpus.name} is empty.", advice)
+    if blanks and 2 * blanks >= words:
+        raise CorpusError(
+            f"{blanks:,} of the {words:,} words of {corpus.name} are '_': the treebank comes without its text.",
+            "Add the text as its README says (treebanks of licensed text are published without it).",
+        )
     return CorpusSummary(corpus.name, sentences, words, trees, digest.hexdigest(), dict(relations))
 
 

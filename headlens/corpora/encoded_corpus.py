@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from headlens.corpora.encoding import EncodedExample, SentenceEncoder
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example
+from headlens.corpora.unknown_tokens import UnknownTokens
 
 
 @dataclass
@@ -28,6 +29,8 @@ class EncodingCounts:
         unaligned_tokens: tokens of text that no word covers.
         merged_words: words read as one unit with another word.
         sentences_with_unaligned: examples with an unaligned word.
+        text_tokens: tokens that stand for text.
+        unknown_tokens: how many of these are the unknown token.
     """
 
     sentences: int = 0
@@ -44,8 +47,15 @@ class EncodingCounts:
     unaligned_tokens: int = 0
     merged_words: int = 0
     sentences_with_unaligned: int = 0
+    text_tokens: int = 0
+    unknown_tokens: int = 0
 
-    def add(self, example: EncodedExample) -> None:
+    @property
+    def unknown(self) -> UnknownTokens:
+        """Counts of text tokens and of those that are unknown."""
+        return UnknownTokens(self.text_tokens, self.unknown_tokens)
+
+    def add(self, example: EncodedExample, unknown_id: int | None) -> None:
         """Adds an encoded example to the counts: its tokens, words, and words and tokens without alignment."""
         self.sentences += 1
         self.sentences_with_unaligned += any(side.alignment.unaligned_words for side in example.sides)
@@ -55,6 +65,8 @@ class EncodingCounts:
             self.unaligned_words += side.alignment.unaligned_words
             self.unaligned_tokens += side.alignment.unaligned_tokens
             self.merged_words += side.alignment.merged_words
+            self.text_tokens += sum(not k & TokenKind.SPECIAL for k in side.kinds)
+            self.unknown_tokens += 0 if unknown_id is None else side.ids.count(unknown_id)
 
 
 def encode_corpus(
@@ -64,7 +76,9 @@ def encode_corpus(
 
     Raises:
         AlignmentError: if the tokenizer cannot say where its tokens stand.
+        CorpusError: if more of it is unknown to the tokenizer than the encoder allows.
     """
+    name = getattr(corpus, "name", "the corpus")
     for example in corpus:
         # Sides that the model does not read may be empty.
         read = (example.source, example.target) if encoder.reads_pairs else (example.source,)
@@ -75,8 +89,10 @@ def encode_corpus(
         elif not all(encoded.sides):  # no special tokens, and a normaliser that removes all the text
             counts.empty += 1
         else:
-            counts.add(encoded)
+            counts.add(encoded, encoder.unknown_id)
+            counts.unknown.check(encoder.max_unknown, name, complete=False)
             yield encoded
+    counts.unknown.check(encoder.max_unknown, name)
 
 
 def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts) -> Iterator[EncodedExample]:
@@ -89,7 +105,7 @@ def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts)
     counts.windowed += 1
     counts.words_too_long += lost
     for window in windows:
-        counts.add(window)
+        counts.add(window, encoder.unknown_id)
         yield window
 
 

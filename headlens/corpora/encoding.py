@@ -107,6 +107,7 @@ class SentenceEncoder:
         long_sentences: what `encode_corpus` does with sentences that are longer than the limit: leave them out, or
             cut them into windows; pairs are always left out.
         pairing: parts of a pair that models without a `decoder_start_id` read.
+        max_unknown: share of unknown tokens from which a corpus is refused; 1 refuses none.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -114,6 +115,7 @@ class SentenceEncoder:
     decoder_start_id: int | None = None
     long_sentences: LongSentences = "skip"
     pairing: Pairing = "alone"
+    max_unknown: float = 1.0
 
     @property
     def reads_pairs(self) -> bool:
@@ -143,6 +145,12 @@ class SentenceEncoder:
             if (i := named[name]) is not None:
                 kinds[i] |= TokenKind[name.upper()]
         return kinds
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """Id of what the tokenizer does not know; None where it knows everything, or has no id for that alone."""
+        unknown = self.tokenizer.unk_token_id
+        return None if unknown is None or unknown in self.special_kinds else int(unknown)
 
     def encode(self, example: Example) -> EncodedExample | None:
         """Tokenizes and aligns an example; None if a side is longer than `limit`: nothing is ever cut.

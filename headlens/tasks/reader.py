@@ -40,6 +40,7 @@ class Reader:
         pad_id: any id that the model can embed.
         decoder_start_id: what an encoder-decoder's decoder reads first; None for other models.
         order: which of the model's outputs is which of the task's classes.
+        max_unknown: share of unknown tokens from which data is refused; 1 refuses none.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -47,6 +48,7 @@ class Reader:
     pad_id: int = 0
     decoder_start_id: int | None = None
     order: OutputOrder = field(default_factory=OutputOrder)
+    max_unknown: float = 1.0
 
     @classmethod
     def of(
@@ -74,6 +76,7 @@ class Reader:
             tokenizer=tokenizer,
             limit=min((v for v in limits if v is not None), default=None),
             pad_id=loaded.pad_id,
+            max_unknown=loaded.max_unknown,
             decoder_start_id=loaded.decoder_start_id,
             order=OutputOrder.of(loaded, labels, outputs),
         )

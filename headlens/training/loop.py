@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from headlens.errors import ResumeError, SelfCheckError
+from headlens.errors import ModelError, ResumeError
 from headlens.training.batch_sampler import BatchSampler, Indices
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.objectives import SCALE, Objective, moved, parameter_groups
@@ -185,7 +185,7 @@ class Trainer:
             The state at the end, with the log and the evaluations.
 
         Raises:
-            SelfCheckError: if the loss is no longer finite.
+            ModelError: if the loss is no longer finite.
             ResumeError: if what was kept cannot be gone on with.
         """
         return _Run(self, model, data).to_the_end()
@@ -292,7 +292,7 @@ class _Run:
             The loss, summed over the units of the batch.
 
         Raises:
-            SelfCheckError: if the loss is not finite.
+            ModelError: if the loss is not finite.
         """
         with nullcontext() if last else self.accelerator.no_sync(self.model):
             with self.accelerator.autocast():
@@ -301,7 +301,7 @@ class _Run:
             self.accelerator.backward(loss * (self.accelerator.num_processes / max(units, 1)))
         value = float(loss.detach())
         if not torch.isfinite(loss.detach()):
-            raise SelfCheckError(
+            raise ModelError(
                 f"The loss of update {self.state.step + 1} is {value}.",
                 "A smaller --learning-rate, more --warmup, or --precision no may help.",
             )

@@ -366,3 +366,23 @@ def test_verbosity_is_put_back(bert: str) -> None:
     load(bert)
     refused(bert + "/nothing")
     assert (transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()) == before
+
+
+def cased_folder(tmp_path: Path, words: list[str], settings: dict[str, Any] | None) -> str:
+    """A BERT with a vocabulary of these words, as vocab.txt alone or with a tokenizer_config.json."""
+    folder = tmp_path / "cased"
+    build("BertModel", len(words) + 5).save_pretrained(folder)
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join([*specials, *words]) + "\n")
+    if settings is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **settings}))
+    return str(folder)
+
+
+@pytest.mark.parametrize("words", [["The", "cat", "sat"], ["Ein", "Haus", "steht"], ["##A", "b", "ÉTÉ"]])
+def test_a_cased_vocabulary_read_in_lower_case_is_told(tmp_path: Path, words: list[str]) -> None:
+    (note,) = load(cased_folder(tmp_path, words, None)).notes
+    assert "writes text in lower case" in note
+    assert '{"do_lower_case": false}' in note
+    assert load(cased_folder(tmp_path, words, {"do_lower_case": False})).notes == ()
+    assert load(cased_folder(tmp_path, [w.lower() for w in words], None)).notes == ()

@@ -14,7 +14,7 @@ from made_training import Folder, ModelLoss, Sentences, assert_equal, weights
 from saved import build
 from torch import nn
 
-from headlens.errors import ResumeError, SelfCheckError
+from headlens.errors import ModelError, ResumeError
 from headlens.training.batch_sampler import BatchSampler
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.loop import Trainer, TrainingState
@@ -192,7 +192,7 @@ def test_a_loss_that_is_no_number() -> None:
     broken = model()
     with torch.no_grad():
         next(iter(broken.parameters())).fill_(float("nan"))
-    with pytest.raises(SelfCheckError, match="The loss of update 1 is nan"):
+    with pytest.raises(ModelError, match="The loss of update 1 is nan"):
         Trainer(OPTIONS, ModelLoss()).fit(broken, Sentences())
 
 

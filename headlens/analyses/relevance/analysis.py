@@ -78,7 +78,9 @@ class RelevanceReader(CorpusReader):
         start = loaded.decoder_start_id if two_sided else None  # also asks for the language that the model writes
         return cls(
             model=model,
-            encoder=SentenceEncoder(tokenizer, loaded.max_length, start if paired else None, long, pairing),
+            encoder=SentenceEncoder(
+                tokenizer, loaded.max_length, start if paired else None, long, pairing, loaded.max_unknown
+            ),
             pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,
             encoder_alone=False,

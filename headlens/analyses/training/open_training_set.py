@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headlens.analyses.result_notes import broken_notes, embedded_notes, left_out_notes
 from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOptions
-from headlens.analyses.training.text_training import loaded_model
+from headlens.analyses.training.text_training import loaded_model, unknown_text_notes
 from headlens.analyses.training.training_set import TaskRows, TrainingSet, hold_out
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
@@ -22,6 +22,7 @@ from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
+from headlens.training.training_text import MaskedText, ParallelText, TextHalves
 
 # So many examples are looked for, of at least so many words; fewer words stand everywhere.
 _MOST, _FEWEST_WORDS = 200, 4
@@ -129,7 +130,7 @@ def _examples(
     assert isinstance(lesson.data, TaskRows)
     summary = lesson.data.summary
     notes += left_out_notes(summary.too_long, summary.name, lesson.data.asker.reader.limit)
-    notes += dict.fromkeys((*headed.notes, *train.notes, *(held_out.notes if held_out is not None else ())))
+    notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out is not None else ())))
     notes += seen_notes(train, held_out)
     return OpenedTraining(loaded, lesson, notes, summary.sha256, headed.fresh)
 
@@ -148,6 +149,8 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
     notes = embedded_notes(options.corpus, summary.sentences)
     with run.reporter.status("tokenizing"):
         lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
+        assert isinstance(lesson.data, MaskedText | TextHalves | ParallelText)
+        notes += unknown_text_notes(loaded, lesson.data, corpus.name)
     return OpenedTraining(loaded, lesson, notes, summary.sha256, fresh)
 
 

@@ -18,6 +18,7 @@ from headlens.analyses.training.text_training import (
     made_new,
     objective_of,
     read_data,
+    unknown_text_notes,
 )
 from headlens.analyses.training.training_run import TaskResult, TrainRun, fit, measure, save_checkpoint, write_training
 from headlens.analyses.training.training_set import TaskForward, TaskLoss, TaskRows, freeze_unused, task_evaluation
@@ -111,7 +112,7 @@ def _fresh_notes(parts: Sequence[str]) -> list[str]:
 
 def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
     notes = [*headed.notes, *_fresh_notes(headed.fresh)]
-    notes += dict.fromkeys((*rows.examples.notes, *(held_out.examples.notes if held_out is not None else ())))
+    notes += dict.fromkeys((*rows.summary.notes, *(held_out.summary.notes if held_out is not None else ())))
     for part in (rows, held_out):
         if part is not None:
             notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)
@@ -189,6 +190,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         with run.masked(loaded, request.mask):
             with run.reporter.status("tokenizing"):
                 data = read_data(loaded, corpus, text, training.seed)
+                unknown = unknown_text_notes(loaded, data, corpus.name)
                 held_out = None if dev is None else read_data(loaded, dev, text, training.seed)
             evaluate = None if held_out is None else evaluation(held_out, training.batch_tokens)
             state, notes = fit(run, Trainer(training, objective_of(text), evaluate), loaded.model, data)
@@ -200,7 +202,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             measured = TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, dev)
-        notes = [*_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
+        notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
         task = {"task": vars(Translation())} if request.bleu else {}
         return _write(request, run, loaded, state, measured, notes, {"corpus": asdict(summary), **task})
 

@@ -11,7 +11,9 @@ from torch import nn
 
 from headlens.analyses.training.options import BLOCK, TextOptions
 from headlens.corpora.batches import IGNORED
+from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus
+from headlens.corpora.unknown_tokens import UnknownTokens
 from headlens.errors import CorpusError, OptionError
 from headlens.files import output_errors
 from headlens.models.language_outputs import next_logits, token_logits
@@ -136,6 +138,19 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
         return metrics | ({"next_sentence": follows / rows} if rows else {})
 
     return evaluate
+
+
+def unknown_text_notes(loaded: LoadedModel, data: MaskedText | TextHalves | ParallelText, name: str) -> list[str]:
+    """What of a text the tokenizer does not know: one note where it is much, else none.
+
+    Raises:
+        CorpusError: if it is more than the model is allowed.
+    """
+    encoder, tally = SentenceEncoder(tokenizer_of(loaded)), UnknownTokens()
+    for ids in data.sources if isinstance(data, ParallelText) else data.blocks:
+        tally.add(ids.tolist(), encoder.unknown_id, encoder.special_kinds)
+    tally.check(loaded.max_unknown, name)
+    return tally.notes()
 
 
 def _texts(corpus: Corpus) -> Iterator[str]:

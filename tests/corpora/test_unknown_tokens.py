@@ -1,0 +1,72 @@
+"""Text that a tokenizer does not know: counted, told from 1 %, refused from 50 % unless the user lets it through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerBase
+
+from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoding import SentenceEncoder
+from headlens.corpora.sentence import Example
+from headlens.corpora.text import plain_sentence
+from headlens.corpora.unknown_tokens import UnknownTokens
+from headlens.errors import CorpusError
+
+SCRIPTS = {"hebrew": "שלום לכולם כאן", "cherokee": "ᏣᎳᎩ ᎦᏬᏂᎯᏍᏗ", "ogham": "᚛ᚉᚑᚅᚔᚉᚉᚔᚋ ᚍᚐᚋ᚜"}
+
+
+def encoded(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], allowed: float) -> EncodingCounts:
+    counts = EncodingCounts()
+    corpus = [Example(plain_sentence(text, str(number))) for number, text in enumerate(texts)]
+    assert list(encode_corpus(corpus, SentenceEncoder(tokenizer, max_unknown=allowed), counts))
+    return counts
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_text_in_another_script(script: str, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    text = SCRIPTS[script]
+    plain = wordpiece_tokenizer.tokenize(text)
+    if (known := len(plain) - plain.count("[UNK]")) > len(plain) / 2:
+        pytest.skip(f"the vocabulary knows {known} of {len(plain)} tokens")
+    with pytest.raises(
+        CorpusError, match=r"% of the tokens of the corpus \(\d+ of \d+\) are unknown to the model's tokenizer"
+    ) as e:
+        encoded(wordpiece_tokenizer, [text], 0.5)
+    assert "--max-unknown 1" in e.value.advice
+    counts = encoded(wordpiece_tokenizer, [text], 1.0)
+    assert (counts.text_tokens, counts.unknown_tokens) == (len(plain), plain.count("[UNK]"))
+    assert len(counts.unknown.notes()) == 1
+
+
+def test_byte_level_vocabularies_know_everything(bytebpe_tokenizer: PreTrainedTokenizerBase) -> None:
+    counts = encoded(bytebpe_tokenizer, SCRIPTS.values(), 0.5)  # type: ignore[arg-type]
+    assert counts.unknown_tokens == 0
+    assert counts.text_tokens > 10
+    assert counts.unknown.notes() == []
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.sampled_from([0.0, 0.2, 0.5, 1.0]))
+def test_shares(known: int, unknown: int, allowed: float) -> None:
+    tally = UnknownTokens()
+    tally.add([1] + [7] * known + [0] * unknown + [2], 0, {1, 2})
+    assert (tally.tokens, tally.unknown) == (known + unknown, unknown)
+    share = unknown / (known + unknown) if known + unknown else 0.0
+    assert bool(tally.notes()) == (unknown > 0 and share >= 0.01)
+    refused = bool(known + unknown) and allowed < 1 and share >= allowed
+    try:
+        tally.check(allowed, "x")
+    except CorpusError:
+        assert refused
+    else:
+        assert not refused
+
+
+def test_what_is_nearly_all_unknown_is_refused_early() -> None:
+    UnknownTokens(4999, 4999).check(0.5, "x", complete=False)
+    UnknownTokens(5000, 4000).check(0.5, "x", complete=False)
+    with pytest.raises(CorpusError, match=r"95\.0% of the tokens of x \(4,750 of 5,000\) are unknown"):
+        UnknownTokens(5000, 4750).check(0.5, "x", complete=False)
