@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -336,6 +337,26 @@ def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
     assert rows[["ci_low", "ci_high"]].isna().all(axis=None)
     assert run("--limit", 5, "--task", "cola", "--no-figures", "--overwrite").code == 0
     assert pd.read_csv("run/ablation.csv")[["ci_low", "ci_high"]].notna().all(axis=None)
+
+
+def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, run: Callable[..., Any]) -> None:
+    few = "29 examples, fewer than 30: too few to say which heads"
+    narrow = (
+        r"Pruned models. Too narrow: the intervals of \d of \d differences of matthews, where fewer than 10 examples"
+    )
+    for limit, told in ((29, True), (30, False)):
+        done = run("--limit", limit, "--task", "cola", "--prune", 1, "--overwrite")
+        assert done.code == 0, done.err
+        report = headlens("report", "run", "--out", "page", "--overwrite")
+        assert report.code == 0, report.err
+        notes = " ".join(json.loads(Path("run/run.json").read_text())["notes"])
+        page = Path("page/report.html").read_text(encoding="utf-8")
+        for said in (" ".join(done.out.split()), notes, page):
+            assert (few in said) == told
+            assert re.search(narrow, said)
+        assert ("Heads that are needed most" in done.out) != told
+        for words in ("Heads that the task needs most", "suffers most without"):
+            assert (words in page) != told
 
 
 def test_intervals_of_models_and_of_differences_agree_where_examples_are_few(run: Callable[..., Any]) -> None:
