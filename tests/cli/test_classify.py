@@ -45,6 +45,21 @@ def test_writes_the_tables_and_figures_of_the_contract_and_shows_what_there_is(r
         assert shown in done.out
 
 
+def test_too_little_text_gives_no_roles_and_says_so_everywhere(run: Callable[..., Any], headlens: Headlens) -> None:
+    few, ten = "No roles are given: 10 sentences with ", ("--limit", 10, "--broad", 0, "--no-figures", "--overwrite")
+    done = run(*ten)
+    assert done.code == 0, done.err
+    assert pd.read_csv("run/heads.csv")[["role", "roles"]].isna().all(axis=None)
+    assert headlens("report", "run").code == 0
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    notes = " ".join(json.loads(Path("run/run.json").read_text())["notes"])
+    assert all(few in said for said in (" ".join(done.out.split()), notes, page))
+    assert "none is given a role, for too little text was read" in page
+    asked = run(*ten, "--min-sentences", 10, "--min-tokens", 10)
+    assert few not in " ".join(asked.out.split())
+    assert pd.read_csv("run/heads.csv")[["role", "roles"]].notna().all(axis=None)
+
+
 def test_run_json_tells_how_the_numbers_came_to_be(run: Callable[..., Any], tiny_bert: Path) -> None:
     run("--no-figures")
     record = json.loads(Path("run/run.json").read_text())

@@ -233,8 +233,14 @@ def test_figures_and_a_page(run: Headlens, headlens: Headlens) -> None:
 
 def test_roles_before_and_after(run: Headlens) -> None:
     Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
-    done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none")
+    few = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none")
+    assert few.code == 0, few.err
+    assert " ".join(few.out.split()).count("No roles are given: 20 sentences with ") == 1
+    assert not Path("run/roles.csv").is_file() or pd.read_csv("run/roles.csv")["role"].isna().all()
+    least = ("--min-sentences", 20, "--min-tokens", 20)
+    done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *least, "--overwrite")
     assert done.code == 0, done.err
+    assert "No roles are given" not in done.out
     roles, sweep = pd.read_csv("run/roles.csv"), pd.read_csv("run/sweep.csv")
     assert roles.columns.tolist() == ROLE_COLUMNS
     assert len(roles) == 2 * 4
@@ -249,7 +255,7 @@ def test_roles_before_and_after(run: Headlens) -> None:
 @pytest.mark.slow
 def test_thresholds_of_roles_are_those_of_classify(run: Headlens, headlens: Headlens) -> None:
     Path("some.txt").write_text("\n".join(["The cat sat on the mat.", "She liked it very much."] * 20))
-    own = ("--broad", "0", "--positional", "0.2")
+    own = ("--broad", "0", "--positional", "0.2", "--min-tokens", 100)
     done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *own)
     assert done.code == 0, done.err
     roles = pd.read_csv("run/roles.csv")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
-from headlens.analyses.classify.roles import label, mark_syntactic
+from headlens.analyses.classify.roles import label, mark_syntactic, too_little_notes
 from headlens.analyses.relevance.analysis import HeadRelevances, first_example, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes
 from headlens.attention.edits_and_observers import Tokens
@@ -138,8 +138,11 @@ def classify_heads(
         check_relations(options.relations, annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
     tables = _head_tables(statistics, similarity, thresholds)
-    notes = annotation_notes(annotation, options.relations, options.thresholds.min_instances)
-    return Classification(tables, encoding, annotation, [*encoding_notes(feed, encoding), *notes])
+    if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
+        tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles=""))
+    notes = [*too_little, *encoding_notes(feed, encoding)]
+    notes += annotation_notes(annotation, options.relations, options.thresholds.min_instances)
+    return Classification(tables, encoding, annotation, notes)
 
 
 def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpus: str) -> None:
