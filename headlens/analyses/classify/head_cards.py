@@ -92,8 +92,8 @@ def classify_findings(run: RecordedRun) -> list[str]:
 def _read_too_little(run: RecordedRun, model: str) -> bool:
     """Whether a run recorded that a model read less than roles need."""
     read = run.encoding_of(model)
-    least = {name: run.argument(f"min_{name}", getattr(Thresholds, f"min_{name}")) for name in ("sentences", "tokens")}
-    return any(isinstance(read.get(name), int) and read[name] < number for name, number in least.items())
+    pairs = [(read.get(n), run.argument(f"min_{n}", getattr(Thresholds, f"min_{n}"))) for n in ("sentences", "tokens")]
+    return any(isinstance(n, int) and isinstance(least, int) and n < least for n, least in pairs)
 
 
 def _where(offset: Any) -> str:
