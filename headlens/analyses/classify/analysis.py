@@ -95,7 +95,7 @@ def classify_heads(
         corpus: sentences, with trees for the syntactic roles, in pairs for decoder and cross-attention.
         options: what is measured.
         frequencies: for the rare-word roles.
-        baseline_corpus: where the baseline's word offsets are chosen; by default the corpus itself.
+        baseline_corpus: where the baseline's offsets are chosen; by default the corpus itself.
         corpus_pass: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
 
     Raises:
@@ -164,7 +164,7 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
 
 
 def _baseline(feed: CorpusReader, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:
-    """The most frequent word offsets of another corpus, by stack; no model is run for them."""
+    """The most frequent offsets in units of another corpus, by stack; no model is run for them."""
     annotator = Annotator(options.relations, sample=False)
     counts = AnnotationCounts()
     offsets: dict[Stack, Tensor] = {}

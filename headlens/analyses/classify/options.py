@@ -123,7 +123,7 @@ class ClassifyRequest:
     frequency: str = option("wordfreq:en", FREQUENCY)
     target_frequency: str = option("none", "The same for the target side.", STATISTICS, metavar="LIST")
     baseline_corpus: str | None = option(
-        None, "Where the baseline's word offsets are chosen.", STATISTICS, metavar="SOURCE", shown="the corpus itself"
+        None, "Where the baseline's offsets are chosen.", STATISTICS, metavar="SOURCE", shown="the corpus itself"
     )
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     relevance: bool = option(False, "Measure the relevance of heads too.", RELEVANCE)
