@@ -11,10 +11,14 @@ from scipy import stats
 
 from headlens.statistics.intervals import paired_share_interval, wilson
 
-# Trials, those that only the first has right, those that only the second has right.
-changes = st.integers(1, 60).flatmap(
-    lambda n: st.integers(0, n).flatmap(lambda g: st.tuples(st.just(n), st.just(g), st.integers(0, n - g)))
-)
+
+def changes(most: int) -> st.SearchStrategy[tuple[int, int, int]]:
+    """Trials, those that only the first has right, those that only the second has right."""
+    return st.integers(1, most).flatmap(
+        lambda n: st.integers(0, n).flatmap(lambda g: st.tuples(st.just(n), st.just(g), st.integers(0, n - g)))
+    )
+
+
 shares = st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
@@ -39,14 +43,14 @@ def test_wilson_without_trials() -> None:
 
 
 @settings(max_examples=50)
-@given(changes)
+@given(changes(60))
 def test_paired_interval_against_the_likelihood(counts: tuple[int, int, int]) -> None:
     n, gained, lost = counts
     expected = naive_statistics.paired_score_interval(gained, lost, n)
     assert paired_share_interval(gained, lost, n) == pytest.approx(expected, abs=1e-6)
 
 
-@given(changes, st.sampled_from([0.5, 0.8, 0.99]))
+@given(changes(10**7), st.sampled_from([0.5, 0.8, 0.99]))
 def test_paired_interval_holds_the_difference_and_knows_no_side(counts: tuple[int, int, int], level: float) -> None:
     n, gained, lost = counts
     low, high = paired_share_interval(gained, lost, n, level)
