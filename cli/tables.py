@@ -71,7 +71,7 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
         alone = str(mode) == "keep-only"
         rows = [_ablated(r) for r in (best_alone(group) if alone else most_damage(group, 8)).to_dict("records")]
         title = "The best head of each layer, alone" if alone else f"Heads that are needed most ({mode!s})"
-        shown.append(summary_table(f"{title}, {model!s}", rows))
+        shown += [summary_table(f"{title}, {model!s}", rows)] if rows else []
     if "pruning" in tables:
         for model, group in tables["pruning"].groupby("model", sort=False):
             rows = [_pruned(r) for r in group.to_dict("records")]

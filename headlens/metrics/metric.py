@@ -29,7 +29,7 @@ class MetricSettings:
     Args:
         relations: names of the dependency relations, numbered as in `Tokens.arcs`.
         exclude_self: whether a word's attention to itself is left out where relations are looked at.
-        baseline: by stack, word offsets of the syntactic baseline; None where the corpus itself decides.
+        baseline: by stack, offsets in units of the syntactic baseline; None where the corpus itself decides.
     """
 
     relations: tuple[str, ...] = DEFAULT_RELATIONS

@@ -26,7 +26,7 @@ from headlens.statistics.intervals import wilson
 from headlens.statistics.paired_tests import holm, mcnemar_greater
 
 DIRECTIONS = ("dep->head", "head->dep")
-# Word offsets beyond this are counted together and cannot be the baseline's.
+# Offsets beyond this are counted together and cannot be the baseline's.
 _REACH = 63
 _WIDTH = 2 * _REACH + 3
 
@@ -38,11 +38,13 @@ class Syntax(Metric):
     Args:
         relations: names of the relations, numbered as in `Tokens.arcs`.
         exclude_self: whether a word's attention to itself is left out.
-        baseline: by stack, word offsets chosen on another corpus (`most_frequent_offsets`); for stacks that are
+        baseline: by stack, offsets chosen on another corpus (`most_frequent_offsets`); for stacks that are
             not there, and by default, they are chosen on the measured corpus.
 
-    The counts are kept by word offset (target - source), so that the accuracy of always choosing one offset
-    is known without a second pass, and paired with the head's instance by instance.
+    The counts are kept by offset (target - source), so that the accuracy of always choosing one offset is known
+    without a second pass, and paired with the head's instance by instance. Offsets are in units, see `Alignment`:
+    words, of which those that share characters or a token, as in a contraction, are one. Voita et al. (2019) have words
+    only; but a head finds units, and one that always looks at the next unit would beat the best offset in words.
     """
 
     relations: tuple[str, ...] = DEFAULT_RELATIONS
@@ -153,7 +155,7 @@ def _slots(arcs: Tensor) -> Tensor:
 
 
 def count_offsets(arcs: Tensor, n_relations: int) -> Tensor:
-    """Count relation instances by direction and word offset (target - source).
+    """Count relation instances by direction and offset (target - source) in units.
 
     Args:
         arcs: as in `Tokens.arcs`.

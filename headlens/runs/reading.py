@@ -150,6 +150,10 @@ class RecordedRun:
         """Returns the hash of a model's weights; empty for a model that has none."""
         return str(self._model_facts(model).get("weight_hash") or "")
 
+    def encoding_of(self, model: str) -> Mapping[str, Any]:
+        """Returns the counts of what a model read of the corpus, such as `sentences`; empty where there are none."""
+        return mapping(self._model_facts(model).get("encoding"))
+
     def _model_facts(self, model: str) -> Mapping[str, Any]:
         models = map(mapping, _list(self.record.get("models")))
         return next((facts for facts in models if facts.get("model") == model), {})

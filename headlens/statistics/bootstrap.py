@@ -24,9 +24,14 @@ class Draws:
     MacGibbon 2006), so that no replicate has to know the corpus. The draws depend on the example's key and on the seed
     alone: whatever is compared on the same examples is compared on the same replicates, and batches, shards, the order
     of examples and interruptions change nothing.
+
+    Args:
+        counts: how often, (replicates, examples).
+        clustered: whether some examples are drawn together, as they share a key: they are not independent.
     """
 
     counts: npt.NDArray[np.uint8]
+    clustered: bool = False
 
     @classmethod
     def of(cls, keys: Sequence[str], replicates: int = 1000, seed: int = 0) -> Draws:
@@ -46,7 +51,7 @@ class Draws:
         counts = np.empty((replicates, len(keys)), np.uint8)
         for i, key in enumerate(keys):
             counts[:, i] = columns[key]
-        return cls(counts)
+        return cls(counts, clustered=len(columns) < len(keys))
 
     def __len__(self) -> int:
         return len(self.counts)

@@ -13,6 +13,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
+from headlens.statistics.intervals import paired_share_interval
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -43,8 +44,10 @@ class PairedComparison:
 class Comparison:
     """Compares systems with one baseline on the same examples.
 
-    Intervals are percentiles of the bootstrap. The p-value is McNemar's where every example is right or wrong, else
-    that of the bootstrap, see `p_from`.
+    Where every example is right or wrong, intervals are score intervals of the difference of two paired shares
+    (`paired_share_interval`), for any number of examples, and p-values are McNemar's. Else intervals are percentiles of
+    the bootstrap, which fewer than `FEWEST` examples do not have, and p-values those of `p_from`. Percentiles are also
+    taken where examples are drawn together, since a score interval is that of independent ones.
 
     Args:
         baseline: records of the baseline, (examples, k).
@@ -57,7 +60,8 @@ class Comparison:
         self._records, self._statistic, self._draws, self._right = baseline, statistic, draws, right
         self._check(baseline)
         self.value = value_of(baseline, statistic)
-        self._replicates = replicates_of(baseline, statistic, draws)
+        self._scored = right is not None and not draws.clustered
+        self._replicates = np.empty(0) if self._scored else replicates_of(baseline, statistic, draws)
 
     def of(self, records: Floats) -> PairedComparison:
         """Compares a system with the baseline, by its records of the same examples in the same order.
@@ -68,9 +72,12 @@ class Comparison:
         self._check(records)
         value = value_of(records, self._statistic)
         delta = value - self.value
+        scores = None if self._right is None else (self._right(records), self._right(self._records))
+        if scores is not None and self._scored:
+            low, high = paired_share_interval(*changed_sides(*scores), len(records))
+            return PairedComparison(value, delta, low, high, mcnemar(*scores))
         replicates = replicates_of(records, self._statistic, self._draws) - self._replicates
-        right = self._right
-        p_value = p_from(replicates, delta) if right is None else mcnemar(right(records), right(self._records))
+        p_value = p_from(replicates, delta) if scores is None else mcnemar(*scores)
         return PairedComparison(value, delta, *interval_around(delta, replicates), p_value)
 
     def _check(self, records: Floats) -> None:
@@ -85,7 +92,7 @@ def value_of(records: Floats, statistic: Statistic) -> float:
 
 def replicates_of(records: Floats, statistic: Statistic, draws: Draws) -> Floats:
     """The metric of every replicate, (replicates,); none for fewer than `FEWEST` examples."""
-    if draws.examples < FEWEST:
+    if draws.examples < FEWEST or not len(draws):
         return np.empty(0)
     return np.concatenate([statistic(records, weights) for weights in draws.blocks()])
 
@@ -104,6 +111,20 @@ def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
     harm; `mcnemar_greater` is the one-sided test.
 
     Raises:
+        ValueError: see `changed_sides`.
+    """
+    gained, lost = changed_sides(system, baseline)
+    return float(stats.binomtest(min(gained, lost), gained + lost, 0.5).pvalue) if gained + lost else 1.0
+
+
+def changed_sides(system: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[int, int]:
+    """Counts the examples that only the system has right, and those that only the baseline has right.
+
+    Args:
+        system: 1 for each example that is right and 0 for others, (n,).
+        baseline: the same of the baseline, (n,).
+
+    Raises:
         ValueError: if there are other scores than 0 and 1, or not as many for both.
     """
     ours, theirs = np.asarray(system, np.float64), np.asarray(baseline, np.float64)
@@ -111,8 +132,7 @@ def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
         raise ValueError(f"one score for each example is needed, of both: {ours.shape} and {theirs.shape}")
     if not np.isin(np.concatenate([ours, theirs]), (0, 1)).all():
         raise ValueError("McNemar's test compares scores of 0 and 1")
-    gained, lost = int(((ours == 1) & (theirs == 0)).sum()), int(((ours == 0) & (theirs == 1)).sum())
-    return float(stats.binomtest(min(gained, lost), gained + lost, 0.5).pvalue) if gained + lost else 1.0
+    return int((ours > theirs).sum()), int((ours < theirs).sum())
 
 
 def mcnemar_greater(only_first: Counts, only_second: Counts, trials: Counts) -> Floats:

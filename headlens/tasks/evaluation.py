@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from headlens.corpora.unknown_tokens import UnknownTokens
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
-from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
+from headlens.statistics.bootstrap import Draws, percentile_interval
+from headlens.statistics.intervals import wilson
+from headlens.statistics.paired_tests import replicates_of
 from headlens.tasks.example_sources import SourceCounts, TaskSource
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
@@ -33,7 +36,7 @@ class EvaluationOptions:
     Args:
         batch_tokens: tokens of a batch, padding included.
         max_length: a limit of tokens below the model's own.
-        replicates: number of bootstrap samples; 0 gives no intervals.
+        replicates: number of bootstrap samples; 0 gives no intervals but those of shares of right examples.
         seed: seed of the bootstrap.
         progress: called after every batch with the number of examples that are done.
         warn: called with what the user should know at once.
@@ -55,7 +58,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric and its 95 % bootstrap interval over examples; NaN ends without one."""
+    """A metric and its 95 % interval over examples, see `estimate`; NaN ends without one."""
 
     value: float
     ci_low: float
@@ -95,7 +98,8 @@ class Evaluation:
         The samples are the same for every model that was evaluated on the same examples.
         """
         options = options or EvaluationOptions()
-        return _samples(self.task, self.records, _draws(self.keys, options), name)
+        draws = Draws.of(self.keys, options.replicates, options.seed)
+        return replicates_of(self.records, partial(self.task.replicates, metric=name), draws)
 
 
 def evaluate(
@@ -151,7 +155,7 @@ def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) 
 def estimates(
     task: Task, records: Floats, keys: Sequence[str], options: EvaluationOptions | None = None
 ) -> dict[str, Estimate]:
-    """Computes all metrics of records with their intervals, which fewer than `FEWEST` examples do not have.
+    """Computes all metrics of records with their intervals, see `estimate`.
 
     Args:
         task: task of the records.
@@ -159,20 +163,24 @@ def estimates(
         keys: keys of the examples, see `Draws.of`.
         options: options of the bootstrap.
     """
-    draws, metrics = _draws(keys, options or EvaluationOptions()), {}
-    for name, value in task.values(records).items():
-        low, high = percentile_interval(_samples(task, records, draws, name))
-        metrics[name] = Estimate(value, float(low), float(high))
-    return metrics
+    options = options or EvaluationOptions()
+    draws = Draws.of(keys, options.replicates, options.seed)
+    return {name: estimate(task, name, records, draws) for name in task.metrics}
 
 
-def _draws(keys: Sequence[str], options: EvaluationOptions) -> Draws:
-    return Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
+def estimate(task: Task, metric: str, records: Floats, draws: Draws) -> Estimate:
+    """Computes a metric of records, (n, k), with its 95 % interval.
 
-
-def _samples(task: Task, records: Floats, draws: Draws, name: str) -> Floats:
-    replicates = [task.replicates(records, weights, name) for weights in draws.blocks()]
-    return np.concatenate([*replicates, np.empty(0)])
+    The interval of a share of right examples is Wilson's score interval. That of any other metric, or of examples that
+    are drawn together, is the range of percentiles of the bootstrap, which few examples do not have; see
+    `replicates_of`.
+    """
+    right = None if draws.clustered else task.right(records, metric)
+    if right is None:
+        ends = percentile_interval(replicates_of(records, partial(task.replicates, metric=metric), draws))
+    else:
+        ends = wilson(right.sum(), np.array(len(right)))
+    return Estimate(task.value(records, metric=metric), *map(float, ends))
 
 
 def token_count(prepared: Sequence[PreparedExample]) -> int:

@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 HeadKind = Literal[
     "sequence-classification", "multiple-choice", "question-answering", "masked-lm", "seq2seq-lm", "embedding"
 ]
+# Columns of records that change with every change of a model, while answers stay.
+_READ_BY_LOSSES = frozenset({"nll", "margin"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,16 @@ class Task(ABC):
         """Returns 1 for right examples and 0 for others, (n,), where the metric is their share; else None."""
         del records, metric
         return None
+
+    def deciding(self, records: Floats, metric: str) -> Floats:
+        """Returns what decides how an example counts in a metric, (n, c).
+
+        By default all columns, without those that only losses and thresholds read unless the metric is a loss.
+        """
+        if (right := self.right(records, metric)) is not None:
+            return right[:, None]
+        left_out = frozenset() if metric in LOWER_IS_BETTER else _READ_BY_LOSSES
+        return records[:, [name not in left_out for name in self.columns]]
 
     def chance(self, records: Floats) -> float | None:
         """Returns the main metric of guesses made without reading an example; None where none can be made."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headlens.analyses.result_notes import record_notes
+from headlens.analyses.result_notes import narrow_interval_notes, record_notes
+from headlens.statistics.bootstrap import Draws
+from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.catalogue import find_task
 
 
@@ -22,3 +24,59 @@ def test_what_guessing_gives(name: str, note: str | None) -> None:
     records = np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [1.0, 1.0, 0.3]])
     notes = record_notes(find_task(name).task, records)
     assert notes == ([] if note is None else [note])
+
+
+KEYS = [f"example {i}" for i in range(100)]
+
+
+def answers(changed: int) -> np.ndarray:
+    """Records of a classifier of two classes that is wrong on so many of 100 examples, and never sure alike."""
+    labels = np.arange(100) % 2
+    predicted = np.where(np.arange(100) < changed, 1 - labels, labels)
+    return np.stack([labels, predicted, np.random.default_rng(changed).random(100)], axis=1)
+
+
+@pytest.mark.parametrize("metric", ["f1", "accuracy"])
+def test_intervals_that_rest_on_few_changes_are_told(metric: str) -> None:
+    task, others = find_task("mrpc").task, [answers(9), answers(10), answers(0)]
+    together = [f"paragraph {i // 2}" for i in range(100)]
+    for keys, told in ((KEYS, metric == "f1"), (together, True)):
+        notes = narrow_interval_notes(task, metric, keys, answers(0), others)
+        expected = f"Too narrow: the intervals of 2 of 3 differences of {metric}, where fewer than 10 examples count"
+        assert [note.startswith(expected) for note in notes] == [True] * told
+    assert not narrow_interval_notes(task, metric, together, answers(0), others[1:2])
+    assert not narrow_interval_notes(task, metric, ["same"] * 4, answers(0)[:4], [r[:4] for r in others])
+
+
+def test_losses_count_every_example_that_changes_at_all() -> None:
+    records = np.random.default_rng(0).random((2, 100, 3)) + 1
+    others = np.array([records[0], [[nll + 1, tokens, right] for nll, tokens, right in records[0]], records[1]])
+    task = find_task("mlm").task
+    for metric, few in (("loss", 1), ("accuracy", 2)):
+        (note,) = narrow_interval_notes(task, metric, KEYS, records[0], list(others))
+        assert f"of {few} of 3 differences of {metric}" in note
+    assert not narrow_interval_notes(task, "loss", KEYS, records[0], list(others[1:]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("expected", "low", "high"), [(1, 0.35, 0.65), (2, 0.6, 0.85), (5, 0.85, 0.95), (10, 0.9, 1)])
+def test_how_often_bootstrap_intervals_cover_is_what_the_note_says(expected: int, low: float, high: float) -> None:
+    task, rng, draws = find_task("mrpc").task, np.random.default_rng(expected), Draws.of([*map(str, range(222))], 400)
+    for one_side in (True, False):
+        # All that change were right, 85 % of the examples, or half of them were.
+        chance = (expected / 222 / 0.85, 0.0) if one_side else (expected / 444 / 0.85, expected / 444 / 0.15)
+
+        def sample(n: int, chance: tuple[float, float] = chance) -> tuple[np.ndarray, np.ndarray]:
+            labels, right = rng.random(n) < 0.5, rng.random(n) < 0.85
+            changed = rng.random(n) < np.where(right, *chance)
+            pairs = [np.stack([labels, labels == kind, np.zeros(n)], 1) for kind in (right, right ^ changed)]
+            return pairs[0].astype(float), pairs[1].astype(float)
+
+        base, other = sample(2_000_000)
+        true = task.value(other, metric="f1") - task.value(base, metric="f1")
+        held = 0
+        for _ in range(200):
+            base, other = sample(222)
+            compared = Comparison(base, lambda r, w: task.replicates(r, w, "f1"), draws).of(other)
+            held += compared.low <= true <= compared.high
+        assert low - 0.05 <= held / 200 <= high + 0.05

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+import naive_statistics
 import numpy as np
 import pandas as pd
 import pytest
@@ -396,14 +398,58 @@ def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
     assert f"Guessing without reading has an accuracy of {share:.3f}." in notes
 
 
-def test_too_few_examples_for_intervals(run: Callable[..., Any]) -> None:
-    done = run("--limit", 4)
+def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
+    done = run("--limit", 4, "--task", "cola")
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
     assert (rows["n"] == 4).all()
     assert rows[["ci_low", "ci_high"]].isna().all(axis=None)
-    assert run("--limit", 5, "--no-figures", "--overwrite").code == 0
+    assert run("--limit", 5, "--task", "cola", "--no-figures", "--overwrite").code == 0
     assert pd.read_csv("run/ablation.csv")[["ci_low", "ci_high"]].notna().all(axis=None)
+
+
+def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, run: Callable[..., Any]) -> None:
+    few = "29 examples, fewer than 30: too few to say which heads"
+    narrow = (
+        r"Pruned models. Too narrow: the intervals of \d of \d differences of matthews, where fewer than 10 examples"
+    )
+    for limit, told in ((29, True), (30, False)):
+        done = run("--limit", limit, "--task", "cola", "--prune", 1, "--overwrite")
+        assert done.code == 0, done.err
+        report = headlens("report", "run", "--out", "page", "--overwrite")
+        assert report.code == 0, report.err
+        notes = " ".join(json.loads(Path("run/run.json").read_text())["notes"])
+        page = Path("page/report.html").read_text(encoding="utf-8")
+        for said in (" ".join(done.out.split()), notes, page):
+            assert (few in said) == told
+            assert re.search(narrow, said)
+        assert ("Heads that are needed most" in done.out) != told
+        for words in ("Heads that the task needs most", "suffers most without"):
+            assert (words in page) != told
+
+
+def test_intervals_of_models_and_of_differences_agree_where_examples_are_few(run: Callable[..., Any]) -> None:
+    for metric, known in (("accuracy", True), ("matthews", False)):
+        few = (
+            "--task",
+            "cola",
+            "--limit",
+            6,
+            "--rank-split",
+            0.5,
+            "--prune",
+            1,
+            "--strategies",
+            "random",
+            "--no-figures",
+        )
+        assert run(*few, "--metric", metric, "--overwrite").code == 0
+        rows = pd.read_csv("run/pruning.csv")
+        assert (rows["n"] < 5).all()
+        assert (rows[["ci_low", "ci_high", "delta_low", "delta_high"]].notna() == known).all(axis=None)
+        if known:
+            expected = [naive_statistics.wilson(round(r.value * r.n), r.n) for r in rows.itertuples()]
+            assert rows[["ci_low", "ci_high"]].to_numpy() == pytest.approx(np.array(expected))
 
 
 def test_a_finished_run_is_left_alone(headlens: Headlens, run: Callable[..., Any]) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from headlens.analyses.classify.head_cards import classify_findings
+from headlens.runs.reading import read_recorded
+
 HEADS = [
     *("model", "stack", "layer", "head", "tokens", "confidence", "confidence_all", "entropy", "entropy_norm"),
     *("positional_offset", "positional_share", "to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self"),
@@ -43,6 +46,23 @@ def test_writes_the_tables_and_figures_of_the_contract_and_shows_what_there_is(r
     assert drawn == {p.stem for p in Path("run/figures").glob("*.svg")}
     for shown in ("Heads by their strongest role", "nsubj dep->head", "heads.csv", "Next: "):
         assert shown in done.out
+
+
+def test_too_little_text_gives_no_roles_and_says_so(run: Callable[..., Any]) -> None:
+    few, ten = "No roles are given: 10 sentences with ", ("--limit", 10, "--broad", 0, "--no-figures", "--overwrite")
+    done = run(*ten)
+    assert done.code == 0, done.err
+    assert pd.read_csv("run/heads.csv")[["role", "roles"]].isna().all(axis=None)
+    # A page shows these notes and findings.
+    recorded = read_recorded(Path("run"), "run")
+    assert all(few in said for said in (" ".join(done.out.split()), " ".join(recorded.notes)))
+    assert (
+        "tiny-bert, encoder: of 6 heads none is given a role, for too little text was read"
+        in classify_findings(recorded)[0]
+    )
+    asked = run(*ten, "--min-sentences", 10, "--min-tokens", 10)
+    assert few not in " ".join(asked.out.split())
+    assert pd.read_csv("run/heads.csv")[["role", "roles"]].notna().all(axis=None)
 
 
 def test_run_json_tells_how_the_numbers_came_to_be(run: Callable[..., Any], tiny_bert: Path) -> None:

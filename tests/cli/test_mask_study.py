@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import naive_statistics
 import pandas as pd
 import pytest
 import torch
@@ -131,18 +131,17 @@ def test_every_mask_is_compared_with_none_example_by_example(run: Headlens, monk
     assert done.code == 0, done.err
     labels = pd.read_csv("dev.tsv", sep="\t")["label"].to_numpy()
     rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control", "seed"])
-    draws = np.random.default_rng(0).integers(len(labels), size=(10_000, len(labels)))
-    gained = (2 * labels - 1)[draws].mean(axis=1)
+    gained, lost = int(labels.sum()), int((1 - labels).sum())
     for seed in (0, 1):
         assert rows.loc["full", "kept", seed][[*DIFFERENCE]].isna().all()
         for case in (("full", "dropped"), ("full", "random"), ("window", "kept"), ("window", "dropped")):
-            assert rows.loc[*case, seed][[*DIFFERENCE]].tolist() == [0, 0, 0, 1]
+            low, high = naive_statistics.paired_score_interval(0, 0, len(labels))
+            assert rows.loc[*case, seed][[*DIFFERENCE]].tolist() == pytest.approx([0, low, high, 1], abs=1e-6)
         for control in ("kept", "dropped"):
             star = rows.loc["star", control, seed]
             assert star["delta"] == pytest.approx((2 * labels - 1).mean())
-            # Means of 13 examples come in steps of 2 / 13, so that other draws may be one away.
-            low_high = np.quantile(gained, (0.025, 0.975))
-            assert star[["delta_low", "delta_high"]].to_numpy(float) == pytest.approx(low_high, abs=2 / 13 + 1e-9)
+            expected = naive_statistics.paired_score_interval(gained, lost, len(labels))
+            assert star[["delta_low", "delta_high"]].tolist() == pytest.approx(expected, abs=1e-6)
             assert 0 < star["p_value"] < 1
 
 

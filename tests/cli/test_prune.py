@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import naive_statistics
 import pandas as pd
 import pytest
 import torch
@@ -26,7 +26,6 @@ from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.errors import Interrupted
 from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model
-from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions
 
 Headlens = Callable[..., Any]
@@ -81,17 +80,13 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
     sweep = pd.read_csv("run/sweep.csv")
     task, source = package.open_task("sst2", "dev.tsv")
     whole = package.evaluate(task, package.load(made("judge")), source)
-    # (replicates, examples): how often each draw takes each example
-    weights = Draws.of(whole.keys, 1000, 0).counts.astype(float)
     for row in sweep[sweep["run"] != "unpruned"].to_dict("records"):
         own = package.evaluate(task, package.load(f"run/{row['checkpoint']}"), source)
         ours, theirs = (found.records[:, 0] == found.records[:, 1] for found in (own, whole))
         assert row["delta"] == pytest.approx(ours.mean() - theirs.mean())
-        replicates = weights @ (ours.astype(float) - theirs) / weights.sum(axis=1)
-        low, high = np.quantile(replicates[np.isfinite(replicates)], (0.025, 0.975))
-        assert row["delta_low"] == pytest.approx(min(low, row["delta"]), abs=0.08)
-        assert row["delta_high"] == pytest.approx(max(high, row["delta"]), abs=0.08)
         lost, gained = int((theirs & ~ours).sum()), int((ours & ~theirs).sum())
+        interval = naive_statistics.paired_score_interval(gained, lost, len(ours))
+        assert (row["delta_low"], row["delta_high"]) == pytest.approx(interval, abs=1e-6)
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         assert row["p_value"] == pytest.approx(expected)
     assert sweep[sweep["run"] == "unpruned"].query("init == 'trained'")["delta"].isna().all()
@@ -99,6 +94,13 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
     results = pd.read_csv("run/results.csv")
     expected = sweep[sweep["init"] == "trained"].set_index("run")["delta"]
     assert results.set_index("run")["trained_delta"].to_dict() == pytest.approx(expected.to_dict(), nan_ok=True)
+
+
+def test_differences_that_rest_on_few_examples_are_told(run: Headlens) -> None:
+    # Without a penalty every gate stays open: what few examples there are do not change by ten.
+    assert run("--task", "cola", "--lambdas", 0).code == 0
+    notes = " ".join(json.loads(Path("run/run.json").read_text())["notes"])
+    assert "Too narrow: the intervals of 1 of 1 difference of matthews, where fewer than 10 examples count" in notes
 
 
 def test_updates_that_cannot_close_a_gate_are_told_before(run: Headlens) -> None:
@@ -240,8 +242,14 @@ def test_figures_and_a_page(run: Headlens, headlens: Headlens) -> None:
 
 def test_roles_before_and_after(run: Headlens) -> None:
     Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
-    done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none")
+    few = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none")
+    assert few.code == 0, few.err
+    assert " ".join(few.out.split()).count("No roles are given: 20 sentences with ") == 1
+    assert not Path("run/roles.csv").is_file() or pd.read_csv("run/roles.csv")["role"].isna().all()
+    least = ("--min-sentences", 20, "--min-tokens", 20)
+    done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *least, "--overwrite")
     assert done.code == 0, done.err
+    assert "No roles are given" not in done.out
     roles, sweep = pd.read_csv("run/roles.csv"), pd.read_csv("run/sweep.csv")
     assert roles.columns.tolist() == ROLE_COLUMNS
     assert len(roles) == 2 * 4
@@ -256,7 +264,7 @@ def test_roles_before_and_after(run: Headlens) -> None:
 @pytest.mark.slow
 def test_thresholds_of_roles_are_those_of_classify(run: Headlens, headlens: Headlens) -> None:
     Path("some.txt").write_text("\n".join(["The cat sat on the mat.", "She liked it very much."] * 20))
-    own = ("--broad", "0", "--positional", "0.2")
+    own = ("--broad", "0", "--positional", "0.2", "--min-tokens", 100)
     done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *own)
     assert done.code == 0, done.err
     roles = pd.read_csv("run/roles.csv")

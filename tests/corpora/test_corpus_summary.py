@@ -85,3 +85,12 @@ def test_hash_knows_sides_and_order() -> None:
 def test_empty_corpus() -> None:
     with pytest.raises(CorpusError, match=r"the corpus listed is empty\.\nGive one with at least one sentence"):
         summarise(Listed(()))
+
+
+def test_treebanks_without_their_text() -> None:
+    blank = Sentence("_ _", (Word("_", 0, 1, 1, "det"), Word("_", 2, 3, ROOT, "root")), "1")
+    mixed = Sentence("_ a b", (Word("_", 0, 1), Word("a", 2, 3), Word("b", 4, 5)), "2")
+    for examples, told in (((blank,), "2 of the 2"), ((blank, FLAT), "2 of the 3"), ((blank, mixed), "3 of the 5")):
+        with pytest.raises(CorpusError, match=rf"{told} words of listed are '_': the treebank comes without its text"):
+            summarise(Listed(tuple(map(Example, examples))))
+    assert summarise(Listed((Example(mixed),))).words == 3

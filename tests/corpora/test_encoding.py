@@ -198,6 +198,7 @@ def test_counts(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     assert counts == EncodingCounts(
         sentences=2,
         tokens=4 + 5,
+        text_tokens=2 + 3,
         words=2 + 4,
         too_long=1,
         empty=1,

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import Row, Setting, call, heads, observed, one_hot, uniform
+from hypothesis import given
+from hypothesis import strategies as st
 from naive_samples import make_seq
 from naive_statistics import holm, paired_p_value, wilson
 
@@ -152,6 +154,19 @@ def test_ties_between_baseline_offsets(offsets: dict[int, int], chosen: int) -> 
     for offset, count in offsets.items():
         n[0, 0, 64 + offset] = count
     assert most_frequent_offsets(n)[0, 0] - 64 == chosen
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)).filter(lambda ends: ends[0] != ends[1]), min_size=1),
+    st.integers(-8, 8).filter(bool),
+)
+def test_a_head_that_knows_its_offset_alone_never_beats_the_baseline(ends: list[tuple[int, int]], offset: int) -> None:
+    arcs = [(dependent, head, 0) for dependent, head in ends]
+    found = rows(chain(arcs, lambda q: min(max(q + offset, 0), 8), n=9), metric=Syntax(("dep",)))
+    for (_, _, direction), row in found.items():
+        clipped = [(d, h) if direction == "dep->head" else (h, d) for d, h in ends]
+        at_the_edge = sum(not 0 <= source + offset <= 8 and target in (0, 8) for source, target in clipped)
+        assert row["correct"] - at_the_edge <= row["baseline"] * row["n"] + 1e-9
 
 
 def test_far_arcs_count_but_are_no_baseline() -> None:

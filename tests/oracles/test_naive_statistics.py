@@ -76,3 +76,19 @@ def test_holm_is_that_of_statsmodels(seed: int) -> None:
     p_values = np.random.default_rng(seed).uniform(size=(1, 2, 5, 30, 30, 100)[seed]) ** 4
     p_values[:3] = p_values[0]  # equal ones
     np.testing.assert_allclose(stats.holm(p_values.tolist()), multipletests(p_values, method="holm")[1], rtol=1e-12)
+
+
+def test_paired_score_interval_by_hand() -> None:
+    z2 = 1.959963984540054**2
+    # Nothing changes: n Δ² = z² |Δ| (1 - |Δ|). All are gained: n (1 - Δ) = z² (1 + Δ).
+    assert stats.paired_score_interval(0, 0, 10) == pytest.approx((-z2 / (10 + z2), z2 / (10 + z2)), abs=1e-8)
+    assert stats.paired_score_interval(10, 0, 10) == pytest.approx(((10 - z2) / (10 + z2), 1.0), abs=1e-8)
+    # One of 44 is gained: against scanning a grid of differences and probabilities, in double precision.
+    grid = np.linspace(-0.5, 0.5, 2001)[:, None]
+    q = np.linspace(0, 1, 4001)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        likelihood = np.log(q + grid) + 43 * np.log(1 - 2 * q - grid)
+    best = q[np.nanargmax(np.where((q + grid > 0) & (2 * q + grid < 1), likelihood, -np.inf), axis=1)]
+    differences = grid[:, 0]
+    held = differences[44 * (1 / 44 - differences) ** 2 <= z2 * (2 * best + differences - differences**2)]
+    assert stats.paired_score_interval(1, 0, 44) == pytest.approx((held.min(), held.max()), abs=1e-3)

@@ -101,10 +101,31 @@ def test_replicates_are_paired() -> None:
     assert (found.low, found.delta, found.high) == pytest.approx((1, 1, 1))
 
 
-def test_right_and_wrong_get_the_exact_p_value() -> None:
+def test_right_and_wrong_get_the_exact_p_value_and_the_score_interval() -> None:
     rng = np.random.default_rng(2)
     ours, theirs = rng.integers(0, 2, (2, 50))
     found = Comparison(column(theirs), mean, Draws.of(keys(50)), first).of(column(ours))
+    assert found.p_value == mcnemar(ours, theirs)
+    gained, lost = int((ours > theirs).sum()), int((ours < theirs).sum())
+    expected = naive_statistics.paired_score_interval(gained, lost, 50)
+    assert (found.low, found.high) == pytest.approx(expected, abs=1e-6)
+
+
+def test_one_example_that_is_right_has_a_score_interval() -> None:
+    found = Comparison(column([0]), mean, Draws.of(keys(1)), first).of(column([1]))
+    assert (found.delta, found.low, found.high) == pytest.approx((1, -0.587, 1), abs=1e-3)
+    assert found.p_value == 1
+
+
+def test_examples_that_are_drawn_together_keep_the_bootstrap() -> None:
+    rng = np.random.default_rng(6)
+    ours, theirs = rng.integers(0, 2, (2, 50))
+    paragraphs = Draws.of([f"paragraph {i // 5}" for i in range(50)], 300)
+    found = Comparison(column(theirs), mean, paragraphs, first).of(column(ours))
+    without = Comparison(column(theirs), mean, paragraphs).of(column(ours))
+    assert paragraphs.clustered
+    assert not Draws.of(keys(50)).clustered
+    assert (found.low, found.high) == (without.low, without.high)
     assert found.p_value == mcnemar(ours, theirs)
 
 

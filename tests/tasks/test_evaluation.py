@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import naive_statistics
 import numpy as np
 import pytest
 import torch
@@ -17,8 +18,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 import headlens
 from headlens.errors import CorpusError, ModelError, OptionError
 from headlens.models.loading import LoadedModel
+from headlens.statistics.bootstrap import Draws
+from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import SequenceClassification
-from headlens.tasks.evaluation import EvaluationOptions, budget_batches, evaluate
+from headlens.tasks.evaluation import EvaluationOptions, budget_batches, estimates, evaluate
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.open_task import DataOptions, open_task
@@ -85,7 +88,9 @@ def test_without_memory_batches_are_halved(loaded: LoadedModel) -> None:
     np.testing.assert_array_equal(found.records[:, :2], naive(loaded))
     assert len(said) == 1
     assert "has no memory for a batch of 375 tokens: batches are halved" in said[0]
-    assert np.isnan(found.metrics["accuracy"].ci_low)
+    right = int((found.records[:, 0] == found.records[:, 1]).sum())
+    estimate = found.metrics["accuracy"]
+    assert (estimate.ci_low, estimate.ci_high) == pytest.approx(naive_statistics.wilson(right, 25))
     with pytest.raises(ModelError, match="cpu has no memory for a single example of 14 tokens"):
         evaluate(replace(TASK, room=13), loaded, SOURCE, options)
 
@@ -115,6 +120,25 @@ def test_numbers_that_cannot_be_meant(loaded: LoadedModel) -> None:
         evaluate(TASK, loaded, SOURCE, EvaluationOptions(0))
     with pytest.raises(OptionError, match="-1 bootstrap samples cannot be drawn"):
         EvaluationOptions(replicates=-1)
+
+
+@pytest.mark.parametrize("n", [1, 4, 40])
+def test_shares_of_independent_examples_have_wilsons_interval_and_all_else_the_bootstraps(n: int) -> None:
+    task, rng = CATALOGUE["cola"].task, np.random.default_rng(n)
+    records = np.column_stack([*rng.integers(0, 2, (2, n)), rng.random(n)]).astype(float)
+    keys, options = [f"example {i}" for i in range(n)], EvaluationOptions(replicates=200)
+    right = records[:, 0] == records[:, 1]
+    found = estimates(task, records, keys, options)
+    assert (found["accuracy"].ci_low, found["accuracy"].ci_high) == pytest.approx(
+        naive_statistics.wilson(int(right.sum()), n)
+    )
+    assert np.isnan(found["matthews"].ci_low) == (n < 5)
+    if n == 40:
+        pairs = [f"paragraph {i // 2}" for i in range(n)]
+        together = estimates(task, records, pairs, options)["accuracy"]
+        weights = Draws.of(pairs, 200).counts.astype(float)
+        expected = np.quantile(weights @ right / weights.sum(axis=1), (0.025, 0.975))
+        assert (together.ci_low, together.ci_high) == pytest.approx(tuple(expected))
 
 
 LENGTHS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=3), max_size=30)

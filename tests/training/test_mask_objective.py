@@ -167,3 +167,21 @@ def test_large_gradients_of_a_mask_can_be_clipped_apart(apart: bool, monkeypatch
         one.fit(masked, PreviousToken())
     everything = len(list(masked.parameters()))
     assert found == ([everything - 1, 1] if apart else [everything])
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_steep_gradients_of_a_mask_leave_the_model_its_own_update(apart: bool) -> None:
+    """Where nearly all is masked, the gradient of a renormalised mask is thousands of times that of an open one."""
+
+    def updated(factor: float) -> list[torch.Tensor]:
+        masked = made(LearnedMaskOptions(N, structured=True, form="renormalised"))
+        with torch.no_grad():
+            masked.mask.alpha.fill_(-3.5)  # P = 0.03
+        masked.mask.alpha.register_hook(lambda gradient: factor * gradient)
+        torch.manual_seed(1)
+        with masked.opened():
+            replace(trainer(masked, 1e-3, replace(OPTIONS, steps=3)), clip_apart=apart).fit(masked, PreviousToken())
+        return [p.detach() for name, p in masked.named_parameters() if not name.startswith(MASK)]
+
+    alike = [bool(torch.allclose(a, b, rtol=1e-5, atol=1e-7)) for a, b in zip(updated(1e4), updated(1e7), strict=True)]
+    assert all(alike) == apart

@@ -53,7 +53,13 @@ class AblationOptions:
     )
     keep_only: bool = option(False, "Also: each head alone in its layer.", HEADS)
     metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main one")
-    replicates: int = option(10_000, "Bootstrap samples for intervals.", STATISTICS, metavar="N", at_least=1)
+    replicates: int = option(
+        10_000,
+        "Bootstrap samples for intervals of all but shares of right answers.",
+        STATISTICS,
+        metavar="N",
+        at_least=1,
+    )
     seed: int = option(0, SEED)
     batch_tokens: int | None = option(None, replace(BATCH_TOKENS, shown="256 on a CPU, 8192 elsewhere"))
 

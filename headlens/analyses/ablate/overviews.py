@@ -18,12 +18,14 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 MOST = 10  # heads of a model
+FEWEST = 30  # examples by which heads are ranked for a reader
 Row = Mapping[Any, Any]
 Ends = Mapping[str, tuple[float, float]]
 
 
 def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
-    """The heads without which a model is worst, of one model and mode, worst first."""
+    """The heads without which a model is worst, of one model and mode, worst first; none below `FEWEST` examples."""
+    rows = rows[rows["n"] >= FEWEST]
     order = _worse(rows).dropna().sort_values(ascending=False, kind="stable").index
     return rows.loc[order].head(most)
 
@@ -47,8 +49,8 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
         for _, group in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False)
     ]
     about = (
-        f"The {MOST} heads of every model without which the task suffers most. Intervals of the change are paired "
-        "(dot, line; tick: no change); p-values are corrected for the number of heads (Holm)."
+        f"The {MOST} heads of every model without which the task suffers most, from {FEWEST} examples on. Intervals "
+        "of the change are paired (dot, line; tick: no change); p-values are corrected for the number of heads (Holm)."
     )
     return page_table("Heads that the task needs most", _changes(groups, runs), about)
 

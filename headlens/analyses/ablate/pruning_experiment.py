@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -43,8 +43,9 @@ from headlens.models.loading import LoadedModel
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.progress import Advance
 from headlens.runs.run import Run
-from headlens.statistics.bootstrap import Draws, percentile_interval
-from headlens.tasks.task import Floats, Task
+from headlens.statistics.bootstrap import Draws
+from headlens.tasks.evaluation import estimate
+from headlens.tasks.task import Floats
 
 NONE = "none"  # the row of the whole model
 PRUNING_COLUMNS = [
@@ -236,16 +237,14 @@ class _Results:
         """Computes a row of `pruning.csv`: metric, paired difference, intervals and size of one pruned model."""
         task, metric = self.bench.examples.task, self.bench.metric
         compared = self.compare.of(self._evaluation(pruned))
-        low, high = interval(task, metric, self._evaluation(pruned), self.draws)
+        found = estimate(task, metric, self._evaluation(pruned), self.draws)
         removed = named.choice.removed
         values = {
             "strategy": named.strategy,
             "seed": named.seed,
             "n_pruned": len(removed),
             "n_heads": len(self.bench.records.heads) - len(removed),
-            "value": compared.value,
-            "ci_low": low,
-            "ci_high": high,
+            **asdict(found),
             "parameters": pruned.parameters,
             "speedup": self.whole.operations / pruned.operations,
             "removed": " ".join(map(str, in_order(removed))),
@@ -296,10 +295,3 @@ def operations(model: PreTrainedModel, examples: Examples) -> int:
     with AttentionSession(network, kernel="eager"), FlopCounterMode(display=False) as counter, torch.inference_mode():
         network(**batch.inputs, **task.arguments(model))
     return int(counter.get_total_flops())
-
-
-def interval(task: Task, metric: str, records: Floats, draws: Draws) -> tuple[float, float]:
-    """Computes the 95 % percentile bootstrap interval of a metric from records (examples, columns)."""
-    replicates = np.concatenate([task.replicates(records, weights, metric) for weights in draws.blocks()])
-    low, high = percentile_interval(replicates)
-    return float(low), float(high)

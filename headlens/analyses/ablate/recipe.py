@@ -16,12 +16,13 @@ import pandas as pd
 from headlens.analyses.ablate.example_records import example_table, write_arrays
 from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.options import AblateRequest, Mode
+from headlens.analyses.ablate.overviews import FEWEST
 from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS, PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.result_notes import broken_notes, cut_translations, record_notes
+from headlens.analyses.result_notes import broken_notes, cut_translations, narrow_interval_notes, record_notes
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record
@@ -125,17 +126,23 @@ class _Ablated:
         ablation = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples))
         records = ablation.records[options.mode]
         tables, ranked_on = {"ablation": ablation.table}, None
+        notes = self._notes(examples, records)
+        swept = [record for mode in ablation.records.values() for _, record in mode.items()]
+        notes += narrow_interval_notes(task, metric, examples.keys, records.intact, swept)
         arrays = {"heads": np.array([str(h) for h in records.heads])}
         arrays |= {mode: np.stack([record for _, record in swept.items()]) for mode, swept in ablation.records.items()}
         if self.request.pruning.prune:
             bench = self._bench(examples, metric, records)
             outcome, ranked_on = bench.outcome(), bench.ranked_on
             tables["pruning"], arrays["pruned"] = outcome.table, outcome.records
+            whole, *pruned = outcome.records[:, ~ranked_on]
+            keys = [key for key, ranked in zip(examples.keys, ranked_on, strict=True) if not ranked]
+            notes += [f"Pruned models. {note}" for note in narrow_interval_notes(task, metric, keys, whole, pruned)]
         tables["examples"] = example_table(examples, records.intact, ranked_on)
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
         intact = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
         facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": intact}
-        return _Found(tables, arrays, self._notes(examples, records), facts)
+        return _Found(tables, arrays, notes, facts)
 
     def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
         """The examples as the model reads them; errors where it cannot do the task, or be pruned as asked."""
@@ -171,6 +178,11 @@ class _Ablated:
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
         summary = examples.summary
         notes = broken_notes(summary)
+        if len(examples) < FEWEST:
+            notes.append(
+                f"{counted(len(examples), 'example')}, fewer than {FEWEST}: too few to say which heads the task needs "
+                "most. Give more --data."
+            )
         if summary.unlabelled:
             notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
         if summary.too_short:

@@ -88,12 +88,15 @@ def chosen_metric(task: Task, metric: str | None) -> str:
 
 
 def paired_comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -> Comparison:
-    """Compares records of a task with a baseline: McNemar's test for shares of right examples, else the bootstrap."""
+    """Compares records of a task with a baseline: by right examples where the metric is their share, see `Comparison`.
 
-    def statistic(records: Floats, weights: Floats) -> Floats:
-        return task.replicates(records, weights, metric)
-
-    return Comparison(baseline, statistic, draws, _right(task, metric, baseline))
+    Args:
+        task: task of the records.
+        metric: a metric of the task.
+        baseline: records of the baseline, (examples, k).
+        draws: draws of the same examples.
+    """
+    return Comparison(baseline, partial(task.replicates, metric=metric), draws, _right(task, metric, baseline))
 
 
 def _right(task: Task, metric: str, records: Floats) -> Right | None:
@@ -122,8 +125,9 @@ def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, dr
 
     Returns:
         Columns `ABLATION_COLUMNS` without `model`: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
-        paired 95 % bootstrap interval, `p_value` is McNemar's exact test where the metric is the share of examples that
-        are right and the paired bootstrap otherwise, `p_holm` corrected for the number of heads (Holm 1979).
+        paired 95 % interval; where the metric is the share of examples that are right, this is the score interval and
+        `p_value` McNemar's exact test, otherwise both are those of the paired bootstrap, see `Comparison`; `p_holm` is
+        corrected for the number of heads (Holm 1979).
     """
     compare = paired_comparison(task, metric, records.intact, draws)
     comparisons: list[PairedComparison] = [compare.of(record) for _, record in records.items()]

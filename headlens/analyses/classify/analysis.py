@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
-from headlens.analyses.classify.roles import label, mark_syntactic
+from headlens.analyses.classify.roles import label, mark_syntactic, too_little_notes
 from headlens.analyses.relevance.analysis import HeadRelevances, first_example, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes
 from headlens.attention.edits_and_observers import Tokens
@@ -95,7 +95,7 @@ def classify_heads(
         corpus: sentences, with trees for the syntactic roles, in pairs for decoder and cross-attention.
         options: what is measured.
         frequencies: for the rare-word roles.
-        baseline_corpus: where the baseline's word offsets are chosen; by default the corpus itself.
+        baseline_corpus: where the baseline's offsets are chosen; by default the corpus itself.
         corpus_pass: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
 
     Raises:
@@ -138,8 +138,11 @@ def classify_heads(
         check_relations(options.relations, annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
     tables = _head_tables(statistics, similarity, thresholds)
-    notes = annotation_notes(annotation, options.relations, options.thresholds.min_instances)
-    return Classification(tables, encoding, annotation, [*encoding_notes(feed, encoding), *notes])
+    if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
+        tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles=""))
+    notes = [*too_little, *encoding_notes(feed, encoding)]
+    notes += annotation_notes(annotation, options.relations, options.thresholds.min_instances)
+    return Classification(tables, encoding, annotation, notes)
 
 
 def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpus: str) -> None:
@@ -161,7 +164,7 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
 
 
 def _baseline(feed: CorpusReader, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:
-    """The most frequent word offsets of another corpus, by stack; no model is run for them."""
+    """The most frequent offsets in units of another corpus, by stack; no model is run for them."""
     annotator = Annotator(options.relations, sample=False)
     counts = AnnotationCounts()
     offsets: dict[Stack, Tensor] = {}

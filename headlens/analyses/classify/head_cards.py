@@ -9,6 +9,7 @@ import pandas as pd
 
 from headlens.analyses.attend.stored_maps import read_maps
 from headlens.analyses.classify.metric_declarations import declarations_of
+from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.classify.syntax_figure import gain, is_marked
 from headlens.analyses.relevance.overviews import relevance_findings, relevance_series
 from headlens.errors import counted
@@ -61,6 +62,8 @@ def classify_findings(run: RecordedRun) -> list[str]:
         count = pd.Series(families(part.rows["role"])).value_counts()
         roles = ", ".join(f"{count[name]} {name}" for name in FAMILIES if name != NONE and name in count)
         held = f"{roles} by their strongest role; {count.get(NONE, 0)} hold none." if roles else "none holds a role."
+        if not roles and _read_too_little(run, part.model):
+            held = "none is given a role, for too little text was read; the notes say how much."
         sentences.append(f"{part.name}: of {counted(len(part.rows), 'head')} {held}")
         shares = float_column(part.rows, "positional_share")
         if np.isfinite(shares).any():
@@ -84,6 +87,13 @@ def classify_findings(run: RecordedRun) -> list[str]:
             f"{best['ci_high']:.1%}] of {int(best['n']):,} cases, the offset {best['baseline']:.1%}."
         )
     return sentences + relevance_findings(run)
+
+
+def _read_too_little(run: RecordedRun, model: str) -> bool:
+    """Whether a run recorded that a model read less than roles need."""
+    read = run.encoding_of(model)
+    pairs = [(read.get(n), run.argument(f"min_{n}", getattr(Thresholds, f"min_{n}"))) for n in ("sentences", "tokens")]
+    return any(isinstance(n, int) and isinstance(least, int) and n < least for n, least in pairs)
 
 
 def _where(offset: Any) -> str:

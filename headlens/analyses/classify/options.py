@@ -61,6 +61,8 @@ class Thresholds:
     )
     margin_kind: MarginKind = option("absolute", "Added to the baseline, or a share of it.", ROLES)
     min_instances: int = option(30, "Rarer relations give no role.", ROLES, at_least=1)
+    min_sentences: int = option(30, "Fewer sentences give no roles at all.", ROLES, at_least=1)
+    min_tokens: int = option(1000, "Fewer tokens give no roles at all.", ROLES, at_least=1)
     rare: float = option(0.50, "Share of words that point at the rarest one.", ROLES, **_SHARE)
     separator: float = option(0.50, "Attention mass on separators and end of sentence.", ROLES, **_SHARE)
     broad: float = option(0.90, "Normalised entropy of a broad head.", ROLES, **_SHARE)
@@ -121,7 +123,7 @@ class ClassifyRequest:
     frequency: str = option("wordfreq:en", FREQUENCY)
     target_frequency: str = option("none", "The same for the target side.", STATISTICS, metavar="LIST")
     baseline_corpus: str | None = option(
-        None, "Where the baseline's word offsets are chosen.", STATISTICS, metavar="SOURCE", shown="the corpus itself"
+        None, "Where the baseline's offsets are chosen.", STATISTICS, metavar="SOURCE", shown="the corpus itself"
     )
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     relevance: bool = option(False, "Measure the relevance of heads too.", RELEVANCE)

@@ -118,7 +118,7 @@ _CAPTIONS = {
         "Best head of every relation",
         "The accuracy of the most accurate head of every dependency relation and direction with its 95 % interval "
         "(dot, line), ↑ from dependent to head and ↓ from head to dependent, beside that of always choosing the "
-        "commonest word offset (grey dot). A star: above the offset after correction for all heads, relations and "
+        "commonest offset (grey dot). A star: above the offset after correction for all heads, relations and "
         "directions; a dagger: too few instances to call a head syntactic. The interval is that of the head alone and "
         "does not know that the head was the best of many.",
     ),

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.options import Thresholds
+from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, HeadTable
 
 
@@ -24,6 +25,17 @@ def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
     above = rows["accuracy"] >= thresholds.syntactic(rows["baseline"].to_numpy()) - 1e-12
     syntactic = enough & above
     return HeadTable(rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05)))
+
+
+def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> list[str]:
+    """The note on a corpus of which too few sentences or tokens were read to give any head a role; none if enough."""
+    if sentences >= thresholds.min_sentences and tokens >= thresholds.min_tokens:
+        return []
+    return [
+        f"No roles are given: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} were read, and roles "
+        f"need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences and "
+        "--min-tokens."
+    ]
 
 
 def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> HeadTable:

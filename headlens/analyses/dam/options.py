@@ -50,7 +50,9 @@ class DamOptions:
         None, "Layers that are masked: 6-11, 0,2,4-6, first:3, last:3.", _PANEL, metavar="LAYERS", shown="all"
     )
     form: Literal["additive", "multiplicative", "renormalised"] = option(
-        "additive", "Add -c (1 - M) to scores, or multiply weights by M, also with sums of 1 again.", _PANEL
+        "additive",
+        "Add -c (1 - M) to scores, or multiply weights by M, also with sums of 1 again, with a λ 1000 times smaller.",
+        _PANEL,
     )
     strength: float = option(1e4, "c of the additive form.", _PANEL, metavar="NUMBER")
     diagonal: bool = option(True, "Whether a token may look at itself.", _PANEL, flags=("--diagonal/--no-diagonal",))

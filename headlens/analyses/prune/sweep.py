@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
+from headlens.analyses.classify.roles import too_little_notes
 from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
 from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
@@ -226,9 +227,10 @@ class GateSweep:
     def _unpruned(self) -> PenaltyOutcome:
         model = self.loaded.model
         measured = self.trainings.compared(self.loaded, self.lesson, model)
-        roles = self._roles(model)
+        roles, told = self._roles(model)
+        notes = [*measured.notes, *told]
         return PenaltyOutcome(
-            UNPRUNED, metrics=measured.metrics, roles=roles, notes=measured.notes, **vars(measured.as_baseline)
+            UNPRUNED, metrics=measured.metrics, roles=roles, notes=notes, **vars(measured.as_baseline)
         )
 
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
@@ -236,6 +238,7 @@ class GateSweep:
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
             pruned = train_gates(self.loaded, self.lesson, strength, self.gates, self.training, callbacks)
         measured = self.trainings.compared(self.loaded, self.lesson, pruned.model, baseline)
+        roles, told = self._roles(pruned.model)
         return PenaltyOutcome(
             name,
             strength,
@@ -245,8 +248,8 @@ class GateSweep:
             log=pruned.log.to_dict("records"),  # type: ignore[arg-type]
             metrics=measured.metrics,
             checkpoint=self.trainings.saved(self.loaded, pruned.model, name),
-            roles=self._roles(pruned.model),
-            notes=measured.notes,
+            roles=roles,
+            notes=[*measured.notes, *told],
         )
 
     def _with_scratch(
@@ -281,19 +284,21 @@ class GateSweep:
 
         return self.trainings.remembered(name, make, PenaltyOutcome)
 
-    def _roles(self, model: PreTrainedModel) -> dict[str, list[str]]:
+    def _roles(self, model: PreTrainedModel) -> tuple[dict[str, list[str]], list[str]]:
+        """Strongest role and all roles by head, and a note where too little was read for any."""
         if not self.run.writes or self.roles is None:
-            return {}
+            return {}, []
         with self.run.reporter.status("roles of the heads"):
             options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
             try:
                 model_of_run = replace(self.loaded, model=model)
                 classification = classify_heads(model_of_run, self.roles.corpus, options, self.roles.frequencies)
             except NoHeadsError:  # a strong penalty
-                return {}
-        rows = classification.tables["heads"].rows
+                return {}, []
+        rows, read = classification.tables["heads"].rows, classification.encoding
         columns = (rows[name] for name in (*KEY_COLUMNS, "role", "roles"))
-        return {str(Head(*key)): [str(role), str(roles)] for *key, role, roles in zip(*columns, strict=True)}
+        roles = {str(Head(*key)): [str(role), str(roles)] for *key, role, roles in zip(*columns, strict=True)}
+        return roles, too_little_notes(read.sentences, read.tokens, self.roles.thresholds)
 
 
 def forget_models(folder: Path) -> None:

@@ -42,10 +42,12 @@ def _agree(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def buckets_of(vectors: Tensor, buckets: int, real: Tensor | None = None) -> Tensor:
-    """The bucket of every token in each dimension: the tokens of an example are cut into β parts of equal count.
+    """The bucket of every token in each dimension: the tokens of an example are cut into β parts of one size.
 
-    The token that is the i-th smallest of n, from 0, is in bucket ⌊i β / n⌋. Queries are ranked among queries, keys
-    among keys.
+    The token that is the i-th smallest of n, from 0, is in bucket ⌊i / ⌈n / β⌉⌋: as in the authors' code
+    (`enforce_equal_size`) all buckets have the same number of tokens but the last, which has what is left. There may be
+    fewer than β: 10 tokens and β = 6 give 5 buckets of 2. The authors give that number of tokens, here it follows from
+    β for each example. Queries are ranked among queries, keys among keys.
 
     Args:
         vectors: `(batch, heads, tokens, r)`.
@@ -61,7 +63,8 @@ def buckets_of(vectors: Tensor, buckets: int, real: Tensor | None = None) -> Ten
     # The rank of a token is where the order of the tokens has it: the inverse of a permutation is its argsort.
     order = vectors.masked_fill(~inside, torch.inf).argsort(dim=2, stable=True)
     ranks = order.argsort(dim=2)
-    return (ranks * buckets // real.sum(dim=1).clamp(min=1)[:, None, None, None]).masked_fill(~inside, -1)
+    sizes = (real.sum(dim=1).clamp(min=1) + buckets - 1) // buckets  # rounded up
+    return (ranks // sizes[:, None, None, None]).masked_fill(~inside, -1)
 
 
 def in_one_cluster(queries: Tensor, keys: Tensor, centroids: Tensor, top: int = 1) -> Tensor:
@@ -223,7 +226,7 @@ class DistancePredictor(Predictor):
 
 @dataclass(frozen=True, eq=False)
 class BucketPredictor(Predictor):
-    """Sparsefinder by buckets: any of r dimensions, each cut into β buckets of equal count, has both in one."""
+    """Sparsefinder by buckets: any of r dimensions, each cut into at most β buckets of one size, has both in one."""
 
     projections: QueryKeyProjections
     buckets: int

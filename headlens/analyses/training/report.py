@@ -56,7 +56,10 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         for run, metrics in tables_of(runs, "metrics")
         for row in metrics.to_dict("records")
     ]
-    about = "The model at the end, on the examples that were held out, with bootstrap intervals over examples."
+    about = (
+        "The model at the end, on the examples that were held out, with intervals over examples: Wilson's of shares of "
+        "right answers, else the bootstrap's."
+    )
     return [page_table("What the model achieves", records, about)] if records else []
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.single_heads import paired_comparison
-from headlens.analyses.result_notes import left_out_notes
+from headlens.analyses.result_notes import left_out_notes, narrow_interval_notes
 from headlens.analyses.training.training_run import CheckpointFolder, measure, save_checkpoint
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.errors import ResumeError
@@ -24,7 +24,7 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
 from headlens.runs.signals import DeferredSignals
-from headlens.statistics.bootstrap import FEWEST, Draws
+from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.reader import Reader
 from headlens.training.hyperparameters import TrainingOptions
@@ -143,17 +143,19 @@ class Trainings:
         assert result.evaluation is not None
         records, keys = result.evaluation.records, result.evaluation.keys
         rows: list[Any] = result.metrics[result.metrics["metric"].isin(lesson.task.reported)].to_dict("records")
+        narrow: list[str] = []
         # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:
-            draws = Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
+            draws = Draws.of(keys, options.replicates, options.seed)
             theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
             for row in rows:
                 comparison = paired_comparison(lesson.task, row["metric"], theirs, draws).of(records)
                 values = (comparison.delta, comparison.low, comparison.high, comparison.p_value)
                 row |= dict(zip(DIFFERENCE, values, strict=True))
+                narrow += narrow_interval_notes(lesson.task, row["metric"], keys, theirs, [records])
         limit = Reader.of(loaded, lesson.task.labels, self.longest).limit
         left_out = left_out_notes(result.evaluation.counts.too_long, lesson.held.name, limit)
-        return TrainedResult(rows, [*left_out, *result.notes], Baseline(records.tolist(), list(keys)))
+        return TrainedResult(rows, [*left_out, *result.notes, *narrow], Baseline(records.tolist(), list(keys)))
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""

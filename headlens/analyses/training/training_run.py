@@ -205,7 +205,7 @@ class TaskResult:
     """A model on a task.
 
     Args:
-        metrics: with 95 % bootstrap intervals over examples, a row each.
+        metrics: with 95 % intervals over examples, see `headlens.tasks.evaluation.estimate`, a row each.
         examples: what the model did on every example, a row each.
         notes: what the reader should know of them.
         evaluation: where the rows come from; None where nothing was measured.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import comb
 
+import naive_statistics
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,7 +58,9 @@ def test_a_row_for_every_head(records: HeadRecords) -> None:
     assert table["p_holm"].tolist() == pytest.approx([1, 8 / 2**12, 1, 1])
     assert (table["ci_low"] <= table["delta"]).all()
     assert (table["delta"] <= table["ci_high"]).all()
-    assert table.loc[0, ["ci_low", "ci_high"]].tolist() == [0, 0]
+    for row, changes in enumerate([(0, 0), (0, 12), (2, 0), (3, 3)]):
+        expected = naive_statistics.paired_score_interval(*changes, 40)
+        assert table.loc[row, ["ci_low", "ci_high"]].tolist() == pytest.approx(expected, abs=1e-6)
     assert table.loc[1, "ci_high"] < 0
     assert set(table["task"] + table["metric"] + table["mode"]) == {"sst2accuracyzero"}
 

@@ -266,7 +266,8 @@ def test_few_instances_are_noted(make: Make) -> None:
 
 
 def test_roles_come_from_the_thresholds(make: Make) -> None:
-    generous = Thresholds(positional=0, diagonal=0, margin=-1, min_instances=1, rare=-1, separator=0, broad=0)
+    least = {"min_instances": 1, "min_sentences": 1, "min_tokens": 1}
+    generous = Thresholds(positional=0, diagonal=0, margin=-1, rare=-1, separator=0, broad=0, **least)
     distinct = Frequencies(lambda word: float(sum(map(ord, word))))  # hardly two words tie
     found = run(make("BertModel"), options=ClassifyOptions(("nsubj",), generous), frequencies=distinct)
     rows = found.tables["heads"].rows
@@ -275,6 +276,20 @@ def test_roles_come_from_the_thresholds(make: Make) -> None:
         assert {r.partition("(")[0] for r in held} == {"positional", "self", "rare", "separator", "broad", "syntactic"}
         assert {"syntactic(nsubj dep->head)", "syntactic(nsubj head->dep)"} <= set(held)
     assert rows["role"].tolist() == [r.split("; ")[0] for r in rows["roles"]]
+
+
+def test_too_little_text_gives_no_roles(make: Make) -> None:
+    loaded, thresholds = make("BertModel"), Thresholds(broad=0.0, min_instances=1)
+    read = run(loaded).encoding
+    for sentences, tokens, given in ((0, 0, True), (1, 0, False), (0, 1, False)):
+        least = replace(thresholds, min_sentences=read.sentences + sentences, min_tokens=read.tokens + tokens)
+        found = run(loaded, options=ClassifyOptions(("nsubj",), least))
+        rows = found.tables["heads"].rows
+        assert rows["role"].ne("").all() == rows["roles"].ne("").all() == given
+        assert rows["role"].eq("").all() == rows["roles"].eq("").all() == (not given)
+        told = f"No roles are given: {read.sentences} sentences with {read.tokens} tokens were read, and roles need "
+        assert found.notes[0].startswith(told) == (not given)
+        assert np.isfinite(rows["confidence"]).all()
 
 
 def test_a_relation_that_never_occurs(make: Make) -> None:
@@ -337,7 +352,8 @@ def test_the_model_is_left_as_it_was(make: Make) -> None:
 
 def test_no_head_is_called_rare_when_most_rarest_words_tie(make: Make) -> None:
     # A threshold of 0 would call every head rare that ever points at a rarest word.
-    options = ClassifyOptions(("nsubj", "obj"), Thresholds(min_instances=5, rare=0.0))
+    thresholds = Thresholds(min_instances=5, rare=0.0, min_sentences=8, min_tokens=8)
+    options = ClassifyOptions(("nsubj", "obj"), thresholds)
     corpus = Memory([Example(sentence("the old story of small birds never ends here"))] * 8)
     ranks = {
         w: float(i) for i, w in enumerate(("ends", "story", "birds", "old", "small", "never", "here", "of", "the"))

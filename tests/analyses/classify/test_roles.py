@@ -10,7 +10,13 @@ import pandas as pd
 import pytest
 
 from headlens.analyses.classify.options import Thresholds
-from headlens.analyses.classify.roles import count_families, label, mark_syntactic, role_family
+from headlens.analyses.classify.roles import (
+    count_families,
+    label,
+    mark_syntactic,
+    role_family,
+    too_little_notes,
+)
 from headlens.errors import OptionError
 from headlens.heads import Head, HeadTable
 
@@ -242,3 +248,17 @@ def test_a_threshold_that_nothing_compares_with_is_refused(name: str) -> None:
 def test_an_infinite_margin_is_refused() -> None:
     with pytest.raises(OptionError, match="--margin inf"):
         Thresholds(margin=math.inf)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "tokens", "told"), [(30, 1000, False), (29, 5000, True), (400, 999, True), (1, 1, True)]
+)
+def test_so_much_text_gives_roles(sentences: int, tokens: int, told: bool) -> None:
+    notes = too_little_notes(sentences, tokens, Thresholds())
+    read = f"{sentences} sentence{'s' * (sentences > 1)} with {tokens} token{'s' * (tokens > 1)}"
+    expected = (
+        f"No roles are given: {read} were read, and roles need 30 with 1000. Give more text, or lower --min-sentences "
+        "and --min-tokens."
+    )
+    assert notes == [expected] * told
+    assert not too_little_notes(sentences, tokens, Thresholds(min_sentences=1, min_tokens=1))

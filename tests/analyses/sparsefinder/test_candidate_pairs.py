@@ -68,8 +68,7 @@ def test_buckets_by_sorting(seed: int, buckets: int) -> None:
                 bins = []
                 for own, inside in ((q, rq), (k, rk)):
                     values = own[b, h, :, dimension][inside[b]]
-                    place = [int((values < value).sum()) * buckets // len(values) for value in values]
-                    bins.append(place)
+                    bins.append(chunks(values.tolist(), buckets))
                 for i, one in enumerate(bins[0]):
                     for j, other in enumerate(bins[1]):
                         expected[i, j] |= one == other
@@ -77,16 +76,36 @@ def test_buckets_by_sorting(seed: int, buckets: int) -> None:
             assert torch.equal(graph[b, h][inside], expected[inside])
 
 
+def chunks(values: list[float], buckets: int) -> list[int]:
+    """Buckets of values, filled one after the other in rising order; as many a bucket as β of them need to hold all."""
+    room = next(size for size in range(1, len(values) + 1) if size * buckets >= len(values))
+    found, bucket, free = [0] * len(values), 0, room
+    for place in sorted(range(len(values)), key=values.__getitem__):
+        if not free:
+            bucket, free = bucket + 1, room
+        found[place], free = bucket, free - 1
+    return found
+
+
 @given(seeds, st.integers(1, 9))
-def test_buckets_have_equal_counts(seed: int, buckets: int) -> None:
+def test_buckets_have_one_size_but_for_the_last(seed: int, buckets: int) -> None:
     q, _ = vectors(seed)
     inside = real(seed, 9)
     found = buckets_of(q, buckets, inside)
     for b in range(2):
         own = found[b][:, inside[b]]
-        counts = torch.stack([(own == number).sum(dim=1) for number in range(buckets)])
-        assert int(counts.max() - counts.min()) <= 1
+        counts = torch.stack([(own == number).sum(dim=1) for number in range(int(own.max()) + 1)])
+        assert len(counts) <= buckets
+        assert (counts[:-1] == counts[0]).all()
+        assert (counts[-1] <= counts[0]).all()
         assert (found[b][:, ~inside[b]] == -1).all()
+
+
+def test_buckets_of_one_size_may_be_fewer() -> None:
+    ten = torch.arange(10.0).flip(0).view(1, 1, 10, 1)
+    assert buckets_of(ten, 6).flatten().tolist() == [4, 4, 3, 3, 2, 2, 1, 1, 0, 0]
+    assert buckets_of(ten, 4).flatten().tolist() == [3, 2, 2, 2, 1, 1, 1, 0, 0, 0]
+    assert buckets_of(ten, 20).flatten().tolist() == list(range(9, -1, -1))
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 3))

@@ -142,7 +142,7 @@ def test_weights_of_written_texts(marian_tokenizer: PreTrainedTokenizerBase, mon
 
 
 def bucket_of(values: list[float], place: int, buckets: int) -> int:
-    return sorted(values).index(values[place]) * buckets // len(values)
+    return sorted(values).index(values[place]) // math.ceil(len(values) / buckets)
 
 
 @pytest.mark.parametrize("tokens", [4096, 14])
