@@ -10,7 +10,7 @@ from typing import Any
 
 from headlens.attention.sites import find_sites
 from headlens.heads import STACKS
-from headlens.models.checkpoint_weights import part_of
+from headlens.models.checkpoint_weights import model_part
 from headlens.models.loading import LoadedModel
 
 
@@ -110,7 +110,7 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
 
 def _parts(loaded: LoadedModel) -> Iterator[PartFacts]:
     """The parts of a model in the order of its weights, then those of the checkpoint that it has no place for."""
-    part = partial(part_of, loaded.model)
+    part = partial(model_part, loaded.model)
     own, lost = Counter(part(name) for name, _ in loaded.model.named_parameters()), Counter(map(part, loaded.untrained))
     for name, number in own.items():
         missing = lost[name]

@@ -211,7 +211,7 @@ def without_place(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
     return sorted(k for k, first in inside if first != "pooler" and (k.startswith(prefix) or first in parts))
 
 
-def part_of(model: PreTrainedModel, key: str) -> str:
+def model_part(model: PreTrainedModel, key: str) -> str:
     """The part that a weight belongs to: the module under the base model (`bert.encoder`), or beside it (`cls`)."""
     base = f"{model.base_model_prefix}."
     inside = base if key.startswith(base) else ""

@@ -24,7 +24,7 @@ from headlens.attention.model_normalizer import restore_attention
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import heads_of_model
-from headlens.models.checkpoint_weights import is_optional, part_of
+from headlens.models.checkpoint_weights import is_optional, model_part
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.class_names import OutputOrder
 from headlens.tasks.task import HeadKind, Task
@@ -203,7 +203,7 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
 
 def _parts(model: PreTrainedModel, names: Iterable[str]) -> tuple[str, ...]:
     """The modules under a model, or under its base, that weights belong to, in the order of the weights."""
-    return tuple(dict.fromkeys(part_of(model, name) for name, _ in model.named_parameters() if name in set(names)))
+    return tuple(dict.fromkeys(model_part(model, name) for name, _ in model.named_parameters() if name in set(names)))
 
 
 def _load_masked_head(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
