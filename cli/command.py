@@ -38,6 +38,7 @@ class Command:
     function: Callable[..., None]
 
 
+_FILE = "DEFAULT_MAP"  # how Typer calls the source of values that a file gave
 COMMANDS: dict[str, Command] = {}
 
 
@@ -79,7 +80,9 @@ def with_options(
     """
 
     @wraps(function)
-    def flat(**values: Any) -> None:
+    def flat(context: typer.Context, **values: Any) -> None:
+        source = next((f"--{name} {values[name]}" for name in ("config", "resume") if values.get(name)), "")
+        declared.refuse_trust(_from_file(context, {n: values[n] for n in declared.options}), source)
         screen = _screen(values)
         resumed, dry_run = values.pop("resume", None), values.pop("dry_run", False)
         request = declared.request(_placed(values, resumed))
@@ -91,9 +94,17 @@ def with_options(
     parameters = [*map(_parameter, declared.options.values()), *_of_terminal(terminal)]
     # The command line knows arguments by their place: these come first.
     parameters.sort(key=lambda p: not isinstance(p.annotation.__metadata__[0], typer.models.ArgumentInfo))
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters.append(context)
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}
     return flat
+
+
+def _from_file(context: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are those of `--config` or `--resume`."""
+    sources = {name: context.get_parameter_source(name) for name in values}
+    return {name: values[name] for name, source in sources.items() if source is not None and source.name == _FILE}
 
 
 def _show_plan(request: Any, screen: Screen, resumed: Path | None) -> None:

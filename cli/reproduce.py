@@ -82,7 +82,9 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
         with screen.status(f"planning {step.name}"):
             try:
                 declared = commands()[step.command]
-                plan = plan_of(declared.request(declared.named(options, f"{recipe.name}.toml"))).summary()
+                named = declared.named(options, f"{recipe.name}.toml")
+                declared.refuse_trust(named, f"{recipe.name}.toml")
+                plan = plan_of(declared.request(named)).summary()
             except HeadlensError as error:
                 error.add_note(f"That is in step {step.name} of {recipe.name}.")
                 raise

@@ -46,6 +46,8 @@ class Option:
         at_least: the smallest number.
         at_most: the largest number.
         argument: whether the command line takes it by place and not by name.
+        trusts: whether it lets code or unsafe files run, so that nothing but the command line may give it: a run.json,
+            a TOML file and a recipe may come from anybody.
     """
 
     help: str
@@ -57,6 +59,7 @@ class Option:
     at_least: float | None = None
     at_most: float | None = None
     argument: bool = False
+    trusts: bool = False
 
 
 def option(default: Any, declared: str | Option, panel: str = "", **more: Any) -> Any:
@@ -186,6 +189,24 @@ class CommandOptions:
                 )
                 raise OptionError(f"{source}: there is no option {name.replace('_', '-')!r} of {self.name}.", hint)
         return named
+
+    def refuse_trust(self, values: Mapping[str, Any], source: str) -> None:
+        """Refuses values from a file that widen what is trusted.
+
+        Args:
+            values: by name of option, those of the file alone.
+            source: the file, for the message.
+
+        Raises:
+            OptionError: naming the option.
+        """
+        for name, value in values.items():
+            if value and self.options[name].option.trusts:
+                flag = self.options[name].flag
+                raise OptionError(
+                    f"{source} asks for {flag}, and a file may come from anybody.",
+                    f"If you trust the model that it names, give {flag} on the command line, too.",
+                )
 
     def execute(self, request: Any, reporter: Any = None) -> Any:
         """Does what a request asks for, and returns what the recipe of the command returns."""

@@ -31,5 +31,7 @@ class ModelOptions:
         0.5, "Share of unknown tokens from which text is refused; 1: never.", MODEL, metavar="SHARE", at_least=0
     )
     offline: bool = option(False, "Never ask the hub.", MODEL)
-    allow_pickle: bool = option(False, "Load checkpoints that are not safetensors; can run any code.", MODEL)
-    trust_remote_code: bool = option(False, "Run code that comes with the model.", MODEL)
+    allow_pickle: bool = option(
+        False, "Load checkpoints that are not safetensors; can run any code.", MODEL, trusts=True
+    )
+    trust_remote_code: bool = option(False, "Run code that comes with the model.", MODEL, trusts=True)
