@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import typer
+
+from headlens.nested_text import parse_json, parse_toml
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -37,15 +37,22 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
 
         path = packaged(path.stem) or path
     try:
-        content = tomllib.loads(_read(path))
-    except tomllib.TOMLDecodeError as error:
+        content = parse_toml(_read(path))
+    except ValueError as error:
         raise _error(
             f"{option}: {path} is no TOML: {error}.", "Write one option a line, such as: limit = 500"
         ) from error
     if isinstance(content.get("steps"), list):
         return _of_recipe(path, content["steps"], command, step if file else None)
-    table = content.get(command, {})
-    return {k: v for k, v in content.items() if not isinstance(v, dict)} | (table if isinstance(table, dict) else {})
+    from headlens.analyses.commands import commands
+
+    tables = {name: value for name, value in content.items() if isinstance(value, dict)}
+    for name in tables:
+        if name not in commands():
+            close = get_close_matches(name, commands(), n=1)
+            hint = f"Did you mean [{close[0]}]?" if close else f"Tables are commands: {', '.join(commands())}."
+            raise _error(f"{option}: {path}: [{name}] is no command.", hint)
+    return {name: value for name, value in content.items() if name not in tables} | tables.get(command, {})
 
 
 def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> dict[str, Any]:
@@ -64,7 +71,7 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
 def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
     """What run.json records; options without a value keep their default."""
     try:
-        record = json.loads(_read(path))
+        record = parse_json(_read(path))
         recorded_command, values = record["command"], dict(record["arguments"])
     except (ValueError, KeyError, TypeError) as error:
         raise _error(f"{option}: {path} is not the run.json of a run.", "A run folder holds one.") from error

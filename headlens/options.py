@@ -8,6 +8,7 @@ reference of options. Modules that declare options import neither torch nor pand
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -130,6 +131,8 @@ class DeclaredOption:
                 f"{self.flag} {value!r} is none.", f"Choose one of {', '.join(map(str, get_args(hint)))}."
             )
         low, high = self.option.at_least, self.option.at_most
+        if isinstance(value, int) and abs(value) > sys.maxsize:
+            raise OptionError(f"{self.flag} is larger than {sys.maxsize}.", "Give less, or leave it out.")
         if isinstance(value, int | float) and (
             (low is not None and value < low) or (high is not None and value > high)
         ):
@@ -361,6 +364,17 @@ def share(given: Any) -> float:
     if not 0 <= number <= 1:
         raise ValueError(f"{given} is not a number from 0 to 1.")
     return number
+
+
+def folder(given: Any) -> Path:
+    """Returns a path; an empty text, which would be the current folder, is none.
+
+    Raises:
+        ValueError: for an empty text.
+    """
+    if given == "":
+        raise ValueError("the name of the folder is empty. Write . for the current folder.")
+    return Path(given)
 
 
 def amount(given: Any) -> float:

@@ -24,7 +24,7 @@ LAYERS = [
     {"statistics"},
     {"files", "memory", "hub_access", "languages"},
     {"heads"},
-    {"options"},
+    {"options", "nested_text"},
     {"errors"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

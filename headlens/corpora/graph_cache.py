@@ -18,6 +18,7 @@ from torch import Tensor
 from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.corpora.word_graphs import Allowed
 from headlens.errors import OptionError
+from headlens.nested_text import parse_json
 
 SPECIAL, NO_WORD = -2, -1
 Numbers = npt.NDArray[np.int32]
@@ -149,7 +150,7 @@ class GraphCache:
             # numpy leaves the handle of a file that it cannot read open, unless the file was opened before.
             with path.open("rb") as handle, np.load(handle) as file:
                 parts = {name: file[name] for name in ("about", "lengths", "counts", "ids", "words", "edges")}
-            about = json.loads(parts["about"].tobytes())
+            about = parse_json(parts["about"].tobytes())
             ends = np.cumsum(parts["lengths"])[:-1]
             ids, words = (np.split(parts[name].astype(np.int32), ends) for name in ("ids", "words"))
             edges = np.split(parts["edges"].astype(np.int32).reshape(-1, 2), np.cumsum(parts["counts"])[:-1])

@@ -16,6 +16,7 @@ from headlens.corpora.nested_cells import looks_nested, nested_value
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import Line, NamedFile, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
+from headlens.nested_text import parse_json
 
 # Parts of the messages of the csv module, and what they mean.
 CSV_FAULTS = {
@@ -213,7 +214,7 @@ def _parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
         CorpusError: with the line: broken JSON.
     """
     try:
-        return json.loads(text)
+        return parse_json(text)
     except RecursionError as error:
         advice = f"Mend the {'file' if line is None else 'line'}."
         raise CorpusError("broken JSON: nested too deeply.", advice, path=path, line=line) from error

@@ -18,6 +18,7 @@ from torch import Tensor
 from headlens.errors import OptionError, OutputError, counted
 from headlens.heads import STACKS, Stack
 from headlens.interventions.patterns import Pattern, cached_positions
+from headlens.nested_text import parse_json
 
 FILE = "mask.safetensors"
 _FORMAT = "headlens attention mask 1"
@@ -222,7 +223,7 @@ class AttentionMask:
             with safe_open(file, framework="pt") as content:
                 header = content.metadata() or {}
                 tensor = content.get_tensor(_TENSOR) if header.get("format") == _FORMAT else None
-                rules, metadata = json.loads(header.get("mask", "{}")), json.loads(header.get("metadata", "{}"))
+                rules, metadata = parse_json(header.get("mask", "{}")), parse_json(header.get("metadata", "{}"))
         except (SafetensorError, OSError, ValueError) as error:
             raise OptionError(f"{file} cannot be read as a mask: {error}.", _ADVICE) from error
         if tensor is None:
@@ -377,7 +378,7 @@ def _off_diagonal(allowed: Tensor) -> Tensor:
 def _with_sorted_header(content: bytes) -> bytes:
     """A safetensors file with the keys of its header sorted: the library's own order differs from call to call."""
     size = int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    header = json.dumps(parse_json(content[8 : 8 + size]), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     text = header.encode()
     text += b" " * (-len(text) % 8)  # tensors begin at multiples of 8
     return len(text).to_bytes(8, "little") + text + content[8 + size :]

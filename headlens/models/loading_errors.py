@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from safetensors import SafetensorError
 from headlens.attention.supported_models import FAMILIES
 from headlens.errors import HeadlensError, ModelError
 from headlens.models.model_options import ModelOptions
+from headlens.nested_text import parse_json
 from headlens.weights.head_map import FILE as HEAD_MAP
 
 _DEMO_WORKS = "`headlens classify demo` works without a network."
@@ -116,7 +116,7 @@ def _file_error(name: str, options: ModelOptions, kinds: set[type[BaseException]
 def _is_no_object(name: str) -> bool:
     """Whether a folder's config.json is JSON without names; what transformers says of that depends on its version."""
     try:
-        content = json.loads((Path(name).expanduser() / "config.json").read_text(encoding="utf-8"))
+        content = parse_json((Path(name).expanduser() / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return not isinstance(content, dict)

@@ -15,6 +15,7 @@ import numpy as np
 from headlens.errors import ResumeError
 from headlens.files import atomic_path
 from headlens.metrics.accumulator import Array
+from headlens.nested_text import parse_json
 from headlens.runs.folder import check_unchanged
 
 _RECORD = "record"
@@ -42,7 +43,7 @@ def unpacked(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     """Returns the record and the arrays by name that `packed` stored in the content of an .npz file."""
     with np.load(BytesIO(content), allow_pickle=False) as saved:
         arrays = {name: saved[name] for name in saved.files}
-    return json.loads(arrays.pop(_RECORD).tobytes()), arrays
+    return parse_json(arrays.pop(_RECORD).tobytes()), arrays
 
 
 class Checkpoint:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shlex
 import shutil
@@ -20,6 +19,7 @@ from matplotlib.figure import Figure
 from headlens.errors import Interrupted, OutputError, ResumeError
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.models.names import short_model_name
+from headlens.nested_text import parse_json
 from headlens.plots.export import Animation, write_animation, write_figure
 from headlens.runs.lock import FolderLock
 from headlens.runs.provenance import environment, peak_memory
@@ -258,7 +258,7 @@ def default_name(command: str, model: str, moment: datetime | None = None) -> Pa
 def read_run(folder: str | Path) -> dict[str, Any] | None:
     """Reads the content of a folder's `run.json`; None if there is none, or none that can be read."""
     try:
-        record = json.loads((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
+        record = parse_json((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) else None

@@ -6,14 +6,16 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.options import OUTPUT, option
+from headlens.options import OUTPUT, folder, option
 
 
 @dataclass(frozen=True)
 class OutputOptions:
     """The folder of a run, whether another run there is replaced, and whether it goes on with the run there."""
 
-    out: Path | None = option(None, "Run folder.", OUTPUT, metavar="DIR", shown="runs/<command>-<model>-<time>")
+    out: Path | None = option(
+        None, "Run folder.", OUTPUT, metavar="DIR", parse=folder, shown="runs/<command>-<model>-<time>"
+    )
     overwrite: bool = option(False, "Replace the run in that folder.", OUTPUT)
     resume: bool = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ import pandas as pd
 
 from headlens.errors import InputError
 from headlens.files import read_csv
+from headlens.nested_text import parse_json
 from headlens.runs.folder import FIGURES, RUN_FILE
 
 # Columns whose cells are words even where they look like numbers or truth values: a model may be called 12
@@ -221,7 +221,7 @@ def _record(folder: Path) -> dict[str, Any]:
         what = "is a file" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {what}; a run is a folder with {RUN_FILE}.", "Name the folder that --out gave.")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as problem:
         raise InputError(
             f"{folder} holds no {RUN_FILE}: it is no run folder.", "Name a folder that a command of headlens wrote."

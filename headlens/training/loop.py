@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from headlens.errors import ModelError, ResumeError
+from headlens.nested_text import parse_json
 from headlens.training.batch_sampler import BatchSampler, Indices
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.objectives import SCALE, Objective, moved, parameter_groups
@@ -69,7 +70,7 @@ class TrainingState:
             ResumeError: if it cannot be read, or is of another model.
         """
         try:
-            record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+            record = parse_json((folder / _RECORD).read_text(encoding="utf-8"))
             weights = load_file(folder / _WEIGHTS)
             kept = torch.load(folder / _OPTIMISER, weights_only=True)
             parameters = _distinct(model)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from transformers import PreTrainedModel
 
 from headlens.errors import ModelError, OptionError
 from headlens.heads import STACKS, Head, Stack
+from headlens.nested_text import parse_json
 from headlens.weights.head_slicing import check_shrinks, guard_cache, has_heads, numbers_of, projections, shrink
 from headlens.weights.shared_layer_masks import around_layers, mask_depths
 
@@ -177,7 +177,7 @@ def read_head_map(folder: Path) -> HeadMap | None:
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {error}.", _ADVICE) from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:

@@ -157,3 +157,51 @@ def test_so_they_are_for_a_task(headlens: Headlens, tiny_bert: Path) -> None:
     assert headlens("train", tiny_bert, *data, "--out", "run", "--quiet", "--no-figures").code == 0
     request = FineTuneRequest(TaskData("sst2", ("train.tsv",)), model=str(tiny_bert), figures=False)
     assert recorded("run") == json.loads(json.dumps(arguments(request)))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[clasify]\nlimit = 3\n", "[clasify] is no command.\nDid you mean [classify]?"),
+        ("[somewhere]\nlimit = 3\n", "[somewhere] is no command.\nTables are commands: "),
+        ("model = { name = 'x' }\n", "[model] is no command."),
+        ("limit = 100000000000000000000\n", "--limit is larger than 9223372036854775807."),
+        ("limit = " + "9" * 5000, "is no TOML: Exceeds the limit"),
+        ("a = " + "[" * 5000 + "]" * 5000, "is no TOML: it is nested too deeply."),
+        ("a" + ".a" * 50000 + " = 1", ""),
+    ],
+    ids=["misspelled", "unknown", "at the top", "large", "digits", "deep", "dotted"],
+)
+def test_files_that_cannot_be_meant(headlens: Headlens, text: str, told: str) -> None:
+    Path("mine.toml").write_text(text)
+    done = headlens("classify", "demo", "--config", "mine.toml", "--out", "run")
+    assert done.code == 2
+    assert told in done.err
+    assert not Path("run").exists()
+
+
+def test_tables_of_other_commands_may_stand_beside(headlens: Headlens) -> None:
+    Path("mine.toml").write_text("[classify]\nlimit = 3\nfigures = false\n[ablate]\nlimit = 2\n")
+    assert headlens("classify", "demo", "--config", "mine.toml", "--out", "run").code == 0
+    assert json.loads(Path("run/run.json").read_text())["arguments"]["limit"] == 3
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{" + '"a":{' * 100_000, "[" * 100_000 + "]" * 100_000])
+def test_records_nested_too_deeply(headlens: Headlens, text: str) -> None:
+    Path("run").mkdir()
+    Path("run/run.json").write_text(text)
+    for given in (("--config", "run/run.json"), ("--resume", "run")):
+        assert headlens("classify", "demo", "--limit", "3", *given).code == 2
+    assert headlens("report", "run").code == 2
+
+
+def test_an_empty_name_is_no_folder(headlens: Headlens) -> None:
+    for command in (
+        ("classify", "demo", "--limit", "3"),
+        ("report", "run"),
+        ("compact", "demo", "--heads", "encoder.0.1"),
+    ):
+        done = headlens(*command, "--out", "")
+        assert done.code == 2
+        assert "the name of the folder is empty" in " ".join(done.err.split())
+    assert list(Path().iterdir()) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from headlens.errors import InputError
+from headlens.nested_text import parse_json
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, mapping
@@ -48,7 +48,7 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
     if not all(path.is_file() for path in paths):
         return []
     try:
-        weights, labels = load_file(paths[0]), json.loads(paths[1].read_text(encoding="utf-8"))
+        weights, labels = load_file(paths[0]), parse_json(paths[1].read_text(encoding="utf-8"))
         sentences = [
             _read(model_of(name), stack, weights[f"{name}.{stack}"], texts)
             for name, stacks in labels.items()

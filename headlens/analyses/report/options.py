@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from headlens.errors import OptionError
-from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, names, option
+from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, folder, names, option
 from headlens.runs.output_options import OutputOptions
 
 
@@ -31,6 +31,7 @@ class ReportRequest:
                 "Folder for the page and its figures.",
                 OUTPUT,
                 "DIR",
+                parse=folder,
                 shown="the run itself; of several runs/report-<run>-<time>",
             ),
         ),

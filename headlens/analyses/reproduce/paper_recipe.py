@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+from headlens.nested_text import parse_toml
 
 _FOLDER = Path(__file__).parent / "recipes"
 # What an earlier step left, as in `model = "{baseline}/model"` or `mask = ["{dam}/masks/soft/mask.safetensors"]`.
@@ -131,7 +132,7 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
         raise OptionError(f"There is no recipe {name}.", f"{hint} A file of your own ends in .toml.")
     try:
         text = path.read_text(encoding="utf-8")
-        return _parsed(path.stem, tomllib.loads(text)), text
+        return _parsed(path.stem, parse_toml(text)), text
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise OptionError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from headlens.errors import CorpusError, OptionError, SelfCheckError
 from headlens.files import atomic_path, output_errors, write_json
 from headlens.heads import STACKS
 from headlens.models.loading import LoadedModel
+from headlens.nested_text import parse_json
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
 
@@ -206,7 +206,7 @@ class QueryKeyStore:
 
     @property
     def _record(self) -> dict[str, Any]:
-        return dict(json.loads((self.folder / RECORD).read_text(encoding="utf-8")))
+        return dict(parse_json((self.folder / RECORD).read_text(encoding="utf-8")))
 
     def tags(self, site: str) -> Iterator[tuple[list[str], list[str]]]:
         """Yields the tags of the queries and of the keys of every sentence at a site, if any; see `write_tags`."""

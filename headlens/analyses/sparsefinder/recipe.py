@@ -28,6 +28,7 @@ from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel
+from headlens.nested_text import parse_json
 from headlens.options import DEMO
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.model_record import model_record
@@ -188,7 +189,7 @@ def _restricted(
                 if not path.is_file():
                     with atomic_path(path) as temporary:
                         temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
-                results[level, *key_of(point)] = CurvePointResult.of(json.loads(path.read_text(encoding="utf-8")))
+                results[level, *key_of(point)] = CurvePointResult.of(parse_json(path.read_text(encoding="utf-8")))
             advance(1)
     return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
 

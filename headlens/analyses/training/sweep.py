@@ -21,6 +21,7 @@ from headlens.analyses.training.training_set import TrainingCallbacks, TrainingS
 from headlens.errors import ResumeError
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.nested_text import parse_json
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
 from headlens.runs.signals import DeferredSignals
@@ -93,7 +94,7 @@ class Trainings:
         run, path = self.run, self.run.kept(f"{name}.json")
         if run.processes.share(path.is_file()):
             try:
-                outcome = kind(**json.loads(path.read_text(encoding="utf-8")))
+                outcome = kind(**parse_json(path.read_text(encoding="utf-8")))
             except (OSError, ValueError, TypeError) as error:
                 raise ResumeError(f"{path} cannot be read: {error}.", "Start again with --overwrite.") from error
         else:
