@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from headlens.errors import CorpusError, OptionError, counted
-from headlens.tasks.class_features import class_features
 from headlens.tasks.class_names import DATA_ADVICE, data_order
 from headlens.tasks.example_parsers import ClassLabels, ExampleReader, TextReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
-from headlens.tasks.row_readers import RowSource, TaskRow
+from headlens.tasks.row_readers import HubRows, RowSource, TaskRow
 
 # Rows that may be left out as broken, of a source: a share of them, or so many.
 BROKEN_SHARE, FEW_BROKEN = 0.01, 10
@@ -160,7 +159,7 @@ class RowExamples:
         Raises:
             CorpusError: if the data set has other classes than the task.
         """
-        names = class_features(self.rows, column)
+        names = self.rows.class_names(column) if isinstance(self.rows, HubRows) else ()
         try:
             own = data_order(names, labels.names)
         except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Protocol
@@ -244,7 +245,11 @@ class HubRows:
         """Name, configuration and split of the data set, joined by colons; of a file, its name without its ending."""
         return self._corpus.name
 
-    @property
+    def class_names(self, column: str) -> tuple[str, ...]:
+        """Returns the names that the data set gives to the numbers of a column, as `HubCorpus.class_names` does."""
+        return self._corpus.class_names(column)
+
+    @cached_property
     def _corpus(self) -> HubCorpus:
         return HubCorpus(self.dataset, "", self.split, offline=self.offline)
 
