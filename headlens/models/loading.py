@@ -217,6 +217,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         model.config.decoder_start_token_id = started
     restore_class(model)
     restore_attention(name, model)
+    languages = options.source_language, options.target_language
+    untold = tell_languages(name, tokenizer, model, languages, stated)
+    if options.target_language is not None:
+        vars(tokenizer)["target_lang"] = options.target_language  # Marian's would keep that of its first language
     return LoadedModel(
         name,
         model.eval().to(device),
@@ -224,7 +228,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         getattr(config, "_commit_hash", None),
         weights.missing,
         weights.unused,
-        tell_languages(name, tokenizer, model, (options.source_language, options.target_language), stated),
+        untold,
         tuple(weights.notes),
     )
 
