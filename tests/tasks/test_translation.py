@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
+from saved import build, save
+from transformers import PreTrainedTokenizerBase
 
 from headlens.errors import OptionError
+from headlens.models.loading import load
+from headlens.models.model_options import ModelOptions
 from headlens.tasks.open_task import DataOptions, open_task
 from headlens.tasks.reader import Reader
 from headlens.tasks.task_options import TaskData
@@ -120,6 +124,13 @@ def test_tokenizers_by_column_or_file(tmp_path: Path, given: dict[str, Any], tok
     task, _ = open_task("translation", tmp_path / "a.tsv", DataOptions(**given))
     assert isinstance(task, Translation)
     assert task.tokenizer == tokenizer
+
+
+def test_a_language_that_is_asked_for(marian_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    model = build("MarianMTModel", len(marian_tokenizer), pad_token_id=0, decoder_start_token_id=0)
+    name = save(model, tmp_path / "m", marian_tokenizer)
+    languages = [load(name, ModelOptions(target_language=code)) for code in (None, "deu")]
+    assert [Reader.of(one).target_language for one in languages] == ["", "deu"]
 
 
 @pytest.mark.parametrize("task", ["sst2", "mlm", "translation-loss"])
