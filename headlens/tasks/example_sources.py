@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
+from headlens.corpora.text import distinct_names
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.tasks.class_names import DATA_ADVICE, data_order
 from headlens.tasks.example_parsers import ClassLabels, ExampleReader, TextReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
-from headlens.tasks.row_readers import HubRows, RowSource, TaskRow
+from headlens.tasks.row_readers import HubRows, RowSource, TaskRow, file_of
 
 # Rows that may be left out as broken, of a source: a share of them, or so many.
 BROKEN_SHARE, FEW_BROKEN = 0.01, 10
@@ -209,16 +210,21 @@ class ChainedExamples:
     @property
     def name(self) -> str:
         """Names of all chained sources, joined by `+`."""
-        return "+".join(part.name for part in self.parts)
+        return "+".join(self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        files = [file_of(part.rows) or part.name for part in self.parts]
+        return distinct_names([part.name for part in self.parts], files)
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
         """Reads all sources; ids begin with the name of the source, since each source may count its rows from 1."""
         left = self.limit
-        for part in self.parts:
+        for part, name in zip(self.parts, self._names, strict=True):
             if left == 0:
                 return
             for example in replace(part, limit=left).read(counts):
-                yield replace(example, id=f"{part.name}:{example.id}")
+                yield replace(example, id=f"{name}:{example.id}")
                 left = None if left is None else left - 1
 
 

@@ -432,6 +432,10 @@ def test_several_files_one_after_the_other(tmp_path: Path) -> None:
     first = open_examples(TaskData("snli", files, limit=2))[1]
     assert [e.id for e in first.read(SourceCounts())] == ["a:1", "b:1"]
     assert len(list(open_examples(TaskData("snli", files[1:], limit=1))[1].read(SourceCounts()))) == 1
+    (tmp_path / "b.tsv").rename(tmp_path / "a.tsv")
+    alike = open_examples(TaskData("snli", (files[0], str(tmp_path / "a.tsv"))))[1]
+    assert [e.id for e in alike.read(SourceCounts())] == ["a.jsonl:1", "a.tsv:1", "a.tsv:2"]
+    assert alike.name == "a.jsonl+a.tsv"
     assert open_examples(TaskData("paraphrase"))[1].name == "paraphrases"
     with pytest.raises(OptionError, match="--limit 0 is not a positive number"):
         open_examples(TaskData("snli", files, limit=0))
