@@ -107,7 +107,7 @@ class RowExamples:
             CorpusError: with the line: no example with a label at all, a missing column, an unknown label.
             OptionError: for a column of a role that there is not.
         """
-        number, broken, before = 0, list[str](), counts.rows
+        number, broken, before, short_before = 0, list[str](), counts.rows, counts.too_short
         for example in self._examples(counts):
             counts.rows += 1
             if isinstance(example, CorpusError):
@@ -121,14 +121,15 @@ class RowExamples:
                 number += 1
                 if number == self.limit:  # no further row is read
                     break
-        self._check(broken, counts.rows - before)
+        rows, too_short = counts.rows - before, counts.too_short - short_before
+        self._check(broken, rows)
         counts.broken += len(broken)
         counts.first_broken += tuple(broken[:SHOWN])
         if not number:
-            reason = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
+            reason = f"none of its {rows} rows has a label and text" if rows else "it is empty"
             advice = "Choose another file, split or column."
-            if counts.too_short:
-                reason = f"{counted(counts.too_short, 'example')} with fewer than {self.min_words} words"
+            if too_short:
+                reason = f"{counted(too_short, 'example')} with fewer than {self.min_words} words"
                 advice = "Ask for shorter ones with --min-words."
             raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
 

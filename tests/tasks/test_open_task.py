@@ -432,10 +432,20 @@ def test_several_files_one_after_the_other(tmp_path: Path) -> None:
     first = open_examples(TaskData("snli", files, limit=2))[1]
     assert [e.id for e in first.read(SourceCounts())] == ["a:1", "b:1"]
     assert len(list(open_examples(TaskData("snli", files[1:], limit=1))[1].read(SourceCounts()))) == 1
+    assert open_examples(TaskData("paraphrase"))[1].name == "paraphrases"
+    with pytest.raises(OptionError, match="--limit 0 is not a positive number"):
+        open_examples(TaskData("snli", files, limit=0))
     (tmp_path / "b.tsv").rename(tmp_path / "a.tsv")
     alike = open_examples(TaskData("snli", (files[0], str(tmp_path / "a.tsv"))))[1]
     assert [e.id for e in alike.read(SourceCounts())] == ["a.jsonl:1", "a.tsv:1", "a.tsv:2"]
     assert alike.name == "a.jsonl+a.tsv"
-    assert open_examples(TaskData("paraphrase"))[1].name == "paraphrases"
-    with pytest.raises(OptionError, match="--limit 0 is not a positive number"):
-        open_examples(TaskData("snli", files, limit=0))
+    for rows, reason in (
+        ("", "it is empty"),
+        ("D.\tE.\t-\nF.\tG.\t-\nH.\tI.\t-\n", "none of its 3 rows has a label and text"),
+        ("D.\tE.\tneutral\n", "1 example with fewer than 3 words"),
+    ):
+        (tmp_path / "c.tsv").write_text("Premise\tHypothesis\tLabel\n" + rows)
+        (tmp_path / "d.tsv").write_text("Premise\tHypothesis\tLabel\nD d d.\tE.\tentailment\nD.\tE.\tneutral\n")
+        both = (str(tmp_path / "d.tsv"), str(tmp_path / "c.tsv"))
+        with pytest.raises(CorpusError, match=f"c: no examples: {reason}"):
+            list(open_examples(TaskData("snli", both, min_words=3))[1].read(SourceCounts()))
