@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from headlens.corpora.text import distinct_names
@@ -131,7 +132,7 @@ class RowExamples:
             if too_short:
                 reason = f"{counted(too_short, 'example')} with fewer than {self.min_words} words"
                 advice = "Ask for shorter ones with --min-words."
-            raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
+            raise CorpusError(f"no examples: {reason}.", advice, path=file_of(self.rows) or self.name)
 
     def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | CorpusError | None]:
         reader, columns, labels = self.reader, dict[str, str](), None
@@ -181,7 +182,9 @@ class RowExamples:
     def _skipped(self, error: CorpusError) -> str:
         """Returns where a row that is left out stands and what is wrong with it."""
         if self.skip_broken:
-            return f"{self.name}{error.message.removeprefix(str(error.path))}"
+            file = file_of(self.rows)
+            name = self.name if file is None else Path(file).name
+            return f"{name}{error.message.removeprefix(str(error.path))}"
         told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --skip-broken.")
         told.path, told.line = error.path, error.line
         raise told from error
@@ -190,7 +193,7 @@ class RowExamples:
         if broken and (len(broken) == rows or len(broken) > max(FEW_BROKEN, BROKEN_SHARE * rows)):
             message = f"{len(broken)} of {counted(rows, 'row')} cannot be read. The first: {broken[0]}"
             advice = f"--skip-broken leaves out {BROKEN_SHARE:.0%} of the rows, or {FEW_BROKEN}: mend the file."
-            raise CorpusError(message, advice, path=self.name)
+            raise CorpusError(message, advice, path=file_of(self.rows) or self.name)
 
 
 @dataclass(frozen=True)
