@@ -25,8 +25,7 @@ from headlens.attention.session import AttentionSession
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import LoadedModel
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.example_sources import MemoryExamples
-from headlens.tasks.example_sources import SourceCounts
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import TaskBatch
