@@ -35,7 +35,7 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
     if not path.exists():
         from headlens.analyses.reproduce.paper_recipe import packaged
 
-        path = packaged(path.stem) or path
+        path = packaged(str(path).removesuffix(".toml")) or path
     try:
         content = parse_toml(_read(path))
     except ValueError as error:

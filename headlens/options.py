@@ -25,6 +25,7 @@ TRAINING, TASK, HEADS, PRUNING, MASK = "Training", "Task", "Heads", "Pruning", "
 
 Level = Literal["token", "word"]
 StackName = Literal["encoder", "decoder", "cross"]
+BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"]
 DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 DEMO = "demo"  # the model and the corpus that come with headlens
 T = TypeVar("T")
@@ -448,6 +449,11 @@ CLASS_LABELS = Option(
     TASK,
     "WHOSE=NAMES",
     shown="",
+)
+BLEU_TOKENIZER = Option(
+    "sacreBLEU's tokenizer for BLEU, with --task translation.",
+    TASK,
+    shown="that of the target language where it is known, else 13a",
 )
 HELD_OUT_EXAMPLES = Option("Examples that the model is evaluated on.", TASK, "SOURCE", shown="a part of the data")
 MASKED_SHARE = Option("Share of the tokens that are to be guessed, for mlm.", TRAINING)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -34,6 +33,7 @@ class AnnotationCounts:
         no_tree: sentences without one.
         rare_sentences: sentences long enough for the rare-word metric.
         tied_sentences: those in which several words tie for the rarest, as words unknown to the list do.
+        labels: words with a head, by their label as the trees write it, in lower case.
     """
 
     arcs: dict[str, int] = field(default_factory=dict)
@@ -42,6 +42,7 @@ class AnnotationCounts:
     no_tree: int = 0
     rare_sentences: int = 0
     tied_sentences: int = 0
+    labels: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def rarity_is_vague(self) -> bool:
@@ -109,15 +110,18 @@ class Annotator:
                 counts.no_tree += 1
                 continue
             counts.trees += 1
-            for (unit, word), (relation, name) in product(
-                zip(row.unit_of_word, row.sentence.words, strict=True), enumerate(self.relations)
-            ):
-                if word.head is None or word.head == ROOT or not word.relation or not matches(word.relation, name):
+            for unit, word in zip(row.unit_of_word, row.sentence.words, strict=True):
+                if word.head is None or word.head == ROOT or not word.relation:
                     continue
+                label = word.relation.lower()
+                counts.labels[label] = counts.labels.get(label, 0) + 1
                 head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
-                if UNALIGNED in {unit, head} or unit == head:
-                    counts.lost_arcs += 1
-                    continue
-                counts.arcs[name] = counts.arcs.get(name, 0) + 1
-                arcs.append((sentence, unit, head, relation))
+                for relation, name in enumerate(self.relations):
+                    if not matches(label, name):
+                        continue
+                    if UNALIGNED in {unit, head} or unit == head:
+                        counts.lost_arcs += 1
+                        continue
+                    counts.arcs[name] = counts.arcs.get(name, 0) + 1
+                    arcs.append((sentence, unit, head, relation))
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)

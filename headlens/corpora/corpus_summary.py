@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headlens.corpora.relations import base_relation, normalise
+from headlens.corpora.relations import relation_names
 from headlens.corpora.sentence import ROOT, Corpus, Sentence
 from headlens.errors import CorpusError
 
@@ -21,7 +21,7 @@ class CorpusSummary:
         sentences: number of examples; a pair counts once.
         words: number of words of both sides.
         trees: number of sentences with a dependency tree, of both sides.
-        relations: counts of each relation between words, subtypes under their base and under their full name.
+        relations: counts of each relation between words, subtypes under their base, too.
         sha256: over texts, words and trees; the same for the same content, whatever file or ids it has.
     """
 
@@ -50,8 +50,8 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
                 words += len(sentence.words)
                 blanks += sum(word.form == "_" for word in sentence.words)
                 trees += sentence.has_tree
-                labels = [normalise(w.relation) for w in sentence.words if w.relation and w.head != ROOT]
-                relations.update(name for label in labels for name in {label, base_relation(label)})
+                labels = [w.relation for w in sentence.words if w.relation and w.head != ROOT]
+                relations.update(name for label in labels for name in relation_names(label))
         digest.update(b"\0")
         progress(1)
     if not sentences:

@@ -6,6 +6,7 @@ import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,28 @@ class HubCorpus:
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yields rows as they are, whatever columns they have; errors as when sentences are read."""
+        part = self._part
+        with self._told("cannot be read to its end"):
+            yield from part
+
+    def class_names(self, column: str) -> tuple[str, ...]:
+        """Returns the names of a column of classes (`ClassLabel`) in the order of their numbers; empty for others.
+
+        Raises:
+            CorpusError: as when sentences are read.
+        """
+        return tuple(getattr((self._part.features or {}).get(column), "names", ()))
+
+    @cached_property
+    def _part(self) -> Any:
+        """The split, loaded once; it is read from the start any number of times."""
         path = Path(self.dataset)
         with self._told("cannot be loaded"):
             splits = _from_file(path, self.split) if path.exists() else self._from_hub()
         if self.split not in splits:
             advice = f"Choose one with --split: {', '.join(splits)}."
             raise CorpusError(f"there is no split {self.split!r}.", advice, path=self.place)
-        with self._told("cannot be read to its end"):
-            yield from splits[self.split]
+        return splits[self.split]
 
     def _from_hub(self) -> Mapping[str, Any]:
         import datasets  # noqa: PLC0415 - costs a second, and few corpora come from the hub

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headlens.corpora.conllu import ConlluCorpus
-from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import ROOT, Sentence, Word, single_root, split_surface
 from headlens.errors import OptionError, ParserError
 
@@ -129,7 +128,7 @@ class SpacyParser:
             while governor.i not in index and governor.head.i != governor.i:  # white space is no word
                 governor = governor.head
             head = ROOT if governor.i == token.i else index.get(governor.i, ROOT)
-            label = "root" if head == ROOT else normalise(token.dep_)
+            label = "root" if head == ROOT else token.dep_
             words.append(Word(token.text, start, end, head, label, token.pos_ or None))
         return Sentence(sentence.text, single_root(words), sentence.id)
 
@@ -189,7 +188,7 @@ class StanzaParser:
         document = self.pipeline([[w.form.replace(" ", "\N{NO-BREAK SPACE}") for w in s.words] for s in group])
         for sentence, parsed in zip(group, document.sentences, strict=True):
             yield [
-                Word(word.form, word.start, word.end, tree.head - 1, normalise(tree.deprel), tree.upos)
+                Word(word.form, word.start, word.end, tree.head - 1, tree.deprel, tree.upos)
                 for word, tree in zip(sentence.words, parsed.words, strict=True)
             ]
 
@@ -207,7 +206,7 @@ class StanzaParser:
                     spans = split_surface(surface, forms, token.start_char)
                     for word, form, span in zip(token.words, forms, spans, strict=True):
                         head = ROOT if word.head == 0 else word.head - 1 + first
-                        words.append(Word(form, *span, head, normalise(word.deprel), word.upos))
+                        words.append(Word(form, *span, head, word.deprel, word.upos))
             yield words
 
 

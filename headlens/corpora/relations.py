@@ -2,7 +2,8 @@
 
 Words carry Universal Dependencies (UD v2) labels. English spaCy models give ClearNLP labels (Choi and Palmer
 2012, with roots in Stanford Dependencies), older treebanks UD v1 labels, German spaCy models TIGER labels;
-where such a label is the same relation under another name it is translated, otherwise it stays as it is.
+where such a label is the same relation under another name it is translated, otherwise it stays as it is. A subtype is
+whatever stands behind a relation, after a colon, a hyphen or an underscore: `nsubj-pass`, `dobj:lvc`, `prep_of`.
 
 A label is translated, never a tree. ClearNLP and TIGER trees keep their own structure:
 
@@ -11,24 +12,47 @@ A label is translated, never a tree. ClearNLP and TIGER trees keep their own str
 - The copula governs: in "she is clever", `nsubj(is, she)` and `acomp(is, clever)`, where UD has
   `nsubj(clever, she)` and `cop(clever, is)`. So `attr`, `acomp` and TIGER's `pd` stay.
 - In TIGER the finite auxiliary governs the verb (`oc`), and all in a noun phrase hangs on the noun as `nk`.
+- In UD v1 `nmod` is also what v2 calls `obl`, and coordinators hang on the first conjunct.
 
 Subjects, objects, adjectives and adverbs of full verbs and nouns join the same words in all of them.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+_UD = """
+    acl advcl advmod amod appos aux case cc ccomp clf compound conj cop csubj dep det discourse dislocated expl fixed
+    flat goeswith iobj list mark nmod nsubj nummod obj obl orphan parataxis punct reparandum root vocative
+    xcomp
+"""
+# Labels of ClearNLP, Stanford, UD v1 and TIGER without a counterpart in UD v2.
+_UNTRANSLATED = """
+    acomp agent attr hmod hyph meta pcomp pobj pred prep prepc ref rel remnant xsubj
+    ac adc ag ams avc cm cvc dh dm ju mnr mo nk nmc oc og op par pd pg ph pm pnc re rs uc
+"""
+
 CLEARNLP_TO_UD = {
+    "abbrev": "appos",
     "auxpass": "aux:pass",
+    "complm": "mark",
     "csubjpass": "csubj:pass",
     "dative": "iobj",
     "dobj": "obj",
+    "foreign": "flat:foreign",
     "infmod": "acl",
     "intj": "discourse",
+    "measure": "obl:npmod",
+    "mwe": "fixed",
+    "name": "flat:name",
     "neg": "advmod",
     "nn": "compound",
     "npadvmod": "obl:npmod",
     "nsubjpass": "nsubj:pass",
     "num": "nummod",
+    "number": "compound",
     "oprd": "xcomp",
     "partmod": "acl",
     "poss": "nmod:poss",
@@ -36,10 +60,12 @@ CLEARNLP_TO_UD = {
     "preconj": "cc:preconj",
     "predet": "det:predet",
     "prt": "compound:prt",
+    "purpcl": "advcl",
     "quantmod": "advmod",
     "rcmod": "acl:relcl",
     "relcl": "acl:relcl",
     "tmod": "obl:tmod",
+    "vmod": "acl",
 }
 
 TIGER_TO_UD = {
@@ -59,22 +85,69 @@ TIGER_TO_UD = {
 }
 
 _TO_UD = CLEARNLP_TO_UD | TIGER_TO_UD
+_KNOWN = frozenset([*_UD.split(), *_TO_UD, *_UNTRANSLATED.split()])
+_OF_UD_1 = frozenset({"auxpass", "csubjpass", "dobj", "mwe", "nsubjpass"})
+_PARTS = re.compile("([^:_-]+)[:_-](.*)", re.DOTALL)
+_SHOWN = 8  # labels in a note
 
 
+@lru_cache(4096)
 def normalise(label: str) -> str:
-    """Returns the UD v2 spelling of a relation: `dobj` and `obj` are `obj`, `nsubjpass` is `nsubj:pass`.
+    """Returns the UD v2 spelling of a relation: `dobj` is `obj`, `nsubjpass` and `nsubj-pass` are `nsubj:pass`.
 
     Labels are compared without case; one that no table knows comes back in lower case. Idempotent.
     """
     label = label.lower()
-    return _TO_UD.get(label, label)
+    parts = _PARTS.fullmatch(label)
+    if parts is None or parts[1] not in _KNOWN:
+        return _TO_UD.get(label, label)
+    return f"{_TO_UD.get(parts[1], parts[1])}:{parts[2]}".rstrip(":")
+
+
+@lru_cache(4096)
+def relation_names(label: str) -> tuple[str, ...]:
+    """Returns the relations that a label is one of, the widest first: `aux`, `aux:pass` for `auxpass`."""
+    parts = normalise(label).split(":")
+    return tuple(":".join(parts[:number]) for number in range(1, len(parts) + 1))
 
 
 def base_relation(label: str) -> str:
     """Returns a relation without its subtype: `nsubj:pass` and `nsubjpass` are `nsubj`."""
-    return normalise(label).partition(":")[0]
+    return relation_names(label)[0]
 
 
 def matches(label: str, relation: str) -> bool:
-    """Whether a word's label is a relation or, if this has no subtype, a subtype of it (`nsubj:pass` of `nsubj`)."""
-    return normalise(relation) in (normalise(label), base_relation(label))
+    """Whether a word's label is a relation or, if this has fewer subtypes, one of its (`nsubj:pass` of `nsubj`)."""
+    return normalise(relation) in relation_names(label)
+
+
+def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str]:
+    """What to know about the labels of trees that are not those of UD v2.
+
+    Args:
+        labels: how many words have a label, by the label as it is written, in lower case.
+        relations: those that are looked for.
+    """
+    asked, notes = [r for r in relations if any(matches(label, r) for label in labels)], []
+    read = [label for label in labels if normalise(label) != label and any(matches(label, r) for r in asked)]
+    if read:
+        notes.append(
+            "Labels of the trees read as relations of UD version 2: "
+            f"{_listed([f'{label} as {normalise(label)} ({labels[label]})' for label in sorted(read)])}."
+        )
+    bases = {base_relation(label) for label in labels}
+    if "nmod" in asked and "obl" not in bases and _OF_UD_1 & labels.keys():
+        notes.append("The trees are older than UD version 2: their nmod is also what version 2 calls obl.")
+    if "cc" in asked and {"nk", "sb"} & labels.keys():
+        notes.append("The trees are TIGER's: their cc are complements of comparison, and only cd are UD's cc.")
+    if unknown := sorted((label for label in labels if base_relation(label) not in _KNOWN), key=lambda w: -labels[w]):
+        notes.append(
+            f"{sum(labels[label] for label in unknown)} of {sum(labels.values())} labels of the trees are of no scheme "
+            f"that headlens knows: {_listed([f'{label} ({labels[label]})' for label in unknown])}. They are read as "
+            "they are written, and other labels of these trees may not mean what they mean in UD."
+        )
+    return notes
+
+
+def _listed(texts: list[str]) -> str:
+    return f"{', '.join(texts[:_SHOWN])}{' …' if len(texts) > _SHOWN else ''}"

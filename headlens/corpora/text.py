@@ -63,6 +63,19 @@ def file_stem(path: str | Path) -> str:
     return next((name.removesuffix(ending) for ending in endings if name.endswith(ending) and name != ending), name)
 
 
+def distinct_names(names: Sequence[str], files: Sequence[str | Path]) -> list[str]:
+    """Returns short names of files; where two files would share one, their whole names, or else their paths.
+
+    Args:
+        names: the short names.
+        files: the files, in the same order.
+    """
+    whole, different = [Path(file).name for file in files], len(set(map(str, files)))
+    return next(
+        (list(found) for found in (names, whole) if len(set(found)) == different), [str(file) for file in files]
+    )
+
+
 def file_kind(path: str | Path) -> str:
     """Returns the ending of a file's name in lower case, that of the unpacked file for `.gz`; `.tsv` for `a.TSV.gz`."""
     return Path(str(path).removesuffix(".gz")).suffix.lower()
@@ -215,8 +228,10 @@ class ParallelCorpus:
 
     @property
     def name(self) -> str:
-        """Names of the source and the target corpus, joined by a plus sign."""
-        return f"{self.source.name}+{self.target.name}"
+        """Names of the source and the target corpus, joined by a plus sign; other than those of two files as one."""
+        names = [side.name for side in (self.source, self.target)]
+        files = [side.path if isinstance(side, NamedFile) else side.name for side in (self.source, self.target)]
+        return "+".join(distinct_names(names, files))
 
     def __iter__(self) -> Iterator[Example]:
         """Reads both sides from the start.
@@ -228,22 +243,29 @@ class ParallelCorpus:
 
     def _pairs(self) -> Iterator[tuple[Sentence, Sentence]]:
         """Yields pairs until one side ends; then nothing but blank lines may be left of the other."""
-        sides = _rows(self.source), _rows(self.target)
+        sides, last = (_rows(self.source), _rows(self.target)), [0, 0]  # the last that is not blank, of either
         for common, (source, target) in enumerate(zip_longest(*sides)):
             if source is not None and target is not None:
+                last = [common + 1 if row.words else before for row, before in zip((source, target), last, strict=True)]
                 yield source, target
                 continue
             left = chain([s for s in (source, target) if s is not None], *sides)
             rest = max((i for i, sentence in enumerate(left, 1) if sentence.words), default=0)
             if rest:
                 shorter, longer = (self.source, self.target) if source is None else (self.target, self.source)
+                unit = "line" if isinstance(shorter, TextCorpus) and isinstance(longer, TextCorpus) else "sentence"
                 raise CorpusError(
-                    f"the sides differ in length: {shorter.name} has {counted(common, 'sentence')}, "
-                    f"{longer.name} has {common + rest}.",
+                    f"the sides differ in length: {_file_name(shorter)} has "
+                    f"{counted(last[source is not None], unit)}, {_file_name(longer)} has {common + rest}.",
                     "Line N of one file must be the translation of line N of the other.",
                     path=longer.path if isinstance(longer, TextCorpus) else self.name,
                     line=common + 1 if isinstance(longer, TextCorpus) else None,
                 )
+
+
+def _file_name(corpus: Corpus) -> str:
+    """Returns the whole name of a corpus's file; of other corpora their name."""
+    return Path(corpus.path).name if isinstance(corpus, NamedFile) else corpus.name
 
 
 def _rows(corpus: Corpus) -> Iterator[Sentence]:

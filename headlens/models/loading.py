@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from transformers import (
     AutoModel,
     AutoTokenizer,
     GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -32,7 +33,7 @@ from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.languages import language_tokens, listed_languages, tell_languages
-from headlens.models.checkpoint_weights import read_weights
+from headlens.models.checkpoint_weights import has_unnamed_classes, read_weights
 from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -192,6 +193,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         shared: dict[str, Any] = {**arguments, "trust_remote_code": options.trust_remote_code}
         with only_cache(enabled=offline):
             config = AutoConfig.from_pretrained(place, **shared)
+            _name_classes(config, PreTrainedConfig.get_config_dict(place, **arguments)[0])
 
             def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
                 own = copy.deepcopy(config)
@@ -219,6 +221,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         model.config.decoder_start_token_id = started
     restore_class(model)
     restore_attention(name, model)
+    languages = options.source_language, options.target_language
+    untold = tell_languages(name, tokenizer, model, languages, stated)
+    if options.target_language is not None:
+        vars(tokenizer)["target_lang"] = options.target_language  # Marian's would keep that of its first language
     return LoadedModel(
         name,
         model.eval().to(device),
@@ -226,10 +232,32 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         getattr(config, "_commit_hash", None),
         weights.missing,
         weights.unused,
-        tell_languages(name, tokenizer, model, (options.source_language, options.target_language), stated),
+        untold,
         options.max_unknown,
         (*weights.notes, *_case_notes(tokenizer)),
     )
+
+
+def _name_classes(config: PreTrainedConfig, written: Mapping[str, Any]) -> None:
+    """Gives a configuration the classes that config.json names in `label2id`, where `id2label` does not name them.
+
+    transformers puts `LABEL_0` and so on in the place of both, as many as `num_labels` says, or two. Numbers that are
+    not those of so many classes stay in `label2id` alone: who asks for the names sees that the two do not agree.
+
+    Args:
+        config: the configuration, which is changed.
+        written: what config.json holds.
+    """
+    if not (label2id := written.get("label2id")) or not has_unnamed_classes(config):
+        return
+    config.label2id = label2id
+    names: dict[str, str] = {}
+    for name, number in label2id.items():
+        names.setdefault(str(number), name)
+    said = written.get("id2label") or "num_labels" in written
+    count = (config.num_labels or 0) if said else len(names)
+    if names.keys() == set(map(str, range(count))):
+        config.id2label = {number: names[str(number)] for number in range(count)}
 
 
 def _generation_start(model: PreTrainedModel, place: str, arguments: dict[str, Any]) -> int | None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
-from pathlib import Path
-
-from transformers.utils.hub import cached_file
 
 from headlens.errors import ModelError, OptionError
-from headlens.hub_access import only_cache
 from headlens.models.loading import LoadedModel
 
 # Every line is one class; a word may stand in several, of which a task has one.
@@ -87,8 +82,7 @@ def class_places(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...
 def output_names(loaded: LoadedModel) -> list[str]:
     """Returns the names of a classifier's outputs in their order; `LABEL_0` and so on for those without names.
 
-    They stand in `id2label`, in `label2id`, or in both. Where only `label2id` is written, transformers puts names such
-    as `LABEL_0` in the place of both, so that the file itself is read.
+    They stand in `id2label`, in `label2id`, or in both.
 
     Raises:
         ValueError: with the reason, if the two contradict each other.
@@ -96,8 +90,6 @@ def output_names(loaded: LoadedModel) -> list[str]:
     config = loaded.model.config
     by_number = [(int(number), str(name)) for number, name in (config.id2label or {}).items()]
     by_name = _numbers(config.label2id or {})
-    if _is_numbered([*by_number, *by_name]):
-        by_name = _numbers(_written_numbers(loaded))
     named = [pairs for pairs in (by_number, by_name) if not _is_numbered(pairs)]
     names: dict[int, str] = {}
     for number, name in chain(*named) if named else by_number:
@@ -118,19 +110,6 @@ def _numbers(label2id: Mapping[str, object]) -> list[tuple[int, str]]:
         return [(int(str(number)), str(name)) for name, number in label2id.items()]
     except ValueError as error:
         raise ValueError(f"label2id holds {list(label2id.values())}, not numbers") from error
-
-
-def _written_numbers(loaded: LoadedModel) -> dict[str, object]:
-    """Returns `label2id` of the configuration file as it is written; empty where there is none."""
-    if not (place := loaded.model.config.name_or_path):
-        return {}
-    try:
-        with only_cache(enabled=True):
-            file = cached_file(place, "config.json", revision=loaded.revision or "main", local_files_only=True)
-    except OSError:  # a model that was made of other files
-        file = None
-    written = {} if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
-    return written.get("label2id") or {}
 
 
 @dataclass(frozen=True)

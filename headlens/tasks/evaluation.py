@@ -76,7 +76,7 @@ class Evaluation:
         metrics: estimates by name of the metric, the main one first.
         counts: what became of the source.
         keys: keys of the examples for the bootstrap, see `Draws.of`, (n,).
-        notes: what to know about the numbers of the classes.
+        notes: what to know about the numbers of the classes, and about how the model was measured.
     """
 
     task: Task
@@ -117,6 +117,7 @@ def evaluate(
     """
     options = options or EvaluationOptions()
     reader = Reader.of(loaded, task.labels, options.max_length, task.outputs)
+    notes = [*filter(None, [reader.order.note]), *task.notes(reader)]
     counts = SourceCounts()
 
     def run(prepared: Sequence[PreparedExample]) -> Floats:
@@ -138,8 +139,8 @@ def evaluate(
     # Batches come by length of their examples: back to the order of the source.
     records = np.concatenate(blocks)[np.argsort([index for index, _, _ in evaluated])]
     _, ids, keys = zip(*sorted(evaluated), strict=True)
-    notes = (*filter(None, [reader.order.note]), *counts.notes)
-    return Evaluation(task, records, ids, estimates(task, records, keys, options), counts, keys, notes)
+    metrics = estimates(task, records, keys, options)
+    return Evaluation(task, records, ids, metrics, counts, keys, (*notes, *counts.notes))
 
 
 def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:

@@ -6,14 +6,15 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
+from headlens.corpora.text import distinct_names
 from headlens.errors import CorpusError, OptionError, counted
-from headlens.tasks.class_features import class_features
 from headlens.tasks.class_names import DATA_ADVICE, data_order
 from headlens.tasks.example_parsers import ClassLabels, ExampleReader, TextReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
-from headlens.tasks.row_readers import RowSource, TaskRow
+from headlens.tasks.row_readers import HubRows, RowSource, TaskRow, file_of
 
 # Rows that may be left out as broken, of a source: a share of them, or so many.
 BROKEN_SHARE, FEW_BROKEN = 0.01, 10
@@ -107,7 +108,7 @@ class RowExamples:
             CorpusError: with the line: no example with a label at all, a missing column, an unknown label.
             OptionError: for a column of a role that there is not.
         """
-        number, broken, before = 0, list[str](), counts.rows
+        number, broken, before, short_before = 0, list[str](), counts.rows, counts.too_short
         for example in self._examples(counts):
             counts.rows += 1
             if isinstance(example, CorpusError):
@@ -121,16 +122,17 @@ class RowExamples:
                 number += 1
                 if number == self.limit:  # no further row is read
                     break
-        self._check(broken, counts.rows - before)
+        rows, too_short = counts.rows - before, counts.too_short - short_before
+        self._check(broken, rows)
         counts.broken += len(broken)
         counts.first_broken += tuple(broken[:SHOWN])
         if not number:
-            reason = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
+            reason = f"none of its {rows} rows has a label and text" if rows else "it is empty"
             advice = "Choose another file, split or column."
-            if counts.too_short:
-                reason = f"{counted(counts.too_short, 'example')} with fewer than {self.min_words} words"
+            if too_short:
+                reason = f"{counted(too_short, 'example')} with fewer than {self.min_words} words"
                 advice = "Ask for shorter ones with --min-words."
-            raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
+            raise CorpusError(f"no examples: {reason}.", advice, path=file_of(self.rows) or self.name)
 
     def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | CorpusError | None]:
         reader, columns, labels = self.reader, dict[str, str](), None
@@ -160,7 +162,7 @@ class RowExamples:
         Raises:
             CorpusError: if the data set has other classes than the task.
         """
-        names = class_features(self.rows, column)
+        names = self.rows.class_names(column) if isinstance(self.rows, HubRows) else ()
         try:
             own = data_order(names, labels.names)
         except ValueError as error:
@@ -180,7 +182,9 @@ class RowExamples:
     def _skipped(self, error: CorpusError) -> str:
         """Returns where a row that is left out stands and what is wrong with it."""
         if self.skip_broken:
-            return f"{self.name}{error.message.removeprefix(str(error.path))}"
+            file = file_of(self.rows)
+            name = self.name if file is None else Path(file).name
+            return f"{name}{error.message.removeprefix(str(error.path))}"
         told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --skip-broken.")
         told.path, told.line = error.path, error.line
         raise told from error
@@ -189,7 +193,7 @@ class RowExamples:
         if broken and (len(broken) == rows or len(broken) > max(FEW_BROKEN, BROKEN_SHARE * rows)):
             message = f"{len(broken)} of {counted(rows, 'row')} cannot be read. The first: {broken[0]}"
             advice = f"--skip-broken leaves out {BROKEN_SHARE:.0%} of the rows, or {FEW_BROKEN}: mend the file."
-            raise CorpusError(message, advice, path=self.name)
+            raise CorpusError(message, advice, path=file_of(self.rows) or self.name)
 
 
 @dataclass(frozen=True)
@@ -210,16 +214,21 @@ class ChainedExamples:
     @property
     def name(self) -> str:
         """Names of all chained sources, joined by `+`."""
-        return "+".join(part.name for part in self.parts)
+        return "+".join(self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        files = [file_of(part.rows) or part.name for part in self.parts]
+        return distinct_names([part.name for part in self.parts], files)
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
         """Reads all sources; ids begin with the name of the source, since each source may count its rows from 1."""
         left = self.limit
-        for part in self.parts:
+        for part, name in zip(self.parts, self._names, strict=True):
             if left == 0:
                 return
             for example in replace(part, limit=left).read(counts):
-                yield replace(example, id=f"{part.name}:{example.id}")
+                yield replace(example, id=f"{name}:{example.id}")
                 left = None if left is None else left - 1
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from headlens.corpora.hub import READERS
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
 from headlens.errors import CorpusError, OptionError
+from headlens.options import BleuTokenizer
 from headlens.tasks.catalogue import QUOTED, TaskEntry, find_task
 from headlens.tasks.class_names import parse_labels, told_classes
 from headlens.tasks.classification import SequenceClassification
@@ -17,6 +18,7 @@ from headlens.tasks.example_sources import ChainedExamples, RowExamples, TaskSou
 from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
 from headlens.tasks.task import Task
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData
+from headlens.tasks.translation import Translation
 
 SOURCES = "Give a file .tsv, .csv, .jsonl or .json (also .gz), or hub:NAME."
 
@@ -35,6 +37,7 @@ class DataOptions:
         labels: the task's classes in the order of the outputs of the `model`, or of the numbers of the `data`, where
             names do not say it or are wrong.
         skip_broken: leave out rows that cannot be read, as far as `RowExamples` does.
+        bleu_tokenizer: name of sacreBLEU's tokenizer; None is that of the target language.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -45,6 +48,7 @@ class DataOptions:
     min_words: int = 0
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skip_broken: bool = False
+    bleu_tokenizer: BleuTokenizer | None = None
 
 
 def open_task(
@@ -68,6 +72,8 @@ def open_task(
         for whose, classes in (("model", entry.task.labels), ("data", entry.reader.classes))
     )
     task = replace(entry.task, outputs=model) if isinstance(entry.task, SequenceClassification) else entry.task
+    if isinstance(task, Translation):
+        task = Translation.of_target(options.columns.get("target") or options.target, options.bleu_tokenizer)
     return task, RowExamples(
         _open(entry, data, options),
         entry.reader,
@@ -95,6 +101,7 @@ def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskS
         data.min_words,
         parse_labels(data.labels),
         data.skip_broken,
+        data.bleu_tokenizer,
     )
     if len(data.data) < 2:
         return open_task(data.task, data.data[0] if data.data else None, options)

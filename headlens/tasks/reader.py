@@ -82,6 +82,11 @@ class Reader:
         )
 
     @property
+    def target_language(self) -> str:
+        """Code of the language that the model translates to, as its tokenizer writes it; empty where it says none."""
+        return next(filter(None, (getattr(self.tokenizer, name, None) for name in ("target_lang", "tgt_lang"))), "")
+
+    @property
     def classes(self) -> tuple[int, ...] | None:
         """The model's output for each of the task's classes; None where these are in one order."""
         return self.order.places

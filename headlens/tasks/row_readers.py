@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 from headlens.corpora.hub import HubCorpus
 from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
 from headlens.corpora.table import json_array, json_row, list_names, separated_rows, tab_rows, text_cell, unquoted
-from headlens.corpora.text import Line, NamedFile, file_kind, file_stem, open_text
+from headlens.corpora.text import Line, NamedFile, distinct_names, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
 
 TABS = (".tsv", ".txt")
@@ -244,7 +245,11 @@ class HubRows:
         """Name, configuration and split of the data set, joined by colons; of a file, its name without its ending."""
         return self._corpus.name
 
-    @property
+    def class_names(self, column: str) -> tuple[str, ...]:
+        """Returns the names that the data set gives to the numbers of a column, as `HubCorpus.class_names` does."""
+        return self._corpus.class_names(column)
+
+    @cached_property
     def _corpus(self) -> HubCorpus:
         return HubCorpus(self.dataset, "", self.split, offline=self.offline)
 
@@ -267,7 +272,7 @@ class LineRows:
     @property
     def name(self) -> str:
         """Names of all files, without their endings, joined by plus signs."""
-        return "+".join(file_stem(path) for path in self.paths)
+        return "+".join(distinct_names([file_stem(path) for path in self.paths], self.paths))
 
     def __iter__(self) -> Iterator[TaskRow]:
         """Reads the rows from the start.
@@ -282,3 +287,9 @@ class LineRows:
                 raise CorpusError(f"ends before line {number}, unlike {self.name}.", advice, path=short, line=number)
             cells = {str(column): line.text for column, line in enumerate(lines, 1)}
             yield TaskRow(cells, str(self.paths[0]), number, number)
+
+
+def file_of(rows: RowSource) -> str | None:
+    """Returns the path of the single file that rows come from; None for others."""
+    path = rows.path if isinstance(rows, FileRows) else rows.dataset if isinstance(rows, HubRows) else ""
+    return str(path) if Path(path).is_file() else None

@@ -121,6 +121,15 @@ class Task(ABC):
         """Names of the classes in the order of the model's outputs, where a user says so; else empty."""
         return ()
 
+    def notes(self, reader: Reader) -> list[str]:
+        """Returns what to know about how a model with that reader is measured; nothing by default.
+
+        Raises:
+            OptionError: if it cannot be measured on this machine.
+        """
+        del reader
+        return []
+
     @abstractmethod
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
         """Tokenises an example to rows; none if it is longer than the model reads, or has nothing to predict."""

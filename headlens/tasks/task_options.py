@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from headlens.errors import OptionError
 from headlens.options import (
+    BLEU_TOKENIZER,
     CLASS_LABELS,
     CORPUS,
     EXAMPLE_COLUMNS,
@@ -14,6 +16,7 @@ from headlens.options import (
     SKIP_BROKEN,
     TARGET_FILE,
     TASK,
+    BleuTokenizer,
     option,
 )
 
@@ -97,6 +100,16 @@ def task_name(given: object) -> str:
     return name
 
 
+def check_bleu_tokenizer(task: str, tokenizer: BleuTokenizer | None) -> None:
+    """Refuses a tokenizer of BLEU for a task that is not measured by it.
+
+    Raises:
+        OptionError: naming the task.
+    """
+    if tokenizer is not None and task != "translation":
+        raise OptionError(f"--bleu-tokenizer is not for --task {task}.", "It goes with --task translation.")
+
+
 # Metrics of tasks of which a lower value is better; of all others a higher one is.
 LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
 
@@ -122,6 +135,10 @@ class TaskData:
     )
     labels: tuple[str, ...] = option((), CLASS_LABELS)
     skip_broken: bool = option(False, SKIP_BROKEN)
+    bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
+
+    def __post_init__(self) -> None:
+        check_bleu_tokenizer(self.task, self.bleu_tokenizer)
 
     def for_training(self) -> TaskData:
         """Returns the data for training: the split `train` of data sets, unless a split is named."""

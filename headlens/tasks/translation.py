@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +16,7 @@ from transformers import PreTrainedModel
 
 from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
+from headlens.options import BleuTokenizer
 from headlens.tasks.examples import TextExample
 from headlens.tasks.masked import TranslationLoss, TranslationTask, decoder_inputs
 from headlens.tasks.reader import Reader
@@ -24,6 +27,11 @@ _BLEU_NGRAMS = tuple(f"bleu_{part}_{n + 1}" for part in ("match", "total") for n
 BLEU_COLUMNS = (*_BLEU_NGRAMS, "written_words", "reference_words")
 CHRF_COLUMNS = tuple(f"chrf_{part}_{n + 1}" for n in range(CHARACTERS) for part in ("written", "reference", "match"))
 BETA = 2.0  # chrF weighs recall so many times as much as precision
+_OF_LANGUAGE: dict[str, BleuTokenizer] = {
+    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
+    **dict.fromkeys(("ja", "jpn", "jap"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
+}
 # Column that is 1 for translations that stopped at the limit of tokens, without an end.
 CUT = "cut"
 
@@ -32,7 +40,7 @@ def bleu_counts(written: str, reference: str, tokenizer: str = "13a") -> list[fl
     """Counts matching n-grams, all n-grams and words with sacreBLEU: 10 numbers, as in `BLEU_COLUMNS`.
 
     Raises:
-        OptionError: if sacreBLEU has no such tokenizer.
+        OptionError: if sacreBLEU has no such tokenizer, or something that it needs is not on this machine.
     """
     score = _bleu(tokenizer).sentence_score(written, [reference])
     return [*map(float, score.counts), *map(float, score.totals), float(score.sys_len), float(score.ref_len)]
@@ -41,10 +49,47 @@ def bleu_counts(written: str, reference: str, tokenizer: str = "13a") -> list[fl
 @cache
 def _bleu(tokenizer: str) -> Any:
     from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415 - only translations need it
+    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS  # noqa: PLC0415
+    from sacrebleu.utils import SACREBLEU_DIR  # noqa: PLC0415
 
     if tokenizer not in BLEU.TOKENIZERS:
         raise OptionError(f"sacreBLEU has no tokenizer {tokenizer!r}.", f"It has {', '.join(BLEU.TOKENIZERS)}.")
-    return BLEU(tokenize=tokenizer, effective_order=True)
+    if (model := SPM_MODELS.get(tokenizer)) is not None:
+        file = Path(SACREBLEU_DIR, "models", Path(model["url"]).name)
+        if not file.is_file():  # sacreBLEU would fetch it, also with --offline
+            advice = f"Fetch it once: python -c \"import sacrebleu; sacrebleu.BLEU(tokenize='{tokenizer}')\""
+            raise OptionError(f"--bleu-tokenizer {tokenizer}: there is no {file}.", advice)
+    try:
+        return BLEU(tokenize=tokenizer, effective_order=True)
+    except RuntimeError as error:
+        raise OptionError(
+            f"BLEU's tokenizer {tokenizer} needs a package that is not installed.",
+            f"Install it: pip install 'sacrebleu[{tokenizer[:2]}]' - or choose another, such as --bleu-tokenizer char.",
+        ) from error
+
+
+def signatures(tokenizer: str) -> str:
+    """Returns sacreBLEU's signatures of BLEU with a tokenizer and of chrF: all that their values depend on.
+
+    Raises:
+        OptionError: as in `bleu_counts`.
+    """
+    from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415
+
+    metrics = {"bleu": copy(_bleu(tokenizer)), "chrf": CHRF()}
+    metrics["bleu"].effective_order = False  # of the corpus, see `bleu`
+    for metric in metrics.values():
+        metric.num_refs = 1
+    return ", ".join(f"{name} {metric.get_signature()}" for name, metric in metrics.items())
+
+
+def tokenizer_of_language(code: str) -> BleuTokenizer | None:
+    """Returns the tokenizer that sacreBLEU takes for a target language; None for all that it takes 13a for.
+
+    Args:
+        code: of ISO 639, also with country or script: `zh`, `zho_Hans`, `ja_XX`.
+    """
+    return _OF_LANGUAGE.get(code.lower().replace("-", "_").partition("_")[0])
 
 
 def bleu(counts: Floats) -> Floats:
@@ -109,17 +154,36 @@ class Translation(TranslationTask):
         name: name of the task.
         beams: width of the beam.
         max_tokens: most tokens of a translation; one that is not done by then is scored as it is.
-        tokenizer: name of sacreBLEU's tokenizer, such as `13a`, `zh`, `intl`.
+        tokenizer: name of sacreBLEU's tokenizer; None is that of the model's target language if it has one, else 13a.
     """
 
     name: str = "translation"
     beams: int = 4
     max_tokens: int = 256
-    tokenizer: str = "13a"
+    tokenizer: BleuTokenizer | None = None
     generates: ClassVar[bool] = True
 
     metrics = reported = ("bleu", "chrf")  # of the corpus, from 0 to 100
     columns = (*BLEU_COLUMNS, *CHRF_COLUMNS, CUT)
+
+    @classmethod
+    def of_target(cls, named: str | Path | None, tokenizer: BleuTokenizer | None) -> Translation:
+        """Returns the task for translations in a column or a file.
+
+        Args:
+            named: name of the column or file, which may end in the code of a language: `translation.zh`, `test.ja.gz`.
+            tokenizer: the tokenizer that was asked for; it goes before that of the language.
+        """
+        language = str(named or "").removesuffix(".gz").rpartition(".")[2]
+        return cls(tokenizer=tokenizer or tokenizer_of_language(language))
+
+    def bleu_tokenizer(self, reader: Reader) -> BleuTokenizer:
+        """Returns the tokenizer for the translations of the model with that reader."""
+        return self.tokenizer or tokenizer_of_language(reader.target_language) or "13a"
+
+    def notes(self, reader: Reader) -> list[str]:
+        """Returns a note with sacreBLEU's signatures; errors as in `signatures`."""
+        return [f"sacreBLEU's signatures: {signatures(self.bleu_tokenizer(reader))}."]
 
     @property
     def differentiable(self) -> Task:
@@ -158,16 +222,16 @@ class Translation(TranslationTask):
             (n, 29): the 10 counts of BLEU, the 18 counts of chrF, and 1 for a translation that was cut, else 0.
 
         Raises:
-            OptionError: if the outputs are no ids of that shape, or sacreBLEU has no such tokenizer.
+            OptionError: if the outputs are no ids of that shape; also as in `bleu_counts`.
         """
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(batch):
             raise OptionError("Translations are read from generated ids.", "Use the task's own `run`.")
-        rows = []
+        rows, tokenizer = [], self.bleu_tokenizer(batch.reader)
         texts, cut = self.texts(outputs, batch), self._cut(outputs, batch.reader)
         for text, example, endless in zip(texts, batch.examples, cut, strict=True):
             assert isinstance(example, TextExample)
             reference = example.texts[1]
-            rows.append([*bleu_counts(text, reference, self.tokenizer), *chrf_counts(text, reference), endless])
+            rows.append([*bleu_counts(text, reference, tokenizer), *chrf_counts(text, reference), endless])
         return np.array(rows, dtype=np.float64)
 
     def _cut(self, ids: Tensor, reader: Reader) -> list[bool]:

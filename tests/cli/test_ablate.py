@@ -359,7 +359,7 @@ def test_broken_rows_that_are_left_out_are_told(headlens: Headlens, judge: str) 
     assert "--skip-broken" in done.err
     done = headlens("ablate", judge, *data, "--skip-broken")
     assert done.code == 0, done.err
-    first = ["dev:10: 1 column where there should be 2.", "dev:11: 3 columns where there should be 2."]
+    first = ["dev.tsv:10: 1 column where there should be 2.", "dev.tsv:11: 3 columns where there should be 2."]
     note = f"Left out by --skip-broken: 2 of 32 rows. {' '.join(first)}"
     assert note in " ".join(done.out.split())
     record = json.loads(Path("run/run.json").read_text())

@@ -246,7 +246,7 @@ def test_sides_of_different_length(headlens: Headlens, tiny_marian: Path) -> Non
     Path("one.txt").write_text("A sentence.\n")
     Path("two.txt").write_text("A sentence.\nAnother one.\n")
     done = headlens("classify", tiny_marian, "--corpus", "two.txt", "--target", "one.txt")
-    check_refused(done, ["two.txt:2: the sides differ in length: one has 1 sentence, two has 2.", "Line N"])
+    check_refused(done, ["two.txt:2: the sides differ in length: one.txt has 1 line, two.txt has 2.", "Line N"])
     assert everything() == {"one.txt", "two.txt"}
 
 

@@ -113,6 +113,9 @@ def test_bad_files(headlens: Headlens, content: str, message: str) -> None:
     ("name", "content", "message"),
     [
         ("nowhere.toml", None, "nowhere.toml cannot be read: No such file"),
+        ("no/voita2019.toml", None, "no/voita2019.toml cannot be read: No such file"),
+        ("voita2019.v2", None, "voita2019.v2 cannot be read: No such file"),
+        ("voita2019.v2.toml", None, "voita2019.v2.toml cannot be read: No such file"),
         ("latin.toml", "corpus = 'na\xefve'".encode("latin-1"), "latin.toml is not UTF-8"),
         ("run.json", b"{", "run.json is not the run.json of a run"),
         ("run.json", b"[1]", "run.json is not the run.json of a run"),

@@ -187,7 +187,7 @@ def test_broken_rows_of_both_parts_are_told(headlens: Headlens, tiny_bert: Path)
     done = headlens("train", tiny_bert, *data, *SMALL, "--skip-broken", "--out", "run")
     assert done.code == 0, done.err
     record = json.loads(Path("run/run.json").read_text())
-    for part, rows, place in (("data", 21, "train:22"), ("dev_data", 7, "dev:2")):
+    for part, rows, place in (("data", 21, "train.tsv:22"), ("dev_data", 7, "dev.tsv:2")):
         note = f"Left out by --skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2."
         assert note in record["notes"]
         assert note in " ".join(done.out.split())

@@ -227,7 +227,7 @@ def test_broken_rows_of_both_parts_are_told(run: Headlens) -> None:
         Path(name).write_text(Path(name).read_text(encoding="utf-8") + "cut\n", encoding="utf-8")
     assert run("--skip-broken").code == 0
     notes = json.loads(Path("run/run.json").read_text())["notes"]
-    for place, rows in (("train:32", 31), ("dev:15", 14)):
+    for place, rows in (("train.tsv:32", 31), ("dev.tsv:15", 14)):
         assert f"Left out by --skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2." in notes
 
 

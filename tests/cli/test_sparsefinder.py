@@ -338,7 +338,7 @@ def test_a_metric_that_attention_does_not_matter_to(headlens: Headlens, judge: s
     done = headlens("sparsefinder", "deaf", "--limit", 25, *GRID, *data, "--points", 1, "--no-figures", "--out", "run")
     assert done.code == 0, done.err
     notes = json.loads(Path("run/run.json").read_text())["notes"]
-    assert "Left out by --skip-broken: 1 of 14 rows. dev:15: 1 column where there should be 2." in notes
+    assert "Left out by --skip-broken: 1 of 14 rows. dev.tsv:15: 1 column where there should be 2." in notes
     areas = pd.read_csv("run/areas.csv")
     assert areas.loc[areas["quality"] == "accuracy", "share"].isna().all()
     assert "Without any predicted pair the model has nearly the same accuracy as with all of them" in " ".join(

@@ -103,6 +103,9 @@ def test_a_new_translation_model(headlens: Headlens) -> None:
     # How translations were found and compared.
     record = json.loads(Path("run/run.json").read_text())
     assert record["task"] == {"name": "translation", "beams": 4, "max_tokens": 256, "tokenizer": "13a"}
+    (note,) = (note for note in record["notes"] if note.startswith("sacreBLEU's signatures: bleu nrefs:1|"))
+    assert "|tok:13a|" in note
+    assert note in " ".join(done.out.split())
     assert metrics["n"].tolist() == [2, 2]
     model = AutoModelForSeq2SeqLM.from_pretrained("run/model")
     assert model.config.model_type == "marian"
@@ -130,6 +133,8 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
         (("demo", "--learning-rate", "0"), ("--learning-rate 0.0 is not a positive",)),
         (("demo", "--dev-target", "x.txt"), ("--dev-target", "--dev")),
         (("demo", "--mask-share", "2"), ("--mask-share 2.0",)),
+        (("demo", "--bleu-tokenizer", "zh"), ("--bleu-tokenizer is not for --task mlm",)),
+        (("new:marian-tiny", "--task", "translation", "--bleu-tokenizer", "zh"), ("nothing is translated", "--bleu N")),
         (
             ("new:marian-tiny", "--task", "translation", "--next-sentence"),
             ("--next-sentence is not for --task",),

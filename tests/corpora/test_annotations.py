@@ -75,6 +75,7 @@ def test_subtypes_and_other_names() -> None:
     found, counts = arcs(tree)
     assert found == [[0, 0, 3, 0], [0, 0, 3, 3], [0, 1, 3, 1], [0, 1, 3, 1], [0, 2, 3, 2]]
     assert counts.arcs == {"nsubj": 1, "nsubj:pass": 1, "obj": 2, "amod": 1}
+    assert counts.labels == {"nsubjpass": 1, "dobj": 1, "obj:x": 1, "det": 1, "amod": 1}
 
 
 def test_sentences_of_a_batch_and_those_without_a_tree() -> None:

@@ -22,6 +22,7 @@ from headlens.corpora.text import (
     Line,
     ParallelCorpus,
     TextCorpus,
+    distinct_names,
     file_stem,
     full_examples,
     open_text,
@@ -321,7 +322,7 @@ def test_unequal_lengths_of_text(tmp_path: Path, longer: int, shorter: int, is_s
     assert len(read) == shorter
     assert (caught.value.path, caught.value.line) == (long.path, shorter + 1)
     assert caught.value.message.endswith(
-        f": the sides differ in length: short has {counted(shorter, 'sentence')}, long has {longer}."
+        f": the sides differ in length: short.txt has {counted(shorter, 'line')}, long.txt has {longer}."
     )
     assert caught.value.advice.startswith("Line N of one file must be the translation of line N of the other")
 
@@ -329,7 +330,7 @@ def test_unequal_lengths_of_text(tmp_path: Path, longer: int, shorter: int, is_s
 @pytest.mark.parametrize(("source", "target"), [(3, 2), (2, 3), (1, 0), (0, 2)])
 def test_unequal_lengths_of_treebanks(tmp_path: Path, source: int, target: int) -> None:
     corpus = ParallelCorpus(bank(tmp_path, "a.conllu", ["x"] * source), bank(tmp_path, "b.conllu", ["y"] * target))
-    counts = [("a", source), ("b", target)]
+    counts = [("a.conllu", source), ("b.conllu", target)]
     (short, few), (long, many) = sorted(counts, key=lambda c: c[1])
     with pytest.raises(CorpusError) as caught:
         list(corpus)
@@ -347,8 +348,33 @@ def test_blank_lines_at_the_end_do_not_count(tmp_path: Path) -> None:
     long = text(tmp_path, "a.txt", ["one", "two", "", " "])
     assert pairs(ParallelCorpus(long, text(tmp_path, "b.txt", ["eins", "zwei"])))[-1] == ("two", "zwei")
     unequal = text(tmp_path, "c.txt", ["one", "two", "", "four", ""])
-    with pytest.raises(CorpusError, match=r"b has 2 sentences, c has 4\."):
+    with pytest.raises(CorpusError, match=r"b\.txt has 2 lines, c\.txt has 4\."):
         pairs(ParallelCorpus(unequal, text(tmp_path, "b.txt", ["eins", "zwei"])))
+    with pytest.raises(CorpusError, match=r"b\.tok\.de has 1 line, c\.txt has 4\."):
+        pairs(ParallelCorpus(unequal, text(tmp_path, "b.tok.de", ["eins", "", ""])))
+    with pytest.raises(CorpusError, match=r"c\.txt has 4 sentences, b\.v2\.conllu has 6\."):
+        pairs(ParallelCorpus(unequal, bank(tmp_path, "b.v2.conllu", ["x"] * 6)))
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (("a.txt", "b.txt"), "a b"),
+        (("text.tok.en", "text.raw.en"), "text.tok.en text.raw.en"),
+        (("a.txt", "a.conllu"), "a.txt a.conllu"),
+        (("a.tsv", "a.tsv.gz"), "a.tsv a.tsv.gz"),
+        (("x/a.tsv", "y/a.tsv"), "x/a.tsv y/a.tsv"),
+        (("x/a.tsv", "x/a.tsv"), "a a"),
+        (("train.v1.jsonl", "train.v2.jsonl", "train.v1.csv"), "train.v1.jsonl train.v2.jsonl train.v1.csv"),
+    ],
+)
+def test_names_of_several_files(files: tuple[str, ...], names: str) -> None:
+    assert " ".join(distinct_names([file_stem(file) for file in files], files)) == names
+
+
+def test_a_pair_of_files_of_one_name(tmp_path: Path) -> None:
+    corpus = ParallelCorpus(text(tmp_path, "a.txt", ["one"]), bank(tmp_path, "a.conllu", ["x"]))
+    assert corpus.name == "a.txt+a.conllu"
 
 
 lines = st.lists(st.sampled_from(["", "a", "b c"]), max_size=5)

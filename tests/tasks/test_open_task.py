@@ -296,13 +296,13 @@ ERRORS: dict[str, tuple[str, str, str, str]] = {
     ),
     "not text": ("sst2", "s.jsonl", '{"sentence": 1, "label": 1}', "s.jsonl:1: 'sentence' holds int, not text."),
     "a column gone": ("sst2", "s.jsonl", '{"sentence": "A", "label": 1}\n{"sentence": "A"}', "s.jsonl:2: there is no"),
-    "empty": ("sst2", "s.tsv", "", "s: no examples: it is empty."),
-    "only a header": ("sst2", "s.tsv", "sentence\tlabel\n", "s: no examples: it is empty."),
+    "empty": ("sst2", "s.tsv", "", "s.tsv: no examples: it is empty."),
+    "only a header": ("sst2", "s.tsv", "sentence\tlabel\n", "s.tsv: no examples: it is empty."),
     "only unlabelled": (
         "rte",
         "s.tsv",
         "sentence1\tsentence2\tlabel\nA\tB\t-1\n",
-        "s: no examples: none of its 1",
+        "s.tsv: no examples: none of its 1",
     ),
     "kind": ("sst2", "s.xml", "<a/>", "s.xml: a table of unknown kind '.xml'."),
     "SQuAD without paragraphs": (
@@ -435,3 +435,17 @@ def test_several_files_one_after_the_other(tmp_path: Path) -> None:
     assert open_examples(TaskData("paraphrase"))[1].name == "paraphrases"
     with pytest.raises(OptionError, match="--limit 0 is not a positive number"):
         open_examples(TaskData("snli", files, limit=0))
+    (tmp_path / "b.tsv").rename(tmp_path / "a.tsv")
+    alike = open_examples(TaskData("snli", (files[0], str(tmp_path / "a.tsv"))))[1]
+    assert [e.id for e in alike.read(SourceCounts())] == ["a.jsonl:1", "a.tsv:1", "a.tsv:2"]
+    assert alike.name == "a.jsonl+a.tsv"
+    for rows, reason in (
+        ("", "it is empty"),
+        ("D.\tE.\t-\nF.\tG.\t-\nH.\tI.\t-\n", "none of its 3 rows has a label and text"),
+        ("D.\tE.\tneutral\n", "1 example with fewer than 3 words"),
+    ):
+        (tmp_path / "c.tsv").write_text("Premise\tHypothesis\tLabel\n" + rows)
+        (tmp_path / "d.tsv").write_text("Premise\tHypothesis\tLabel\nD d d.\tE.\tentailment\nD.\tE.\tneutral\n")
+        both = (str(tmp_path / "d.tsv"), str(tmp_path / "c.tsv"))
+        with pytest.raises(CorpusError, match=f"c.tsv: no examples: {reason}"):
+            list(open_examples(TaskData("snli", both, min_words=3))[1].read(SourceCounts()))

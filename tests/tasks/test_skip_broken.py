@@ -46,7 +46,7 @@ def test_questions_that_a_line_break_cuts_in_two(tmp_path: Path) -> None:
     assert (found.value.path, found.value.line) == (path, 3)
     found_ids, counts = kept("qqp", path)
     assert found_ids == ["1", "4"]
-    first = ("qqp:3: 4 columns where there should be 6.", "qqp:4: 3 columns where there should be 6.")
+    first = ("qqp.tsv:3: 4 columns where there should be 6.", "qqp.tsv:4: 3 columns where there should be 6.")
     assert counts == SourceCounts(rows=4, broken=2, first_broken=first)
     assert broken_notes(counts) == [f"Left out by --skip-broken: 2 of 4 rows. {first[0]} {first[1]}"]
     assert broken_notes(DataSummary.of("qqp", counts, "")) == broken_notes(counts)
@@ -68,30 +68,40 @@ def test_rows_with_the_labels_of_five_annotators(tmp_path: Path) -> None:
     # Another order, in which the last cell is not what most have chosen, and five who do not agree.
     mixed = [["neutral", "entailment", "neutral", "neutral", "neutral", "entailment"], [*"nneec-"]]
     path.write_text("\n".join([SNLI, one, *("\t".join(["3", "c", "p", "A.", "B.", *labels]) for labels in mixed)]))
-    assert kept("snli", path)[1].first_broken == ("train:3: 11 columns where there should be 7.",)
+    assert kept("snli", path)[1].first_broken == ("train.tsv:3: 11 columns where there should be 7.",)
     assert kept("snli", path)[1].unlabelled == 1
 
 
 BROKEN: dict[str, tuple[str, str, str, str]] = {
-    "too long": ("sst2", "s.csv", "sentence,label\nA,1\nB,b,1\nC,0\n", "s:3: 3 columns where there should be 2."),
-    "broken JSON": ("sst2", "s.jsonl", '{"sentence": "A", "label": 1}\n{"sent', "s:2: broken JSON:"),
-    "no object": ("sst2", "s.jsonl", '{"sentence": "A", "label": 1}\n3', "s:2: not a JSON object."),
-    "first": ("sst2", "s.jsonl", '{\n{"sentence": "A", "label": 1}', "s:1: broken JSON:"),
-    "label": ("sst2", "s.tsv", "sentence\tlabel\nA\t1\nB\tgood\n", "s:3: 'label' has the unknown label 'good'."),
-    "score": ("stsb", "s.csv", "sentence1,sentence2,score\nA,B,1\nC,D,6\n", "s:3: 'score' has the unknown score '6'."),
-    "column": ("sst2", "s.jsonl", '{"sentence": "A", "label": 1}\n{"label": 1}', "s:2: there is no column 'sentence'."),
-    "nested": ("sst2", "s.csv", "sentence,label\nA,1\n['B'],1\n", "s:3: 'sentence' holds a list"),
+    "too long": ("sst2", "s.csv", "sentence,label\nA,1\nB,b,1\nC,0\n", "s.csv:3: 3 columns where there should be 2."),
+    "broken JSON": ("sst2", "s.jsonl", '{"sentence": "A", "label": 1}\n{"sent', "s.jsonl:2: broken JSON:"),
+    "no object": ("sst2", "s.jsonl", '{"sentence": "A", "label": 1}\n3', "s.jsonl:2: not a JSON object."),
+    "first": ("sst2", "s.jsonl", '{\n{"sentence": "A", "label": 1}', "s.jsonl:1: broken JSON:"),
+    "label": ("sst2", "s.tsv", "sentence\tlabel\nA\t1\nB\tgood\n", "s.tsv:3: 'label' has the unknown label 'good'."),
+    "score": (
+        "stsb",
+        "s.csv",
+        "sentence1,sentence2,score\nA,B,1\nC,D,6\n",
+        "s.csv:3: 'score' has the unknown score '6'.",
+    ),
+    "column": (
+        "sst2",
+        "s.jsonl",
+        '{"sentence": "A", "label": 1}\n{"label": 1}',
+        "s.jsonl:2: there is no column 'sentence'.",
+    ),
+    "nested": ("sst2", "s.csv", "sentence,label\nA,1\n['B'],1\n", "s.csv:3: 'sentence' holds a list"),
     "endings": (
         "swag",
         "s.jsonl",
         "\n".join(json.dumps({"sent1": "A", "sent2": "", "endings": e, "label": 1}) for e in ([*"abcd"], [*"abc"])),
-        "s:2: 'endings' holds 3 elements",
+        "s.jsonl:2: 'endings' holds 3 elements",
     ),
     "an array": (
         "sst2",
         "s.json",
         '[{"sentence": "A", "label": 1},\n{"sentence": "A", "label": 7}]',
-        "s:2: 'label'",
+        "s.json:2: 'label'",
     ),
 }
 
@@ -117,7 +127,9 @@ def test_questions_of_an_article_one_by_one(tmp_path: Path) -> None:
     found = list(open_task("squad", path, SKIP)[1].read(counts))
     assert [question.id for question in found if isinstance(question, Question)] == ["q0"]
     assert (counts.rows, counts.broken) == (3, 2)
-    assert counts.first_broken[0] == "s: row 1: question q1: the answer 'Cats' is not at character 1 of its context."
+    assert (
+        counts.first_broken[0] == "s.json: row 1: question q1: the answer 'Cats' is not at character 1 of its context."
+    )
 
 
 @pytest.mark.parametrize("name", ["s.csv", "s.tsv", "s.json"])
@@ -136,10 +148,10 @@ def test_how_many_may_be_left_out(tmp_path: Path, rows: int, broken: int, *, lef
     if left_out:
         found, counts = kept("sst2", path)
         assert (len(found), counts.broken, len(counts.first_broken)) == (rows - broken, broken, 3)
-        assert broken_notes(counts)[0].endswith(" s:8: 1 column where there should be 2. …")
+        assert broken_notes(counts)[0].endswith(" s.tsv:8: 1 column where there should be 2. …")
         return
     message = (
-        r"s: 11 of 30 rows cannot be read\. The first: s:6: 1 column where there should be 2\.\n"
+        r"s\.tsv: 11 of 30 rows cannot be read\. The first: s\.tsv:6: 1 column where there should be 2\.\n"
         r"--skip-broken leaves out 1% of the rows, or 10: mend the file\."
     )
     with pytest.raises(CorpusError, match=message):
@@ -149,7 +161,7 @@ def test_how_many_may_be_left_out(tmp_path: Path, rows: int, broken: int, *, lef
 def test_nothing_but_broken_rows(tmp_path: Path) -> None:
     path = tmp_path / "s.tsv"
     path.write_text(sentences(2, [1, 2]))
-    with pytest.raises(CorpusError, match=r"s: 2 of 2 rows cannot be read\. The first: s:2: 1 column"):
+    with pytest.raises(CorpusError, match=r"s\.tsv: 2 of 2 rows cannot be read\. The first: s\.tsv:2: 1 column"):
         kept("sst2", path)
 
 
@@ -165,8 +177,13 @@ def test_limits(tmp_path: Path) -> None:
     counts = SourceCounts()
     assert len(list(open_examples(data)[1].read(counts))) == 4 + 1989
     assert (counts.rows, counts.broken) == (2005, 12)
-    assert [place.partition(" ")[0] for place in counts.first_broken] == ["a:3:", "b:3:", "b:4:", "b:5:"]
-    with pytest.raises(CorpusError, match="b: 11 of 20 rows cannot be read"):
+    assert [place.partition(" ")[0] for place in counts.first_broken] == [
+        "a.tsv:3:",
+        "b.tsv:3:",
+        "b.tsv:4:",
+        "b.tsv:5:",
+    ]
+    with pytest.raises(CorpusError, match=r"b\.tsv: 11 of 20 rows cannot be read"):
         list(open_examples(TaskData("sst2", data.data, limit=13, skip_broken=True))[1].read(SourceCounts()))
 
 

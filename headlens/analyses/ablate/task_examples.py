@@ -51,8 +51,10 @@ class Examples:
         Raises:
             CorpusError: broken data, or no example that the model can read.
             ModelError: no tokenizer.
+            OptionError: as in `Task.notes`.
         """
         reader, counts = Reader.of(loaded, task.labels, outputs=task.outputs), SourceCounts()
+        task.notes(reader)  # what cannot be measured is refused before anything is read
         prepared = []
         for example in prepare_all(task, source, reader, counts):
             prepared.append(example)
@@ -67,8 +69,8 @@ class Examples:
 
     @property
     def label_notes(self) -> list[str]:
-        """What to know about the numbers of the classes, of the model and of the data."""
-        return [*filter(None, [self.reader.order.note]), *self.summary.notes]
+        """What to know about the numbers of the classes, of the model and of the data, and about the metrics."""
+        return [*filter(None, [self.reader.order.note]), *self.summary.notes, *self.task.notes(self.reader)]
 
     @property
     def keys(self) -> list[str]:

@@ -22,6 +22,7 @@ from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import Frequency
+from headlens.corpora.relations import label_notes
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
@@ -112,7 +113,10 @@ def classify_heads(
         raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
     sample = options.similarity == "sample"
     annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
-    baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
+    notes, baseline = list[str](), None
+    if baseline_corpus is not None:
+        baseline, other_labels = _baseline(feed, baseline_corpus, options)
+        notes += [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, options.relations)]
     settings = MetricSettings(options.relations, options.exclude_self, baseline)
     metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
     statistics = Statistics(metrics, feed.sites, level=options.level)
@@ -140,9 +144,10 @@ def classify_heads(
     tables = _head_tables(statistics, similarity, thresholds)
     if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
         tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles=""))
-    notes = [*too_little, *encoding_notes(feed, encoding)]
-    notes += annotation_notes(annotation, options.relations, options.thresholds.min_instances)
-    return Classification(tables, encoding, annotation, notes)
+    own = [*too_little, *encoding_notes(feed, encoding)]
+    own += annotation_notes(annotation, options.relations, options.thresholds.min_instances)
+    own += label_notes(annotation.labels, options.relations)
+    return Classification(tables, encoding, annotation, [*own, *notes])
 
 
 def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpus: str) -> None:
@@ -163,8 +168,10 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
     )
 
 
-def _baseline(feed: CorpusReader, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:
-    """The most frequent offsets in units of another corpus, by stack; no model is run for them."""
+def _baseline(
+    feed: CorpusReader, corpus: Corpus, options: ClassifyOptions
+) -> tuple[dict[Stack, Array], dict[str, int]]:
+    """The most frequent offsets in units of another corpus, by stack, and its labels; no model is run for them."""
     annotator = Annotator(options.relations, sample=False)
     counts = AnnotationCounts()
     offsets: dict[Stack, Tensor] = {}
@@ -176,7 +183,7 @@ def _baseline(feed: CorpusReader, corpus: Corpus, options: ClassifyOptions) -> d
                 offsets[stack] = count_offsets(side.arcs, len(options.relations)) + offsets.get(stack, 0)
     if not counts.arcs:
         raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
-    return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in offsets.items()}
+    return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in offsets.items()}, counts.labels
 
 
 def _head_tables(

@@ -12,6 +12,7 @@ from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
     BATCH_TOKENS,
+    BLEU_TOKENIZER,
     CLASS_LABELS,
     CORPUS,
     CORPUS_SOURCE,
@@ -28,6 +29,7 @@ from headlens.options import (
     SEED,
     SKIP_BROKEN,
     TASK,
+    BleuTokenizer,
     CommandOptions,
     names,
     numbers,
@@ -35,6 +37,7 @@ from headlens.options import (
     whole_numbers,
 )
 from headlens.runs.output_options import OutputOptions
+from headlens.tasks.task_options import check_bleu_tokenizer
 
 if TYPE_CHECKING:
     from headlens.corpora.sentence import Example
@@ -158,6 +161,7 @@ class MetricOptions:
     data_split: str | None = option(None, EXAMPLE_SPLIT)
     labels: tuple[str, ...] = option((), CLASS_LABELS)
     skip_broken: bool = option(False, SKIP_BROKEN)
+    bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
     points: int = option(4, "Points of each method's curve that it is tried on.", TASK, metavar="N", at_least=1)
 
     def __post_init__(self) -> None:
@@ -166,6 +170,7 @@ class MetricOptions:
         if self.task in {"auto", "none"} and given is not None:
             why = "no task" if self.task == "auto" else "--task none measures nothing"
             raise OptionError(f"--{given.replace('_', '-')} is given, but {why}.", "Name a task with --task.")
+        check_bleu_tokenizer(self.task, self.bleu_tokenizer)
         if self.task not in {"auto", "none"}:
             from headlens.tasks.catalogue import find_task
 

@@ -27,7 +27,7 @@ from headlens.tasks.example_sources import MemoryExamples, SourceCounts, TaskSou
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task, TaskBatch
 from headlens.tasks.task_options import DEFAULT_TASK, LOWER_IS_BETTER, TaskData
-from headlens.tasks.translation import read_while_writing
+from headlens.tasks.translation import Translation, read_while_writing
 
 _TEXT = ("mlm", "translation", "translation-loss")
 
@@ -62,7 +62,8 @@ def opened_task(
     if name is None or name == "none":
         return None
     if name in _TEXT and not (options.data or options.labels):
-        return find_task(name).task, given_texts(held_out, loaded) if name == "mlm" else given_pairs(held_out)
+        task = Translation(tokenizer=options.bleu_tokenizer) if name == "translation" else find_task(name).task
+        return task, given_texts(held_out, loaded) if name == "mlm" else given_pairs(held_out)
     data = TaskData(
         name,
         options.data,
@@ -70,6 +71,7 @@ def opened_task(
         options.data_split,
         labels=options.labels,
         skip_broken=options.skip_broken,
+        bleu_tokenizer=options.bleu_tokenizer,
     )
     task, source = open_examples(data, offline=offline)
     return task, gather(source, counts)

@@ -22,6 +22,7 @@ from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
+from headlens.tasks.translation import Translation
 from headlens.training.training_text import MaskedText, ParallelText, TextHalves
 
 # So many examples are looked for, of at least so many words; fewer words stand everywhere.
@@ -136,12 +137,15 @@ def _examples(
 
 
 def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
+    data = options.data
+    translation = Translation.of_target(options.target_column or data.target, data.bleu_tokenizer)
     text = TextOptions(
-        next(name for name in TEXT if name == options.data.task),
+        next(name for name in TEXT if name == data.task),
         longest=options.longest,
         mask_share=options.mask_share,
         label_smoothing=options.label_smoothing,
         next_sentence=options.next_sentence,
+        bleu_tokenizer=translation.tokenizer if data.task == "translation" else None,
     )
     loaded, fresh = loaded_model(loaded, text, seed)
     corpus_options, dev = options.corpus_options(offline=offline), (options.dev, options.dev_target)

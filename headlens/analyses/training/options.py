@@ -10,6 +10,7 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
+    BLEU_TOKENIZER,
     CORPUS_SOURCE,
     DEMO,
     FIGURES,
@@ -26,6 +27,7 @@ from headlens.options import (
     TRAINED_MODEL,
     TRAINING,
     VOCABULARY,
+    BleuTokenizer,
     CommandOptions,
     DeclaredOption,
     Option,
@@ -35,7 +37,7 @@ from headlens.options import (
 )
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
-from headlens.tasks.task_options import DEFAULT_TASK, TaskData
+from headlens.tasks.task_options import DEFAULT_TASK, TaskData, check_bleu_tokenizer
 from headlens.training.hyperparameters import TrainingOptions
 
 TextTask = Literal["mlm", "translation"]
@@ -74,8 +76,10 @@ class TextOptions:
     label_smoothing: float = option(0.1, LABEL_SMOOTHING)
     dev_share: float = option(0.05, _DEV_SHARE)
     next_sentence: bool = option(False, NEXT_SENTENCE)
+    bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
 
     def __post_init__(self) -> None:
+        check_bleu_tokenizer(self.task, self.bleu_tokenizer)
         if self.next_sentence and self.task != "mlm":
             raise OptionError(f"--next-sentence is not for --task {self.task}.", "It goes with --task mlm.")
         for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):

@@ -34,6 +34,7 @@ from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint
 from headlens.tasks.examples import TextExample, texts_of
+from headlens.tasks.reader import Reader
 from headlens.tasks.task_heads import ModelWithHead, with_task_head
 from headlens.tasks.translation import Translation
 from headlens.training.loop import Trainer, TrainingState
@@ -171,9 +172,13 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     if request.dev_target is not None and request.dev is None:
         raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+    training, text, options = request.training, request.text, request.model_options
     if request.bleu and request.text.task != "translation":
         raise OptionError(f"--bleu is not for --task {request.text.task}.", "It scores translations.")
-    training, text, options = request.training, request.text, request.model_options
+    if text.bleu_tokenizer and not request.bleu:
+        raise OptionError("--bleu-tokenizer is given, but nothing is translated.", "It goes with --bleu N.")
+    target = request.corpus_options.target_column or request.corpus_options.target
+    translation = Translation.of_target(target, text.bleu_tokenizer)
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
         corpus, dev, summary = read_text(
             run, request.corpus, request.corpus_options, text.dev_share, (request.dev, request.dev_target)
@@ -187,6 +192,10 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         else:
             loaded, fresh = loaded_model(given, text, training.seed)
         switch_as_asked(loaded.model, request.attention)
+        if request.bleu:  # what cannot be measured is refused before anything is learned
+            reader = Reader.of(loaded)
+            translation = replace(translation, tokenizer=translation.bleu_tokenizer(reader))
+            translation.notes(reader)
         with run.masked(loaded, request.mask):
             with run.reporter.status("tokenizing"):
                 data = read_data(loaded, corpus, text, training.seed)
@@ -201,15 +210,19 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
                 )
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
-            measured = TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, dev)
+            measured = (
+                TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, translation, dev)
+            )
         notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
-        task = {"task": vars(Translation())} if request.bleu else {}
+        task = {"task": vars(translation)} if request.bleu else {}
         return _write(request, run, loaded, state, measured, notes, {"corpus": asdict(summary), **task})
 
 
-def _translated(request: TrainRequest, run: Run, loaded: LoadedModel, dev: Corpus) -> TaskResult:
+def _translated(
+    request: TrainRequest, run: Run, loaded: LoadedModel, translation: Translation, dev: Corpus
+) -> TaskResult:
     """What the model's own translations of held-out sentences are worth."""
     pairs = ((e.source.text, e.target.text) for e in islice(dev, request.bleu) if e.target is not None)
     examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))
     options = EvaluationOptions(request.training.batch_tokens, seed=request.training.seed)
-    return measure(run, loaded, Translation(), MemoryExamples(examples, dev.name), options)
+    return measure(run, loaded, translation, MemoryExamples(examples, dev.name), options)

@@ -31,6 +31,7 @@ from headlens.runs.run import Run
 from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.reader import Reader
 from headlens.tasks.task import Task
 from headlens.training.loop import Trainer, TrainingData, TrainingState
 
@@ -235,8 +236,9 @@ def measure(
         {**keys, "metric": name, "n": len(evaluation.records), **asdict(e)} for name, e in evaluation.metrics.items()
     ]
     examples = record_table(task, evaluation.ids, evaluation.records)
+    notes = [*record_notes(task, evaluation.records), *task.notes(Reader.of(loaded))]
     examples.insert(0, "model", loaded.short_name)
-    return TaskResult(pd.DataFrame(rows), examples, record_notes(task, evaluation.records), evaluation)
+    return TaskResult(pd.DataFrame(rows), examples, notes, evaluation)
 
 
 def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:

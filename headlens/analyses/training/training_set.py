@@ -277,10 +277,12 @@ class TrainingSet:
 
         Raises:
             CorpusError: if nothing of a corpus can be used.
+            OptionError: as in `Task.notes`.
         """
         data = read_data(loaded, corpus, options, seed)
         two_sided = options.task == "translation"
-        task: Task = Translation() if two_sided else MaskedLM()
+        task: Task = Translation(tokenizer=options.bleu_tokenizer) if two_sided else MaskedLM()
+        task.notes(Reader.of(loaded))  # what cannot be measured is refused before anything is learned
         if held is None:
             examples = None
         else:

@@ -25,7 +25,7 @@ from headlens.attention.session import AttentionSession
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import LoadedModel
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import TaskBatch
@@ -204,7 +204,7 @@ def test_labels_reach_the_task(tmp_path: Path, wordpiece_tokenizer: PreTrainedTo
     judge = LoadedModel(
         "tiny", build("BertForSequenceClassification", len(wordpiece_tokenizer)), wordpiece_tokenizer, None
     )
-    opened = opened_task(options, judge, open_corpus("demo"), pairs=False, offline=True)
+    opened = opened_task(options, judge, open_corpus("demo"), SourceCounts(), pairs=False, offline=True)
     assert opened is not None
     task, examples = opened
     assert task.outputs == ("positive", "negative")
