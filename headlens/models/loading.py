@@ -32,7 +32,7 @@ from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.languages import language_tokens, listed_languages, tell_languages
-from headlens.models.checkpoint_weights import read_weights
+from headlens.models.checkpoint_weights import MERGE, read_weights
 from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -188,6 +188,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         shared: dict[str, Any] = {**arguments, "trust_remote_code": options.trust_remote_code}
         with only_cache(enabled=offline):
             config = AutoConfig.from_pretrained(place, **shared)
+            if _is_there(place, "adapter_config.json", arguments):
+                raise ModelError(
+                    f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."
+                )
 
             def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
                 own = copy.deepcopy(config)
