@@ -98,7 +98,10 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
     if model.base_model is model and left:
         if (found := _with_head(model, partial(read, **renamed))) is not None:
             model, report = found
-            notes.append(f"config.json names no head; by its weights the model is a {type(model).__name__}.")
+            notes.append(
+                f"config.json names no head; by its weights the model is a {type(model).__name__}. If it is another "
+                'class, name it there ("architectures").'
+            )
         else:
             notes.append(f"{_count(left)} of a head that headlens does not know and left out: {_listed(left)}.")
     elif others := [k for k in left if _ATTENTION.search(k)]:
@@ -214,13 +217,10 @@ def without_place(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
     """
     prefix = f"{model.base_model_prefix}."
     parts = {name for name, _ in model.base_model.named_children()}
-    layers = {f"{name}." for name, module in model.named_modules() if name and [*module.parameters(recurse=False)]}
+    layers = [f"{name}." for name, module in model.named_modules() if name and [*module.parameters(recurse=False)]]
+    starts = (prefix, *layers)
     inside = ((k, k.removeprefix(prefix).split(".")[0]) for k in keys if not _CONSTANT.search(k))
-    return sorted(
-        k
-        for k, first in inside
-        if first != "pooler" and (k.startswith(prefix) or first in parts or k.startswith(tuple(layers)))
-    )
+    return sorted(k for k, first in inside if first != "pooler" and (first in parts or k.startswith(starts)))
 
 
 def part_of(model: PreTrainedModel, key: str) -> str:

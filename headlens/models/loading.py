@@ -197,17 +197,19 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
                 own = copy.deepcopy(config)
                 if classes is not None:
                     own.num_labels = classes
-                found: tuple[PreTrainedModel, dict[str, Any]] = model_class(
-                    place, kind, getattr(config, "pruned_heads", None)
-                ).from_pretrained(
-                    place,
-                    config=own,
-                    dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
-                    use_safetensors=None if options.allow_pickle else True,
-                    output_loading_info=True,
-                    **shared,
-                    **more,
-                )
+                whole = model_class(place, kind, getattr(config, "pruned_heads", None))
+                # Weights that the checkpoint does not have are random, and the same every time.
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(0)
+                    found: tuple[PreTrainedModel, dict[str, Any]] = whole.from_pretrained(
+                        place,
+                        config=own,
+                        dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
+                        use_safetensors=None if options.allow_pickle else True,
+                        output_loading_info=True,
+                        **shared,
+                        **more,
+                    )
                 return found
 
             weights = read_weights(name, _class_of(config), read)

@@ -1,4 +1,4 @@
-"""Checkpoints as people have them: with more weights, fewer, or under other names than the class of transformers has."""
+"""Checkpoints as people have them: with more weights, fewer, or other names than the class of transformers has."""
 
 from __future__ import annotations
 
@@ -319,3 +319,94 @@ def test_a_second_model_beside_is_told(tmp_path: Path, kind: str) -> None:
     assert_same(loaded, model)
     assert all(name.startswith("teacher.") for name in loaded.unused)
     assert "teacher." in " ".join(loaded.notes)
+
+
+# --- Heads that config.json does not name
+
+ENCODERS = ["Bert", "Roberta", "DistilBert", "Electra", "Albert"]
+HEADS = ["SequenceClassification", "TokenClassification", "QuestionAnswering", "MaskedLM", "MultipleChoice"]
+UNDECLARED = [f"{family}For{head}" for family in ENCODERS for head in HEADS]
+UNDECLARED += ["BertForPreTraining", "ElectraForPreTraining", "AlbertForPreTraining", "MarianMTModel"]
+UNDECLARED += ["BartForConditionalGeneration", "LlamaForCausalLM", "LlamaForSequenceClassification"]
+UNDECLARED += ["T5ForTokenClassification"]
+
+
+@pytest.mark.parametrize("kind", UNDECLARED)
+def test_a_head_that_is_not_declared_is_found(tmp_path: Path, kind: str) -> None:
+    model = of_class(kind, **({"pad_token_id": 0} if kind.startswith("Llama") else {}))
+    loaded = load(rewrite(save(model, tmp_path / "model"), lambda w: None, architectures=None))
+    assert_same(loaded, model)
+    (note,) = loaded.notes
+    assert note.startswith(f"config.json names no head; by its weights the model is a {kind}. If it is another class,")
+
+
+def test_one_output_may_be_a_choice_or_a_score(tmp_path: Path) -> None:
+    """Both have the same weights: where config.json says nothing, it is a choice, and the note says so."""
+    model = of_class("BertForSequenceClassification", num_labels=1)
+    folder = rewrite(save(model, tmp_path / "model"), lambda w: None, architectures=None)
+    assert_same(load(folder), model)
+    loaded = load(rewrite(folder, lambda w: None, id2label=None, label2id=None))
+    assert "by its weights the model is a BertForMultipleChoice" in " ".join(loaded.notes)
+
+
+@pytest.mark.parametrize("kind", ["T5ForConditionalGeneration", "GPT2LMHeadModel"])
+def test_a_head_tied_to_the_embeddings_has_no_weights_to_be_found_by(tmp_path: Path, kind: str) -> None:
+    loaded = load(rewrite(save(of_class(kind), tmp_path / "model"), lambda w: None, architectures=None))
+    base = type(of_class(kind).base_model).__name__.replace("ForConditionalGeneration", "Model")
+    assert loaded.notes == (
+        f'config.json names no class of transformers ("architectures"): the model is read as {base}, without a head.',
+    )
+
+
+@pytest.mark.parametrize("architectures", [None, ["BertModel"], ["MyOwnBert"]])
+def test_a_head_of_another_kind_is_told(tmp_path: Path, architectures: list[str] | None) -> None:
+    heads = {"scorer.0.weight": torch.ones(3, 16), "crf.transitions": torch.ones(3, 3)}
+    folder = save(of_class("BertModel"), tmp_path / "model")
+    loaded = load(rewrite(folder, lambda w: w.update(heads), architectures=architectures))
+    assert type(loaded.model).__name__ == "BertModel"
+    assert loaded.unused == heads.keys()
+    assert loaded.notes == (
+        "2 weights are of a head that headlens does not know and left out: crf.transitions, scorer.0.weight.",
+    )
+
+
+@pytest.mark.parametrize("classes", [3, 7])
+@pytest.mark.parametrize("kind", [f"{f}For{h}Classification" for f in ENCODERS for h in ("Sequence", "Token")])
+def test_the_number_of_classes_comes_from_the_weights(tmp_path: Path, kind: str, classes: int) -> None:
+    model = of_class(kind, num_labels=classes)
+    folder = save(model, tmp_path / "model")
+    loaded = load(rewrite(folder, lambda w: None, architectures=None, id2label=None, label2id=None))
+    assert_same(loaded, model)
+    assert loaded.model.config.num_labels == classes
+
+
+# --- Weights that the checkpoint does not have
+
+
+def without(*parts: str) -> Callable[[Weights], Weights]:
+    """Takes out the weights whose names have one of these in them."""
+    return lambda weights: {k: v for k, v in weights.items() if not any(part in k for part in parts)}
+
+
+UNTRAINED = {
+    "BertForSequenceClassification": "classifier.",
+    "RobertaForSequenceClassification": "classifier.out_proj.",
+    "BertForMaskedLM": "cls.predictions.transform.",
+    "BertModel": "pooler.",
+    "ElectraForTokenClassification": "classifier.",
+    "DistilBertForSequenceClassification": "pre_classifier.",
+    "BartForSequenceClassification": "classification_head.",
+}
+
+
+@pytest.mark.parametrize("kind", UNTRAINED)
+def test_random_weights_are_known_and_the_same_every_time(tmp_path: Path, kind: str) -> None:
+    folder = rewrite(save(of_class(kind), tmp_path / "model"), without(UNTRAINED[kind]))
+    torch.manual_seed(1)
+    first, state = load(folder), torch.get_rng_state()
+    torch.rand(3)
+    second = load(folder)
+    assert first.untrained == {k for k, _ in first.model.named_parameters() if UNTRAINED[kind] in k}
+    assert first.weight_hash == second.weight_hash
+    torch.manual_seed(1)
+    assert torch.equal(state, torch.get_rng_state()), "loading draws no random numbers of others"
