@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
-from saved import build, save
+from saved import Weights, build, prefixed, rewrite, save, without
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.errors import ModelError
 from headlens.models.loading import LoadedModel, load
 
-Weights = dict[str, Tensor]
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 16, "max_position_embeddings": 40}
 USUAL: Mapping[str, dict[str, Any]] = {
     "DistilBert": DISTILBERT,
@@ -47,17 +44,6 @@ def of_class(kind: str, **settings: Any) -> PreTrainedModel:
             with torch.no_grad():
                 module.weight.copy_(module.create_weight())
     return model
-
-
-def rewrite(folder: str, change: Callable[[Weights], Weights | None], **settings: Any) -> str:
-    """Changes the weights of a checkpoint and its config.json; a setting that is None is taken out."""
-    path, config = Path(folder) / "model.safetensors", Path(folder) / "config.json"
-    weights = load_file(path)
-    weights = change(weights) or weights
-    save_file({k: v.clone().contiguous() for k, v in weights.items()}, path, metadata={"format": "pt"})
-    content = json.loads(config.read_text()) | settings
-    config.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
-    return folder
 
 
 def refused(folder: str) -> str:
@@ -252,11 +238,6 @@ def test_a_class_that_computes_the_setting_is_let_through(tmp_path: Path) -> Non
 # --- Names with something before them or within
 
 
-def prefixed(prefix: str, among: str = "") -> Callable[[Weights], Weights]:
-    """Puts something before the names of all weights, or of those that begin with `among`."""
-    return lambda weights: {(f"{prefix}{k}" if k.startswith(among) else k): v for k, v in weights.items()}
-
-
 PREFIXED = ["BertModel", "RobertaForSequenceClassification", "GPT2LMHeadModel", "DistilBertForMaskedLM", "AlbertModel"]
 PREFIXED += ["MarianMTModel", "ElectraForTokenClassification", "LlamaForCausalLM"]
 
@@ -381,11 +362,6 @@ def test_the_number_of_classes_comes_from_the_weights(tmp_path: Path, kind: str,
 
 
 # --- Weights that the checkpoint does not have
-
-
-def without(*parts: str) -> Callable[[Weights], Weights]:
-    """Takes out the weights whose names have one of these in them."""
-    return lambda weights: {k: v for k, v in weights.items() if not any(part in k for part in parts)}
 
 
 UNTRAINED = {
