@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from made_tasks import sentiment_table, text
@@ -194,3 +195,43 @@ def test_tokens_without_an_embedding_are_refused(
     assert f"the tokenizer has {size + 2} tokens, the model embeddings for {size}. It cannot read zzz, qqq." in said
     assert "resize_token_embeddings" in said
     assert not Path("run").exists()
+
+
+def test_heads_that_transformers_4_pruned_keep_their_numbers(headlens: Headlens, odd: Callable[..., str]) -> None:
+    """In all tables, and after `compact` has cut out more."""
+    layer = "encoder.layer.0.attention."
+
+    def cut(weights: Weights) -> None:
+        for name in ("query", "key", "value"):
+            for part in ("weight", "bias"):
+                weights[f"{layer}self.{name}.{part}"] = weights[f"{layer}self.{name}.{part}"][8:]
+        weights[f"{layer}output.dense.weight"] = weights[f"{layer}output.dense.weight"][:, 8:]
+
+    odd("BertModel", cut, pruned_heads={"0": [0]})
+    done = headlens(*CLASSIFY)
+    assert done.code == 0, done.err
+    assert [*pd.read_csv("run/heads.csv")[["layer", "head"]].itertuples(index=False, name=None)] == [
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+    assert json.loads(Path("run/run.json").read_text())["models"][0]["heads_removed"] == ["encoder.0.0"]
+    done = headlens("compact", "model", "--heads", "encoder.1.1", "--limit", 2, "--rounds", 2, "--out", "small")
+    assert done.code == 0, done.err
+    done = headlens("classify", "small", *CLASSIFY[2:], "--overwrite")
+    assert done.code == 0, done.err
+    assert [*pd.read_csv("run/heads.csv")[["layer", "head"]].itertuples(index=False, name=None)] == [(0, 1), (1, 0)]
+    removed = json.loads(Path("run/run.json").read_text())["models"][0]["heads_removed"]
+    assert removed == ["encoder.0.0", "encoder.1.1"]
+
+
+def test_a_guess_by_the_weights_is_refused_where_it_cannot_do_the_task(
+    headlens: Headlens, odd: Callable[..., str]
+) -> None:
+    """A classifier of sentences without its pooler has the weights of one of tokens."""
+    odd("BertForSequenceClassification", without("pooler."), architectures=None)
+    done = headlens(*ABLATE)
+    assert done.code == 2
+    said = " ".join(done.err.split())
+    assert "by its weights the model is a BertForTokenClassification. If it is another class, name it there" in said
+    assert "headlens train" in said
