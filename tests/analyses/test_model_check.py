@@ -130,11 +130,8 @@ def test_the_verdict_is_that_of_the_commands(
     assert not any(p.state == "unused" for p in facts.parts)
 
     inputs = wordpiece_tokenizer("the old [MASK] sees a house", return_tensors="pt")
-    if kind == "BertModel":
-        read = [loaded.model(**inputs).last_hidden_state]
-    else:
-        read = [loaded.model(**inputs).logits]
     with torch.no_grad():
+        read = [loaded.model(**inputs)[0]]
         stored = {name: loaded.model.get_parameter(name).clone() for name in loaded.untrained}
         for name in loaded.untrained:
             loaded.model.get_parameter(name).add_(1)

@@ -1,0 +1,258 @@
+"""Models that have to be told their languages, against the tokenizers and models of transformers that are told them."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+import transformers
+from saved import build, save, sentence
+from transformers import (
+    AutoTokenizer,
+    M2M100Tokenizer,
+    MBart50Tokenizer,
+    MBartTokenizer,
+    NllbTokenizer,
+    PreTrainedTokenizerBase,
+)
+
+from headlens.corpora.sentence import Example
+from headlens.errors import ModelError, OptionError
+from headlens.languages import language_tokens
+from headlens.models.loading import LoadedModel, load, tokenizer_of
+from headlens.models.model_options import ModelOptions
+from headlens.runs.corpus_reader import CorpusReader
+from headlens.tasks.reader import Reader
+
+CHARACTERS = ["▁", *string.ascii_lowercase]
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+SOURCE, TARGET = "a cat sees the dog", "die katze sieht den hund"
+# By model: class, codes of source and target, and settings as published models have them.
+MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "m2m100": ("M2M100ForConditionalGeneration", "fr", "de", {"decoder_start_token_id": 2}),
+    "nllb": ("M2M100ForConditionalGeneration", "fra_Latn", "deu_Latn", {"decoder_start_token_id": 2}),
+    "mbart": ("MBartForConditionalGeneration", "fr_XX", "de_DE", {}),
+    "mbart50": ("MBartForConditionalGeneration", "fr_XX", "de_DE", {"decoder_start_token_id": 2}),
+}
+SIZES = {"d_model": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64}
+SIZES |= {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+
+
+def m2m100(folder: Path) -> PreTrainedTokenizerBase:
+    """Its slow tokenizer, with a SentencePiece model and a vocabulary of its pieces."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([SOURCE, TARGET, string.ascii_lowercase]),
+        model_prefix=str(folder / "spm"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+    pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+    (folder / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate([*SPECIAL, *pieces])}))
+    return M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "spm.model"))
+
+
+def made_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
+    scored = [(token, 0.0) for token in SPECIAL] + [(c, -2.0) for c in CHARACTERS]
+    if name == "m2m100":
+        return m2m100(folder)
+    if name == "nllb":
+        return NllbTokenizer(vocab={t: i for i, t in enumerate([*SPECIAL, *CHARACTERS])}, merges=[])
+    codes = MBartTokenizer() if name == "mbart" else MBart50Tokenizer()
+    named = [(code, 0.0) for code in sorted(language_tokens(codes))]
+    return type(codes)(vocab=[*scored, *named, ("<mask>", 0.0)])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    found = {}
+    for name, (kind, _, _, settings) in MODELS.items():
+        place = tmp_path_factory.mktemp(name)
+        tokenizer = made_tokenizer(name, place)
+        usual = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "forced_eos_token_id": 2}
+        model = build(kind, len(tokenizer) + 8, **SIZES, **usual, **settings)
+        found[name] = save(model, place / "model", tokenizer)
+    return found
+
+
+def told(folder: str, source: str | None, target: str | None) -> LoadedModel:
+    return load(folder, ModelOptions(source_language=source, target_language=target))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_models_read_is_what_transformers_makes_of_it(folders: dict[str, str], name: str) -> None:
+    _, source, target, _ = MODELS[name]
+    own = AutoTokenizer.from_pretrained(folders[name], src_lang=source, tgt_lang=target)
+    expected = own(SOURCE, text_target=TARGET, return_tensors="pt")
+    loaded = told(folders[name], source, target)
+    reader = Reader.of(loaded, ())
+    sources = reader.sequence(SOURCE)
+    assert sources is not None
+    assert list(sources.ids) == expected["input_ids"][0].tolist()
+    assert own.convert_tokens_to_ids(own.tokenize("a"))[0] != own.unk_token_id
+    assert list(reader.target(TARGET)) == expected["labels"][0].tolist()
+    shifted = loaded.model.prepare_decoder_input_ids_from_labels(labels=expected["labels"])[0]
+    assert language_tokens(own)[target] in shifted.tolist()[:2]
+    feed = CorpusReader.of(loaded, Example(sentence(SOURCE), sentence(TARGET)))
+    encoded = feed.encoder.encode(Example(sentence(SOURCE), sentence(TARGET)))
+    assert encoded is not None
+    assert encoded.target is not None
+    assert list(encoded.source.ids) == expected["input_ids"][0].tolist()
+    assert list(encoded.target.ids) == shifted.tolist()
+    assert reader.decoder_start_id == shifted[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_translations_begin_with_their_language(folders: dict[str, str], name: str) -> None:
+    _, source, target, _ = MODELS[name]
+    loaded = told(folders[name], source, target)
+    tokenizer = tokenizer_of(loaded)
+    model: Any = loaded.model
+    inputs = tokenizer(SOURCE, return_tensors="pt")
+    code = language_tokens(tokenizer)[target]
+    # As the documentation of transformers has it: mBART of 25 languages starts there, the others are forced to.
+    plain: Any = getattr(transformers, type(model).__name__).from_pretrained(folders[name])
+    how = {"decoder_start_token_id": code} if name == "mbart" else {"forced_bos_token_id": code}
+    for more in ({"num_beams": 1}, {"num_beams": 4}):
+        written = model.generate(**inputs, max_new_tokens=6, do_sample=False, **more)
+        assert written[0, 0 if name == "mbart" else 1] == code
+        assert torch.equal(written, plain.generate(**inputs, max_new_tokens=6, do_sample=False, **more, **how))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_languages_that_are_needed_are_asked_for(folders: dict[str, str], name: str) -> None:
+    _, source, target, _ = MODELS[name]
+    for given, asked in (((None, target), "source"), ((source, None), "target")):
+        loaded = told(folders[name], *given)
+        with pytest.raises(ModelError) as caught:
+            Reader.of(loaded, ())
+        assert caught.value.message.endswith(f"has to be told the language of its {asked}: --{asked}-language CODE.")
+        assert f" {target}," in caught.value.advice
+        assert f" {source}," in caught.value.advice
+    # The encoder reads no target.
+    assert CorpusReader.of(told(folders[name], source, None), Example(sentence(SOURCE))).encoder_alone
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_language_that_is_none(folders: dict[str, str], name: str, side: str) -> None:
+    with pytest.raises(OptionError, match=rf"--{side}-language xyz: .* has no such language.\nLanguages: ") as caught:
+        told(folders[name], *(("xyz", None) if side == "source" else (None, "xyz")))
+    assert MODELS[name][2] in caught.value.advice
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens_of_languages_are_special(folders: dict[str, str], name: str) -> None:
+    """So that they are no word, of whatever side."""
+    _, source, target, _ = MODELS[name]
+    loaded = told(folders[name], source, target)
+    example = Example(sentence(SOURCE), sentence(TARGET))
+    encoded = CorpusReader.of(loaded, example).encoder.encode(example)
+    assert encoded is not None
+    assert encoded.target is not None
+    codes = set(language_tokens(tokenizer_of(loaded)).values())
+    for side in (encoded.source, encoded.target):
+        places = [place for place, number in enumerate(side.ids) if number in codes]
+        assert places
+        assert all(side.kinds[place] for place in places)
+        assert not any(place in pieces for place in places for pieces in side.alignment.pieces)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_was_saved_states_its_languages(folders: dict[str, str], name: str, tmp_path: Path) -> None:
+    _, source, target, _ = MODELS[name]
+    loaded = told(folders[name], source, target)
+    again = load(save(loaded.model, tmp_path / "again", loaded.tokenizer))
+    assert not again.untold
+    one, two = (Reader.of(found, ()) for found in (loaded, again))
+    assert one.sequence(SOURCE) == two.sequence(SOURCE)
+    assert one.target(TARGET) == two.target(TARGET)
+    assert one.decoder_start_id == two.decoder_start_id
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_given_languages_go_before_stated_ones(folders: dict[str, str], name: str, tmp_path: Path) -> None:
+    _, source, target, _ = MODELS[name]
+    first = told(folders[name], source, target)
+    turned = told(save(first.model, tmp_path / "again", first.tokenizer), target, source)
+    own = AutoTokenizer.from_pretrained(folders[name], src_lang=target, tgt_lang=source)
+    expected = own(TARGET, text_target=SOURCE)
+    reader = Reader.of(turned, ())
+    found = reader.sequence(TARGET)
+    assert found is not None
+    assert list(found.ids) == expected["input_ids"]
+    assert list(reader.target(SOURCE)) == expected["labels"]
+
+
+# --- Marian, which is told in the text
+
+
+@pytest.fixture
+def marian(tmp_path: Path, marian_tokenizer: PreTrainedTokenizerBase) -> Callable[..., LoadedModel]:
+    """Loads a Marian whose vocabulary has these codes."""
+
+    def make(*codes: str, source: str | None = None, target: str | None = None) -> LoadedModel:
+        marian_tokenizer.save_pretrained(tmp_path / "model")
+        path = tmp_path / "model" / "vocab.json"
+        plain = [token for token in json.loads(path.read_text(encoding="utf-8")) if not token.startswith(">>")]
+        path.write_text(json.dumps({t: i for i, t in enumerate([*plain, *(f">>{c}<<" for c in codes)])}))
+        pad = plain.index("<pad>")
+        settings = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": 0}
+        folder = save(build("MarianMTModel", len(plain) + len(codes), **settings), tmp_path / "model")
+        return told(folder, source, target)
+
+    return make
+
+
+def test_marian_is_told_its_target(marian: Callable[..., LoadedModel]) -> None:
+    codes = ("deu", "fra", "por_BR")
+    for code in codes:
+        loaded = marian(*codes, target=code)
+        own: Any = AutoTokenizer.from_pretrained(loaded.name)
+        expected = own(f">>{code}<< She sold nothing")["input_ids"]
+        reader = Reader.of(loaded, ())
+        for text in ("She sold nothing", f">>{code}<< She sold nothing"):
+            found = reader.sequence(text)
+            assert found is not None
+            assert list(found.ids) == expected
+        assert list(reader.target("She sold nothing")) == own(text_target="She sold nothing")["input_ids"]
+
+
+def test_marian_asks_for_its_target(marian: Callable[..., LoadedModel]) -> None:
+    loaded = marian("deu", "fra")
+    reader = Reader.of(loaded, ())
+    with pytest.raises(ModelError, match=r"language of its target.*--target-language.*\nLanguages: deu, fra\.") as caught:
+        reader.sequence("She sold nothing")
+    assert "begin every source with its code" in caught.value.message
+    assert reader.sequence(">>fra<< She sold nothing") is not None
+    assert reader.target("She sold nothing")
+
+
+@pytest.mark.parametrize("codes", [(), ("deu",)])
+def test_marian_of_one_language_need_not_be_told(marian: Callable[..., LoadedModel], codes: tuple[str, ...]) -> None:
+    loaded = marian(*codes)
+    own: Any = AutoTokenizer.from_pretrained(loaded.name)
+    found = Reader.of(loaded, ()).sequence("She sold nothing")
+    assert found is not None
+    assert list(found.ids) == own("She sold nothing")["input_ids"]
+
+
+def test_marian_is_not_told_its_source(marian: Callable[..., LoadedModel]) -> None:
+    with pytest.raises(OptionError, match=r"--source-language deu: .* is not told the language of its source"):
+        marian("deu", "fra", source="deu")
+    with pytest.raises(OptionError, match=r"--target-language ita: .* has no such language.\nLanguages: deu, fra"):
+        marian("deu", "fra", target="ita")
+
+
+@pytest.mark.parametrize("side", ["source_language", "target_language"])
+def test_models_without_languages_take_none(tmp_path: Path, side: str) -> None:
+    folder = save(build("BertModel"), tmp_path / "model")
+    with pytest.raises(OptionError, match="is not told the language of its"):
+        load(folder, ModelOptions(**{side: "de"}))  # type: ignore[arg-type]
