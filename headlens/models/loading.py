@@ -142,12 +142,13 @@ class LoadedModel:
             return math.inf
 
     @cached_property
-    def unembedded(self) -> list[str]:
-        """Tokens of the tokenizer that the model has no embedding for, by their ids; the padding does not count."""
+    def unembedded(self) -> dict[str, int]:
+        """Tokens of the tokenizer that the model has no embedding for, with their ids; the padding does not count."""
         if self.tokenizer is None:
-            return []
-        beyond = {i: t for t, i in self.tokenizer.get_vocab().items() if i >= self.n_embeddings}
-        return [t for _, t in sorted(beyond.items()) if t != self.tokenizer.pad_token]
+            return {}
+        known = self.tokenizer.get_vocab() | language_tokens(self.tokenizer)
+        beyond = {i: t for t, i in known.items() if i >= self.n_embeddings}
+        return {t: i for i, t in sorted(beyond.items()) if t != self.tokenizer.pad_token}
 
     @cached_property
     def weight_hash(self) -> str:
@@ -258,8 +259,8 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
         )
     if tokens := loaded.unembedded:
         raise ModelError(
-            f"{loaded.name}: the tokenizer has {len(loaded.tokenizer)} tokens, the model embeddings for "
-            f"{loaded.n_embeddings}. It cannot read {', '.join(tokens[:3])}{' …' if len(tokens) > 3 else ''}.",
+            f"{loaded.name}: the tokenizer has {max(tokens.values()) + 1} tokens, the model embeddings for "
+            f"{loaded.n_embeddings}. It cannot read {', '.join(list(tokens)[:3])}{' …' if len(tokens) > 3 else ''}.",
             "Give the tokenizer that the model was trained with, or add embeddings with resize_token_embeddings.",
         )
     loaded.require_language("source")

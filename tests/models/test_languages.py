@@ -21,7 +21,9 @@ from transformers import (
     NllbTokenizer,
     PreTrainedTokenizerBase,
 )
+from transformers.models.m2m_100.modeling_m2m_100 import shift_tokens_right
 
+from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.sentence import Example
 from headlens.errors import ModelError, OptionError
 from headlens.languages import language_tokens
@@ -77,7 +79,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         place = tmp_path_factory.mktemp(name)
         tokenizer = made_tokenizer(name, place)
         usual = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "forced_eos_token_id": 2}
-        model = build(kind, len(tokenizer) + 8, **SIZES, **usual, **settings)
+        size = max(len(tokenizer), *(i + 1 for i in language_tokens(tokenizer).values()))
+        model = build(kind, size, **SIZES, **usual, **settings)
         found[name] = save(model, place / "model", tokenizer)
     return found
 
@@ -98,7 +101,11 @@ def test_what_models_read_is_what_transformers_makes_of_it(folders: dict[str, st
     assert list(sources.ids) == expected["input_ids"][0].tolist()
     assert own.convert_tokens_to_ids(own.tokenize("a"))[0] != own.unk_token_id
     assert list(reader.target(TARGET)) == expected["labels"][0].tolist()
-    shifted = loaded.model.prepare_decoder_input_ids_from_labels(labels=expected["labels"])[0]
+    model: Any = loaded.model
+    if name.startswith("mbart"):
+        shifted = model.prepare_decoder_input_ids_from_labels(labels=expected["labels"])[0]
+    else:
+        shifted = shift_tokens_right(expected["labels"], 1, 2)[0]
     assert language_tokens(own)[target] in shifted.tolist()[:2]
     feed = CorpusReader.of(loaded, Example(sentence(SOURCE), sentence(TARGET)))
     encoded = feed.encoder.encode(Example(sentence(SOURCE), sentence(TARGET)))
@@ -162,7 +169,7 @@ def test_tokens_of_languages_are_special(folders: dict[str, str], name: str) -> 
         places = [place for place, number in enumerate(side.ids) if number in codes]
         assert places
         assert all(side.kinds[place] for place in places)
-        assert not any(place in pieces for place in places for pieces in side.alignment.pieces)
+        assert all(side.alignment.unit_of_token[place] == UNALIGNED for place in places)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -191,7 +198,21 @@ def test_given_languages_go_before_stated_ones(folders: dict[str, str], name: st
     assert list(reader.target(SOURCE)) == expected["labels"]
 
 
+def test_a_language_without_an_embedding_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
+    """M2M100 counts its languages behind its vocabulary, which knows nothing of them."""
+    loaded = told(folders["m2m100"], "fr", "de")
+    tokenizer, model = loaded.tokenizer, loaded.model
+    assert tokenizer is not None
+    last = max(language_tokens(tokenizer).values())
+    model.resize_token_embeddings(last - 1)
+    again = told(save(model, tmp_path / "small", tokenizer), "fr", "de")
+    with pytest.raises(ModelError, match=rf"the model embeddings for {last - 1}\. It cannot read .*, "):
+        tokenizer_of(again)
+
+
 # --- Marian, which is told in the text
+
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
 
 @pytest.fixture
@@ -228,7 +249,9 @@ def test_marian_is_told_its_target(marian: Callable[..., LoadedModel]) -> None:
 def test_marian_asks_for_its_target(marian: Callable[..., LoadedModel]) -> None:
     loaded = marian("deu", "fra")
     reader = Reader.of(loaded, ())
-    with pytest.raises(ModelError, match=r"language of its target.*--target-language.*\nLanguages: deu, fra\.") as caught:
+    with pytest.raises(
+        ModelError, match=r"language of its target.*--target-language.*\nLanguages: deu, fra\."
+    ) as caught:
         reader.sequence("She sold nothing")
     assert "begin every source with its code" in caught.value.message
     assert reader.sequence(">>fra<< She sold nothing") is not None
