@@ -8,7 +8,7 @@ import importlib.util
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,15 +89,23 @@ class LoadedModel:
         """Id of the token that the decoder of an encoder-decoder reads first; None for other models.
 
         Raises:
-            ModelError: if the configuration of an encoder-decoder names none, or its target language is not known.
+            ModelError: if the configuration of an encoder-decoder names none, or one without an embedding, or if its
+                target language is not known.
         """
         if not self.model.config.is_encoder_decoder:
             return None
         self.require_language("target")
         ids = (getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
-        if (start := next((i for i in ids if i is not None), None)) is not None:
-            return int(start)
-        raise ModelError(f"{self.name} does not say which token its decoder starts with (decoder_start_token_id).")
+        start = next((int(i) for i in ids if i is not None), None)
+        advice = "Write decoder_start_token_id into its config.json, as it was in training."
+        if start is None:
+            raise ModelError(f"{self.name} does not say which token its decoder starts with.", advice)
+        if start >= self.n_embeddings:
+            problem = (
+                f"{self.name}: its decoder starts with token {start}, but there are {self.n_embeddings} embeddings."
+            )
+            raise ModelError(problem, advice)
+        return start
 
     def require_language(self, side: str) -> None:
         """Refuses to read a side, `source` or `target`, whose language is needed and not known.
@@ -216,10 +224,9 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             weights = read_weights(name, _class_of(config), read)
             tokenizer = load_tokenizer(place, **shared)
             stated: dict[str, Any] = {} if tokenizer is None else get_tokenizer_config(place, **arguments)
-            started = None if not config.is_encoder_decoder else _generation_start(weights.model, place, arguments)
+            if config.is_encoder_decoder and (note := _set_start(name, weights.model, place, arguments)):
+                weights.notes.append(note)
     model = weights.model
-    if started is not None:
-        model.config.decoder_start_token_id = started
     restore_class(model)
     restore_attention(name, model)
     return LoadedModel(
@@ -234,16 +241,44 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     )
 
 
-def _generation_start(model: PreTrainedModel, place: str, arguments: dict[str, Any]) -> int | None:
-    """The token that a decoder starts with by generation_config.json, where `generate` looks first; None without it."""
-    settings = getattr(model, "generation_config", None)
+def _set_start(name: str, model: PreTrainedModel, place: str, arguments: dict[str, Any]) -> str | None:
+    """Makes the configurations of an encoder-decoder agree on the token that its decoder starts with.
+
+    That of generation_config.json goes before that of config.json, as `generate` has it; without either it is the
+    token that begins sentences.
+
+    Returns:
+        What to know where the files contradict each other.
+
+    Raises:
+        ModelError: if a file names several tokens.
+    """
+    config, settings = model.config, getattr(model, "generation_config", None)
     if settings is None:  # classes that cannot generate have none
-        try:
+        with suppress(OSError):
             settings = GenerationConfig.from_pretrained(place, **arguments)
-        except OSError:
-            return None
-    started = settings.decoder_start_token_id
-    return int(started[0] if isinstance(started, list) else started) if started is not None else None
+    written, stated = (_token(name, own, "decoder_start_token_id") for own in (settings, config))
+    begin, other = (_token(name, own, "bos_token_id") for own in (settings, config))
+    start = next((token for token in (written, stated, begin, other) if token is not None), None)
+    for own in (config, settings):
+        if own is not None and start is not None:
+            own.decoder_start_token_id = start
+    generated = begin if written is None else written
+    if None in (stated, generated) or stated == generated:
+        return None
+    return (
+        f"The decoder starts with token {stated} by config.json (or what its class has where it says nothing), with "
+        f"{generated} by generation_config.json: {start} is taken."
+    )
+
+
+def _token(name: str, config: Any, key: str) -> int | None:
+    """A token of a configuration; a list of one counts as it."""
+    tokens = getattr(config, key, None)
+    tokens = tokens if isinstance(tokens, list) else [tokens]
+    if len(set(tokens)) != 1:
+        raise ModelError(f"{name}: {key} is {tokens}.", "A decoder starts with one token: write that there.")
+    return None if tokens[0] is None else int(tokens[0])
 
 
 def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
