@@ -137,9 +137,16 @@ class LoadedModel:
 
     @property
     def pad_id(self) -> int:
-        """Id that pads batches: that of the tokenizer if the model embeds it, else 0; padding is never attended to."""
-        pad = getattr(self.tokenizer, "pad_token_id", None)
-        return 0 if pad is None or pad >= self.n_embeddings else int(pad)
+        """Id that pads batches, one with an embedding; padding is never attended to.
+
+        That of the model before that of the tokenizer, for decoders that classify look for the last other token.
+        """
+        named = (getattr(self.model.config, "pad_token_id", None), *map(self._special_id, ("pad", "eos")))
+        return next((int(i) for i in named if i is not None and 0 <= i < self.n_embeddings), 0)
+
+    def _special_id(self, name: str) -> int | None:
+        number: int | None = getattr(self.tokenizer, f"{name}_token_id", None)
+        return number
 
     @property
     def n_embeddings(self) -> float:
@@ -229,7 +236,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     model = weights.model
     restore_class(model)
     restore_attention(name, model)
-    return LoadedModel(
+    loaded = LoadedModel(
         name,
         model.eval().to(device),
         tokenizer,
@@ -239,6 +246,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         tell_languages(name, tokenizer, model, (options.source_language, options.target_language), stated),
         tuple(weights.notes),
     )
+    if type(model).__name__.endswith("ForSequenceClassification"):
+        # A decoder among them reads its answer off the last token that is not this one.
+        model.config.pad_token_id = loaded.pad_id
+    return loaded
 
 
 def _set_start(name: str, model: PreTrainedModel, place: str, arguments: dict[str, Any]) -> str | None:

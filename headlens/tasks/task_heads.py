@@ -91,12 +91,10 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
         config.problem_type = "single_label_classification" if task.labels else "regression"
     elif not keeps:
         config.num_labels, config.problem_type = 2, None  # of questions: first and last token
-    # Decoders that classify look for the last token before the padding.
     tokenizer = tokenizer_of(loaded)
     if tokenizer.pad_token_id is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
-    if getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = tokenizer.pad_token_id
+    config.pad_token_id = loaded.pad_id  # decoders that classify look for the last token before the padding
     if keeps:
         old.config = config
         return replace(_kept(loaded, seed), notes=notes)
