@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
 import torch
 import transformers
+from made_translators import MODELS, SOURCE, TARGET, saved_translator
 from saved import build, save, sentence
 from transformers import (
     AutoTokenizer,
-    M2M100Tokenizer,
-    MBart50Tokenizer,
-    MBartTokenizer,
-    NllbTokenizer,
     PreTrainedTokenizerBase,
 )
 from transformers.models.m2m_100.modeling_m2m_100 import shift_tokens_right
@@ -32,57 +27,10 @@ from headlens.models.model_options import ModelOptions
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.tasks.reader import Reader
 
-CHARACTERS = ["▁", *string.ascii_lowercase]
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-SOURCE, TARGET = "a cat sees the dog", "die katze sieht den hund"
-# By model: class, codes of source and target, and settings as published models have them.
-MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "m2m100": ("M2M100ForConditionalGeneration", "fr", "de", {"decoder_start_token_id": 2}),
-    "nllb": ("M2M100ForConditionalGeneration", "fra_Latn", "deu_Latn", {"decoder_start_token_id": 2}),
-    "mbart": ("MBartForConditionalGeneration", "fr_XX", "de_DE", {}),
-    "mbart50": ("MBartForConditionalGeneration", "fr_XX", "de_DE", {"decoder_start_token_id": 2}),
-}
-SIZES = {"d_model": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64}
-SIZES |= {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")}
-
-
-def m2m100(folder: Path) -> PreTrainedTokenizerBase:
-    """Its slow tokenizer, with a SentencePiece model and a vocabulary of its pieces."""
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([SOURCE, TARGET, string.ascii_lowercase]),
-        model_prefix=str(folder / "spm"),
-        vocab_size=60,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
-    pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
-    (folder / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate([*SPECIAL, *pieces])}))
-    return M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "spm.model"))
-
-
-def made_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
-    scored = [(token, 0.0) for token in SPECIAL] + [(c, -2.0) for c in CHARACTERS]
-    if name == "m2m100":
-        return m2m100(folder)
-    if name == "nllb":
-        return NllbTokenizer(vocab={t: i for i, t in enumerate([*SPECIAL, *CHARACTERS])}, merges=[])
-    codes = MBartTokenizer() if name == "mbart" else MBart50Tokenizer()
-    named = [(code, 0.0) for code in sorted(language_tokens(codes))]
-    return type(codes)(vocab=[*scored, *named, ("<mask>", 0.0)])
-
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    found = {}
-    for name, (kind, _, _, settings) in MODELS.items():
-        place = tmp_path_factory.mktemp(name)
-        tokenizer = made_tokenizer(name, place)
-        usual = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "forced_eos_token_id": 2}
-        size = max(len(tokenizer), *(i + 1 for i in language_tokens(tokenizer).values()))
-        model = build(kind, size, **SIZES, **usual, **settings)
-        found[name] = save(model, place / "model", tokenizer)
-    return found
+    return {name: saved_translator(name, tmp_path_factory.mktemp(name)) for name in MODELS}
 
 
 def told(folder: str, source: str | None, target: str | None) -> LoadedModel:
