@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, replace
 from functools import wraps
 from pathlib import Path
 from tempfile import mkdtemp
@@ -349,7 +349,7 @@ def _model(model: Model, *, copied: bool = False) -> str:
         network, tokenizer = model
         loaded = LoadedModel(network.name_or_path or type(network).__name__, network.eval(), tokenizer, None)
     if copied:
-        loaded = LoadedModel(loaded.name, copy.deepcopy(loaded.model), loaded.tokenizer, loaded.revision)
+        loaded = replace(loaded, model=copy.deepcopy(loaded.model))
     return Given(loaded.name, loaded)
 
 

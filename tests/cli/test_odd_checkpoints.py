@@ -235,3 +235,16 @@ def test_a_guess_by_the_weights_is_refused_where_it_cannot_do_the_task(
     said = " ".join(done.err.split())
     assert "by its weights the model is a BertForTokenClassification. If it is another class, name it there" in said
     assert "headlens train" in said
+
+
+@pytest.mark.parametrize("command", rest_slow(("fine-tuning", "train-dam", "prune", "masks")))
+def test_what_is_trained_may_begin_random_and_is_told(
+    headlens: Headlens, odd: Callable[..., str], command: str
+) -> None:
+    odd("BertForSequenceClassification", without("pooler", "classifier"))
+    done = headlens(*COMMANDS[command])
+    assert done.code == 0, done.err
+    notes = " ".join(json.loads(Path("run/run.json").read_text())["notes"])
+    assert "bert.pooler, classifier began random" in notes or (
+        "New weights, random before training: " in notes and "bert.pooler" in notes and "classifier" in notes
+    )
