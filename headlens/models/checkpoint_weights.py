@@ -213,14 +213,19 @@ def beyond_last_layer(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
 def without_place(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
     """The keys of a checkpoint's weights that belong inside the base model or a layer of a head, but are not there.
 
-    Weights of a pooler do not count, for no attention depends on them, and neither do constants. Sorted.
+    A pooler that the model does not have does not count, for no attention depends on it, and neither do constants.
+    Sorted.
     """
     prefix = f"{model.base_model_prefix}."
     parts = {name for name, _ in model.base_model.named_children()}
-    layers = [f"{name}." for name, module in model.named_modules() if name and [*module.parameters(recurse=False)]]
-    starts = (prefix, *layers)
+    modules = model.named_modules()
+    layers = tuple(f"{name}." for name, module in modules if name and [*module.parameters(recurse=False)])
     inside = ((k, k.removeprefix(prefix).split(".")[0]) for k in keys if not _CONSTANT.search(k))
-    return sorted(k for k, first in inside if first != "pooler" and (first in parts or k.startswith(starts)))
+    return sorted(
+        k
+        for k, first in inside
+        if k.startswith(layers) or (first != "pooler" and (first in parts or k.startswith(prefix)))
+    )
 
 
 def part_of(model: PreTrainedModel, key: str) -> str:

@@ -119,6 +119,7 @@ def test_weights_without_a_place_below_a_head_are_refused(tmp_path: Path) -> Non
     [
         ("BertForSequenceClassification", "classifier.lora_A.default.weight"),
         ("RobertaForSequenceClassification", "classifier.out_proj.lora_B.default.weight"),
+        ("BertForSequenceClassification", "bert.pooler.dense.lora_A.default.weight"),
         ("GPT2LMHeadModel", "lm_head.adapter.weight"),
         ("BertForMaskedLM", "cls.predictions.transform.dense.lora_A.default.weight"),
     ],
@@ -386,3 +387,19 @@ def test_random_weights_are_known_and_the_same_every_time(tmp_path: Path, kind: 
     assert first.weight_hash == second.weight_hash
     torch.manual_seed(1)
     assert torch.equal(state, torch.get_rng_state()), "loading draws no random numbers of others"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("BertForMaskedLM", "cls.predictions.decoder.weight"),
+        ("GPT2LMHeadModel", "lm_head.weight"),
+        ("MarianMTModel", "lm_head.weight"),
+        ("T5ForConditionalGeneration", "lm_head.weight"),
+    ],
+)
+def test_a_head_that_is_tied_by_config_json_but_has_weights_of_its_own(tmp_path: Path, kind: str, key: str) -> None:
+    own = torch.randn(60, 16)
+    loaded = load(rewrite(save(of_class(kind), tmp_path / "model"), lambda w: w.update({key: own})))
+    assert torch.equal(loaded.model.get_parameter(key), own)
+    assert not torch.equal(loaded.model.get_input_embeddings().weight, own)
