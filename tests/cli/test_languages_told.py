@@ -15,7 +15,7 @@ from tiers import rest_slow
 Headlens = Callable[..., Any]
 
 
-@pytest.fixture(params=rest_slow(MODELS, ("m2m100", "mbart")))
+@pytest.fixture(params=rest_slow(MODELS))
 def name(request: pytest.FixtureRequest, headlens: Headlens) -> str:
     """One of the models, in the empty working folder beside pairs of sentences."""
     del headlens  # which goes to that folder
