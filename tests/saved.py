@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 
+Weights = dict[str, Tensor]
 SMALL: dict[str, Any] = {
     "hidden_size": 16,
     "num_hidden_layers": 2,
@@ -74,6 +78,27 @@ def save(model: PreTrainedModel, folder: Path, tokenizer: PreTrainedTokenizerBas
         transformers.logging.set_verbosity(verbosity)
         transformers.logging.enable_progress_bar()
     return str(folder)
+
+
+def rewrite(folder: str, change: Callable[[Weights], Weights | None], **settings: Any) -> str:
+    """Changes the weights of a checkpoint and its config.json; a setting that is None is taken out."""
+    path, config = Path(folder) / "model.safetensors", Path(folder) / "config.json"
+    weights = load_file(path)
+    weights = change(weights) or weights
+    save_file({k: v.clone().contiguous() for k, v in weights.items()}, path, metadata={"format": "pt"})
+    content = json.loads(config.read_text()) | settings
+    config.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+    return folder
+
+
+def prefixed(prefix: str, among: str = "") -> Callable[[Weights], Weights]:
+    """Puts something before the names of all weights, or of those that begin with `among`."""
+    return lambda weights: {(f"{prefix}{k}" if k.startswith(among) else k): v for k, v in weights.items()}
+
+
+def without(*parts: str) -> Callable[[Weights], Weights]:
+    """Takes out the weights whose names have one of these in them."""
+    return lambda weights: {k: v for k, v in weights.items() if not any(part in k for part in parts)}
 
 
 @dataclass(frozen=True)

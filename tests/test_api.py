@@ -16,11 +16,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from saved import build, save
+from transformers import PreTrainedTokenizerBase
 
 import headlens
 from headlens.analyses.commands import commands
 from headlens.api import function_of
 from headlens.errors import OptionError, OutputError
+from headlens.models.loading import LoadedModel
 from headlens.options import CommandOptions
 
 FUNCTIONS = {name.replace("-", "_"): command for name, command in commands().items()}
@@ -173,3 +175,13 @@ def test_a_command_without_a_function_of_its_own_gets_one(monkeypatch: pytest.Mo
     monkeypatch.setitem(commands(), "some-relevance", relevance)
     assert headlens.some_relevance(limit=3, replicates=5).command == "relevance"
     monkeypatch.delattr(headlens, "some_relevance")
+
+
+def test_a_copy_of_a_loaded_model_knows_what_the_model_knows(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """Notes, random weights and languages that are not told go with it to commands that change the model."""
+    model = build("BertForSequenceClassification", len(wordpiece_tokenizer))
+    names = frozenset({"classifier.weight", "classifier.bias"})
+    loaded = LoadedModel("tiny", model, wordpiece_tokenizer, None, names, notes=("Something to know.",))
+    given: Any = headlens.api._model(loaded, copied=True)
+    assert given.value.model is not model
+    assert dataclasses.replace(given.value, model=model) == loaded

@@ -21,13 +21,14 @@ from headlens.errors import ModelError, OptionError, counted
 # How attention modules and their parts are called in modeling files: attention, self_attn, attn, encoder_attn, attend.
 _ATTENTION = re.compile(r"att(n|en)", re.IGNORECASE)
 _LAYER = re.compile(r"^(.+?\.)(\d+)\.")
-# Constants that older versions saved among the weights: positions, causal masks, frequencies of rotations.
+# Constants that older versions saved among the weights: positions, causal masks, frequencies of rotations, versions.
 _CONSTANT = re.compile(
-    r"(^|\.)(position_ids|token_type_ids|masked_bias|att(n|ention)\.bias|(original_)?inv_freq|relative_position_index|"
-    r"embed_positions\.weights)$"
+    r"(^|\.)(position_ids|token_type_ids|masked_bias|att(n|ention)\.bias|(original_)?inv_freq|"
+    r"relative_position_index|embed_positions\.weights|(en|de)coder\.version)$"
 )
 # What training wraps modules in, at any depth: torch.compile, FSDP, activation checkpointing.
 _WRAPPERS = r"(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+_WRAPPED = 4  # so many times at most
 # Settings of config.json that change what is computed, and the values that change nothing. Earlier versions of
 # transformers, or packages around it, followed them; those of today may not.
 _SETTINGS: Mapping[str, tuple[Any, ...]] = {
@@ -50,6 +51,7 @@ _HEADS = (
     transformers.MODEL_FOR_CAUSAL_LM_MAPPING,
 )
 _FITS_NOT = "The checkpoint does not fit its config.json."
+MERGE = "Merge adapters into the weights (PEFT: merge_and_unload)"
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,23 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
     model, report = read(kind)
     notes, renamed = [], {}
     if (prefix := _prefix(name, model, report)) is not None:
-        renamed = {"key_mapping": {_WRAPPERS: "", rf"^{re.escape(prefix)}": ""}}
+        # transformers takes off the first match of each pattern; empty groups make several of one.
+        wrappers = {_WRAPPERS + "()" * n: "" for n in range(_WRAPPED)}
+        renamed = {"key_mapping": {**wrappers, rf"^{re.escape(prefix)}": ""}}
         model, report = read(kind, **renamed)
         notes.append(f"The names of all weights begin with {prefix!r}, which was taken off." if prefix else "")
-    if model.base_model is model and (left := _beside(model, report)):
+    left = _beside(model, report)
+    if model.base_model is model and left:
         if (found := _with_head(model, partial(read, **renamed))) is not None:
             model, report = found
-            notes.append(f"config.json names no head; by its weights the model is a {type(model).__name__}.")
+            notes.append(
+                f"config.json names no head; by its weights the model is a {type(model).__name__}. If it is another "
+                'class, name it there ("architectures").'
+            )
         else:
             notes.append(f"{_count(left)} of a head that headlens does not know and left out: {_listed(left)}.")
+    elif others := [k for k in left if _ATTENTION.search(k)]:
+        notes.append(f"{_count(others)} of another model in the same checkpoint and left out: {_listed(others)}.")
     elif kind is transformers.AutoModel:
         notes.append(
             'config.json names no class of transformers ("architectures"): the model is read as '
@@ -126,6 +136,7 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
     missing = sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k))
     if missing:
         instead = f" It has others instead, such as {sorted(unexpected)[0]}." if unexpected else ""
+        instead += f" {MERGE}." if any(".base_layer." in k for k in unexpected) else ""
         raise ModelError(
             f"{name}: {_count(missing)} missing from the checkpoint and would be random: {_listed(missing)}.",
             f"{_FITS_NOT}{instead}",
@@ -139,9 +150,8 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
         raise ModelError(
             f"{name}: {type(model).__name__} of transformers {transformers.__version__} has no place for "
             f"{counted(len(homeless), 'weight')} of the checkpoint: {_listed(homeless)}. Without "
-            f"{'it' if len(homeless) == 1 else 'them'} its heads would be those of another model.",
-            "Merge adapters into the weights (PEFT: merge_and_unload); relative positions of BERT and the like are no "
-            "longer computed by transformers.",
+            f"{'it' if len(homeless) == 1 else 'them'} it would be another model.",
+            f"{MERGE}; relative positions of BERT and the like are no longer computed by transformers.",
         )
     broken = [k for k, p in model.state_dict().items() if p.is_floating_point() and not torch.isfinite(p).all()]
     if broken:
@@ -201,14 +211,21 @@ def beyond_last_layer(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
 
 
 def without_place(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
-    """The keys of a checkpoint's weights that belong inside the base model, which has no such weights; sorted.
+    """The keys of a checkpoint's weights that belong inside the base model or a layer of a head, but are not there.
 
-    Weights of a pooler do not count, for no attention depends on them, and neither do constants.
+    A pooler that the model does not have does not count, for no attention depends on it, and neither do constants.
+    Sorted.
     """
     prefix = f"{model.base_model_prefix}."
     parts = {name for name, _ in model.base_model.named_children()}
+    modules = model.named_modules()
+    layers = tuple(f"{name}." for name, module in modules if name and [*module.parameters(recurse=False)])
     inside = ((k, k.removeprefix(prefix).split(".")[0]) for k in keys if not _CONSTANT.search(k))
-    return sorted(k for k, first in inside if first != "pooler" and (k.startswith(prefix) or first in parts))
+    return sorted(
+        k
+        for k, first in inside
+        if k.startswith(layers) or (first != "pooler" and (first in parts or k.startswith(prefix)))
+    )
 
 
 def model_part(model: PreTrainedModel, key: str) -> str:
@@ -260,12 +277,15 @@ def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str
     Raises:
         ModelError: if several prefixes fit, as where a teacher and a student were saved together.
     """
-    missing = [k for k in report.get("missing_keys", ()) if not is_optional(model, k)]
-    if not missing:
-        return None
+    missing = {k for k in report.get("missing_keys", ()) if not is_optional(model, k)}
     base = f"{model.base_model_prefix}."
     keys = {re.sub(_WRAPPERS, "", k) for k in report.get("unexpected_keys", ())}
-    wanted = [k.removeprefix(base) for k in missing]
+    ignored = model._keys_to_ignore_on_load_unexpected or ()  # transformers leaves these out of its report
+    # By their first names alone: of weights that are tied a checkpoint has one.
+    own = [k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored)]
+    wanted = [k.removeprefix(base) for k in own]
+    if not wanted:
+        return None
     found = {k.removesuffix(wanted[0]).removesuffix(base) for k in keys if f".{k}".endswith(f".{wanted[0]}")}
     fitting = sorted(p for p in found if all(keys & {f"{p}{k}", f"{p}{base}{k}"} for k in wanted))
     if len(fitting) > 1:

@@ -8,7 +8,7 @@ import importlib.util
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.languages import language_tokens, listed_languages, tell_languages
-from headlens.models.checkpoint_weights import has_unnamed_classes, read_weights
+from headlens.models.checkpoint_weights import MERGE, has_unnamed_classes, read_weights
 from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -93,15 +93,23 @@ class LoadedModel:
         """Id of the token that the decoder of an encoder-decoder reads first; None for other models.
 
         Raises:
-            ModelError: if the configuration of an encoder-decoder names none, or its target language is not known.
+            ModelError: if the configuration of an encoder-decoder names none, or one without an embedding, or if its
+                target language is not known.
         """
         if not self.model.config.is_encoder_decoder:
             return None
         self.require_language("target")
         ids = (getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
-        if (start := next((i for i in ids if i is not None), None)) is not None:
-            return int(start)
-        raise ModelError(f"{self.name} does not say which token its decoder starts with (decoder_start_token_id).")
+        start = next((int(i) for i in ids if i is not None), None)
+        advice = "Write decoder_start_token_id into its config.json, as it was in training."
+        if start is None:
+            raise ModelError(f"{self.name} does not say which token its decoder starts with.", advice)
+        if start >= self.n_embeddings:
+            problem = (
+                f"{self.name}: its decoder starts with token {start}, but there are {self.n_embeddings} embeddings."
+            )
+            raise ModelError(problem, advice)
+        return start
 
     def require_language(self, side: str) -> None:
         """Refuses to read a side, `source` or `target`, whose language is needed and not known.
@@ -133,9 +141,16 @@ class LoadedModel:
 
     @property
     def pad_id(self) -> int:
-        """Id that pads batches: that of the tokenizer if the model embeds it, else 0; padding is never attended to."""
-        pad = getattr(self.tokenizer, "pad_token_id", None)
-        return 0 if pad is None or pad >= self.n_embeddings else int(pad)
+        """Id that pads batches, one with an embedding; padding is never attended to.
+
+        That of the model before that of the tokenizer, for decoders that classify look for the last other token.
+        """
+        named = (getattr(self.model.config, "pad_token_id", None), *map(self._special_id, ("pad", "eos")))
+        return next((int(i) for i in named if i is not None and 0 <= i < self.n_embeddings), 0)
+
+    def _special_id(self, name: str) -> int | None:
+        number: int | None = getattr(self.tokenizer, f"{name}_token_id", None)
+        return number
 
     @property
     def n_embeddings(self) -> float:
@@ -146,12 +161,13 @@ class LoadedModel:
             return math.inf
 
     @cached_property
-    def unembedded(self) -> list[str]:
-        """Tokens of the tokenizer that the model has no embedding for, by their ids; the padding does not count."""
+    def unembedded(self) -> dict[str, int]:
+        """Tokens of the tokenizer that the model has no embedding for, with their ids; the padding does not count."""
         if self.tokenizer is None:
-            return []
-        beyond = {i: t for t, i in self.tokenizer.get_vocab().items() if i >= self.n_embeddings}
-        return [t for _, t in sorted(beyond.items()) if t != self.tokenizer.pad_token]
+            return {}
+        known = self.tokenizer.get_vocab() | language_tokens(self.tokenizer)
+        beyond = {i: t for t, i in known.items() if i >= self.n_embeddings}
+        return {t: i for i, t in sorted(beyond.items()) if t != self.tokenizer.pad_token}
 
     @cached_property
     def weight_hash(self) -> str:
@@ -194,38 +210,43 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         with only_cache(enabled=offline):
             config = AutoConfig.from_pretrained(place, **shared)
             _name_classes(config, PreTrainedConfig.get_config_dict(place, **arguments)[0])
+            if _is_there(place, "adapter_config.json", arguments):
+                raise ModelError(
+                    f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."
+                )
 
             def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
                 own = copy.deepcopy(config)
                 if classes is not None:
                     own.num_labels = classes
-                found: tuple[PreTrainedModel, dict[str, Any]] = model_class(
-                    place, kind, getattr(config, "pruned_heads", None)
-                ).from_pretrained(
-                    place,
-                    config=own,
-                    dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
-                    use_safetensors=None if options.allow_pickle else True,
-                    output_loading_info=True,
-                    **shared,
-                    **more,
-                )
+                whole = model_class(place, kind, getattr(config, "pruned_heads", None))
+                # Weights that the checkpoint does not have are random, and the same every time.
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(0)
+                    found: tuple[PreTrainedModel, dict[str, Any]] = whole.from_pretrained(
+                        place,
+                        config=own,
+                        dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
+                        use_safetensors=None if options.allow_pickle else True,
+                        output_loading_info=True,
+                        **shared,
+                        **more,
+                    )
                 return found
 
             weights = read_weights(name, _class_of(config), read)
             tokenizer = load_tokenizer(place, **shared)
             stated: dict[str, Any] = {} if tokenizer is None else get_tokenizer_config(place, **arguments)
-            started = None if not config.is_encoder_decoder else _generation_start(weights.model, place, arguments)
+            if config.is_encoder_decoder and (note := _set_start(name, weights.model, place, arguments)):
+                weights.notes.append(note)
     model = weights.model
-    if started is not None:
-        model.config.decoder_start_token_id = started
     restore_class(model)
     restore_attention(name, model)
     languages = options.source_language, options.target_language
     untold = tell_languages(name, tokenizer, model, languages, stated)
     if options.target_language is not None:
         vars(tokenizer)["target_lang"] = options.target_language  # Marian's would keep that of its first language
-    return LoadedModel(
+    loaded = LoadedModel(
         name,
         model.eval().to(device),
         tokenizer,
@@ -236,6 +257,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         options.max_unknown,
         (*weights.notes, *_case_notes(tokenizer)),
     )
+    if type(model).__name__.endswith("ForSequenceClassification"):
+        # A decoder among them reads its answer off the last token that is not this one.
+        model.config.pad_token_id = loaded.pad_id
+    return loaded
 
 
 def _name_classes(config: PreTrainedConfig, written: Mapping[str, Any]) -> None:
@@ -260,16 +285,44 @@ def _name_classes(config: PreTrainedConfig, written: Mapping[str, Any]) -> None:
         config.id2label = {number: names[str(number)] for number in range(count)}
 
 
-def _generation_start(model: PreTrainedModel, place: str, arguments: dict[str, Any]) -> int | None:
-    """The token that a decoder starts with by generation_config.json, where `generate` looks first; None without it."""
-    settings = getattr(model, "generation_config", None)
+def _set_start(name: str, model: PreTrainedModel, place: str, arguments: dict[str, Any]) -> str | None:
+    """Makes the configurations of an encoder-decoder agree on the token that its decoder starts with.
+
+    That of generation_config.json goes before that of config.json, as `generate` has it; without either it is the
+    token that begins sentences.
+
+    Returns:
+        What to know where the files contradict each other.
+
+    Raises:
+        ModelError: if a file names several tokens.
+    """
+    config, settings = model.config, getattr(model, "generation_config", None)
     if settings is None:  # classes that cannot generate have none
-        try:
+        with suppress(OSError):
             settings = GenerationConfig.from_pretrained(place, **arguments)
-        except OSError:
-            return None
-    started = settings.decoder_start_token_id
-    return int(started[0] if isinstance(started, list) else started) if started is not None else None
+    written, stated = (_token(name, own, "decoder_start_token_id") for own in (settings, config))
+    begin, other = (_token(name, own, "bos_token_id") for own in (settings, config))
+    start = next((token for token in (written, stated, begin, other) if token is not None), None)
+    for own in (config, settings):
+        if own is not None and start is not None:
+            own.decoder_start_token_id = start
+    generated = begin if written is None else written
+    if None in (stated, generated) or stated == generated:
+        return None
+    return (
+        f"The decoder starts with token {stated} by config.json (or what its class has where it says nothing), with "
+        f"{generated} by generation_config.json: {start} is taken."
+    )
+
+
+def _token(name: str, config: Any, key: str) -> int | None:
+    """A token of a configuration; a list of one counts as it."""
+    tokens = getattr(config, key, None)
+    tokens = tokens if isinstance(tokens, list) else [tokens]
+    if len(set(tokens)) != 1:
+        raise ModelError(f"{name}: {key} is {tokens}.", "A decoder starts with one token: write that there.")
+    return None if tokens[0] is None else int(tokens[0])
 
 
 def _case_notes(tokenizer: PreTrainedTokenizerBase | None) -> list[str]:
@@ -301,8 +354,8 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
         )
     if tokens := loaded.unembedded:
         raise ModelError(
-            f"{loaded.name}: the tokenizer has {len(loaded.tokenizer)} tokens, the model embeddings for "
-            f"{loaded.n_embeddings}. It cannot read {', '.join(tokens[:3])}{' …' if len(tokens) > 3 else ''}.",
+            f"{loaded.name}: the tokenizer has {max(tokens.values()) + 1} tokens, the model embeddings for "
+            f"{loaded.n_embeddings}. It cannot read {', '.join(list(tokens)[:3])}{' …' if len(tokens) > 3 else ''}.",
             "Give the tokenizer that the model was trained with, or add embeddings with resize_token_embeddings.",
         )
     loaded.require_language("source")

@@ -91,15 +91,13 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
         config.problem_type = "single_label_classification" if task.labels else "regression"
     elif not keeps:
         config.num_labels, config.problem_type = 2, None  # of questions: first and last token
-    # Decoders that classify look for the last token before the padding.
     tokenizer = tokenizer_of(loaded)
     if tokenizer.pad_token_id is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
-    if getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = tokenizer.pad_token_id
+    config.pad_token_id = loaded.pad_id  # decoders that classify look for the last token before the padding
     if keeps:
         old.config = config
-        return ModelWithHead(old, _parts(old, loaded.untrained), notes)
+        return replace(_kept(loaded, seed), notes=notes)
     if task.outputs:
         raise OptionError(
             f"--labels model={','.join(task.outputs)}: {loaded.name} has no head with {len(task.labels)} outputs.",
@@ -118,7 +116,7 @@ def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = Fa
     """
     kind = _next_class(loaded) if next_sentence else _class(loaded, "masked-lm", "mlm")
     if type(loaded.model) is kind:
-        return ModelWithHead(loaded.model, _parts(loaded.model, loaded.untrained))
+        return _kept(loaded, seed)
     return _built(kind, copy.deepcopy(loaded.model.config), loaded, seed)
 
 
@@ -176,19 +174,33 @@ def _own_order(loaded: LoadedModel, task: Task) -> tuple[OutputOrder | None, tup
     return order, (order.note,) if order.note else ()
 
 
+def _kept(loaded: LoadedModel, seed: int) -> ModelWithHead:
+    """A checkpoint as it is, but for weights that it does not have, which are drawn with this seed."""
+    model = loaded.model
+    if loaded.untrained:
+        torch.manual_seed(seed)
+        drawn = type(model)(copy.deepcopy(model.config)).state_dict()
+        with torch.no_grad():
+            for name in loaded.untrained:
+                model.get_parameter(name).copy_(drawn[name])
+    return ModelWithHead(model, _parts(model, loaded.untrained))
+
+
 def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: LoadedModel, seed: int) -> ModelWithHead:
     """Builds a model of another class with the weights of a checkpoint."""
     old = loaded.model
     torch.manual_seed(seed)
     built: Any = kind(config)
+    stack: Any = old.base_model
     if any(heads_left(m) is not None for m in old.modules()):
-        stack: Any = old.base_model
         heads_of_model(stack).apply(built.base_model)
     names = built.base_model.state_dict().keys()
-    weights = {name: tensor for name, tensor in old.base_model.state_dict().items() if name in names}
+    before = "" if stack is old else f"{old.base_model_prefix}."
+    known_names = names - {name.removeprefix(before) for name in loaded.untrained}
+    weights = {name: tensor for name, tensor in stack.state_dict().items() if name in known_names}
     built.base_model.load_state_dict(weights, strict=False)
     prefix = "" if built.base_model is built else f"{built.base_model_prefix}."
-    known = {f"{prefix}{name}" for name in weights} | _load_masked_head(old, built)
+    known = {f"{prefix}{name}" for name in weights} | _load_masked_head(loaded, built)
     built.tie_weights()
     model: PreTrainedModel = built.to(device=old.device, dtype=old.dtype).eval()
     restore_attention(loaded.name, model)
@@ -206,14 +218,16 @@ def _parts(model: PreTrainedModel, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(model_part(model, name) for name, _ in model.named_parameters() if name in set(names)))
 
 
-def _load_masked_head(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
+def _load_masked_head(loaded: LoadedModel, built: PreTrainedModel) -> set[str]:
     """Loads the head for masked tokens where both classes have one, and returns the names of its weights."""
+    old = loaded.model
     for model in (old, built):
         mappings = (_MAPPINGS[name] for name in ("masked-lm", "pre-training"))
         if type(model) not in [mapping.get(type(model.config), None) for mapping in mappings]:
             return set()
     shapes = {name: tensor.shape for name, tensor in built.state_dict().items()}
     base = f"{built.base_model_prefix}."
-    shared = {n: t for n, t in old.state_dict().items() if not n.startswith(base) and shapes.get(n) == t.shape}
+    own = {n: t for n, t in old.state_dict().items() if not n.startswith(base) and n not in loaded.untrained}
+    shared = {n: t for n, t in own.items() if shapes.get(n) == t.shape}
     built.load_state_dict(shared, strict=False)
     return set(shared)

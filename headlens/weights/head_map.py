@@ -23,7 +23,7 @@ _FORMAT = "headlens: heads removed"
 _VERSION = 1
 _SCALES = "scales"
 _ORIGINAL = "headlens_original"
-_PRUNED = "It must name heads by layer, of which the model of its config.json has all, and headlens can cut them out."
+_PRUNED = "It must name heads by layer, each once, which the model of its config.json has and headlens can cut out."
 _ADVICE = "Compact the original model again, or take the file that was written with these weights."
 
 
@@ -305,14 +305,17 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
     names = [name for name, module in base.named_modules() if has_heads(module)]
     first = [name for name in names if around_layers(name) == around_layers(names[0])]
     try:
-        layers = {int(layer): {int(head) for head in heads} for layer, heads in dict(pruned).items()}
+        layers = {int(layer): list(heads) for layer, heads in pruned.items()}
         present = {layer: set(range(projections(base, first[layer]).n_heads)) for layer in layers}
-    except (TypeError, ValueError, IndexError) as error:
+        is_wrong = any(
+            layer < 0 or len(set(gone)) < len(gone) or not set(gone) <= present[layer] for layer, gone in layers.items()
+        )
+    except (AttributeError, TypeError, ValueError, IndexError) as error:
         raise ModelError(f"{place}: pruned_heads of its config.json is {pruned!r}.", _PRUNED) from error
-    if any(layer < 0 or not gone <= present[layer] for layer, gone in layers.items()):
+    if is_wrong:
         raise ModelError(f"{place}: pruned_heads of its config.json is {pruned!r}.", _PRUNED)
     for layer, gone in layers.items():
-        left = sorted(present[layer] - gone)
+        left = sorted(present[layer].difference(gone))
         check_shrinks(base, first[layer], left)
         shrink(base, first[layer], left)
 

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
-from saved import build
+import torch
+from made_tasks import example
+from saved import Memory, build, prefixed, rewrite, save, sentence, without
 from transformers import PreTrainedTokenizerBase
 
+from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.model_check import StackFacts, check_model
-from headlens.errors import UnsupportedModelError
-from headlens.models.loading import LoadedModel
+from headlens.analyses.relevance.analysis import head_relevance
+from headlens.analyses.relevance.options import RelevanceOptions
+from headlens.corpora.sentence import Example
+from headlens.errors import ModelError, OptionError, UnsupportedModelError
+from headlens.models.checkpoint_weights import part_of
+from headlens.models.loading import LoadedModel, load
+from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.example_sources import MemoryExamples
 
 
 def test_encoder(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -58,3 +70,84 @@ def test_json() -> None:
 def test_out_of_reach() -> None:
     with pytest.raises(UnsupportedModelError, match="DebertaV2Model computes attention itself"):
         check_model(LoadedModel("tiny", build("DebertaV2Model"), None, None))
+
+
+EXTRA = "encoder.layer.1.attention.self.distance_embedding.weight"
+SST2 = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+SEQUENCE = ("BertForSequenceClassification", "predicted")
+MASKED = ("BertForMaskedLM", "masked")
+# By name: class, target of relevance that reads its head, change of the weights, changes of config.json.
+ODD: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
+    "whole classifier": (*SEQUENCE, lambda w: None, {}),
+    "no classifier": (*SEQUENCE, without("classifier."), {}),
+    "no bias": (*SEQUENCE, without("classifier.bias"), {}),
+    "no pooler": (*SEQUENCE, without("pooler."), {}),
+    "neither": (*SEQUENCE, without("pooler.", "classifier."), {}),
+    "RoBERTa, half a head": ("RobertaForSequenceClassification", "predicted", without("out_proj"), {}),
+    "DistilBERT, half a head": ("DistilBertForSequenceClassification", "predicted", without("pre_classifier"), {}),
+    "ELECTRA, no head": ("ElectraForSequenceClassification", "predicted", without("classifier."), {}),
+    "ALBERT, no pooler": ("AlbertForSequenceClassification", "predicted", without("pooler"), {}),
+    "masked": (*MASKED, lambda w: None, {}),
+    "masked, no head": (*MASKED, without("cls."), {}),
+    "masked, no transform": (*MASKED, without("cls.predictions.transform.dense"), {}),
+    "RoBERTa, masked, no norm": ("RobertaForMaskedLM", "masked", without("lm_head.layer_norm"), {}),
+    "tokens, no head": ("BertForTokenClassification", "positions", without("classifier."), {}),
+    "body": ("BertModel", "embedding", lambda w: None, {}),
+    "body, no pooler": ("BertModel", "embedding", without("pooler."), {}),
+    "body under a prefix": ("BertModel", "embedding", prefixed("student."), {}),
+    "undeclared": (*SEQUENCE, lambda w: None, {"architectures": None}),
+    "undeclared, no pooler, as a tagger has none": (
+        SEQUENCE[0],
+        "positions",
+        without("pooler."),
+        {"architectures": None},
+    ),
+    "undeclared, under a prefix": (*SEQUENCE, prefixed("model."), {"architectures": None}),
+    "no query": (*SEQUENCE, without("layer.0.attention.self.query"), {}),
+    "relative positions": (*SEQUENCE, lambda w: {**w, f"bert.{EXTRA}": torch.ones(79, 8)}, {}),
+    "relative positions told": (*SEQUENCE, lambda w: None, {"position_embedding_type": "relative_key"}),
+    "a layer more": (*SEQUENCE, lambda w: None, {"num_hidden_layers": 1}),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_the_verdict_is_that_of_the_commands(
+    tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, case: str
+) -> None:
+    """A head counts as random if its outputs change with the weights that are said to be missing, and only then."""
+    kind, target, change, settings = ODD[case]
+    own = {"embedding_size": 8} if kind.startswith(("Electra", "Albert")) else {}
+    whole = build(kind, len(wordpiece_tokenizer), **own, **(SST2 if "Sequence" in kind else {}))
+    folder = rewrite(save(whole, tmp_path / "model", wordpiece_tokenizer), change, **settings)
+    try:
+        loaded = load(folder)
+    except ModelError:
+        assert case in ("no query", "relative positions", "relative positions told", "a layer more")
+        return
+    facts = check_model(loaded)
+    parts = {p.part for p in facts.parts if "missing" in p.state}
+    assert parts == {part_of(loaded.model, name) for name in loaded.untrained}
+    assert not any(p.state == "unused" for p in facts.parts)
+
+    inputs = wordpiece_tokenizer("the old [MASK] sees a house", return_tensors="pt")
+    with torch.no_grad():
+        read = [loaded.model(**inputs)[0]]
+        stored = {name: loaded.model.get_parameter(name).clone() for name in loaded.untrained}
+        for name in loaded.untrained:
+            loaded.model.get_parameter(name).add_(1)
+        read += [loaded.model(**inputs)[0]]
+        for name, tensor in stored.items():
+            loaded.model.get_parameter(name).copy_(tensor)
+    is_random = not torch.equal(*read)
+    assert is_random == bool(parts - ({"pooler"} if kind == "BertModel" else set()))
+
+    corpus = Memory([Example(sentence("the old cat sees a house"))])
+    for asked, refuses in ((target, is_random), ("embedding", False)):
+        options = RelevanceOptions(relevance_target=asked)
+        with pytest.raises(OptionError, match="random") if refuses else nullcontext():
+            head_relevance(loaded, corpus, options)
+    if target == "predicted":
+        task = CATALOGUE["sst2"].task
+        examples = Examples.of(task, MemoryExamples((example(task, 0),), "made"), loaded)
+        with pytest.raises(OptionError, match="random") if is_random else nullcontext():
+            examples.ask_shortest(loaded)

@@ -180,3 +180,31 @@ def test_models_without_a_head_for_next_sentences(wordpiece_tokenizer: PreTraine
         loaded = LoadedModel("tiny", build(name, WORDS, pad_token_id=1), wordpiece_tokenizer, None)
         with pytest.raises(OptionError, match=r"--next-sentence is for models that .* no such"):
             with_masked_head(loaded, 0, next_sentence=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "untrained"),
+    [
+        ("BertForSequenceClassification", "classifier"),
+        ("BertForSequenceClassification", "bert.pooler.dense"),
+        ("BertModel", "pooler.dense"),
+        ("BertForMaskedLM", "cls.predictions.transform.dense"),
+    ],
+)
+def test_what_was_random_before_begins_anew_with_the_seed(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, untrained: str
+) -> None:
+    """A pooler or head that the checkpoint does not have is no part of it: two seeds differ, a seed does not."""
+
+    def put(seed: int) -> ModelWithHead:
+        model = build(kind, WORDS)
+        names = frozenset(f"{untrained}.{n}" for n in ("weight", "bias"))
+        loaded = LoadedModel("tiny", model, wordpiece_tokenizer, None, names)
+        return with_masked_head(loaded, seed) if kind == "BertForMaskedLM" else with_task_head(loaded, SST2, seed)
+
+    place = untrained if kind != "BertModel" else f"bert.{untrained}"
+    first, again, other = (put(seed).model.get_parameter(f"{place}.weight") for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, build(kind, WORDS).get_parameter(f"{untrained}.weight"))
+    assert any(place.startswith(part) for part in put(0).fresh)

@@ -85,7 +85,7 @@ def read_data(
     """
     tokenizer, longest = tokenizer_of(loaded), block_length(loaded, options.longest)
     if options.task == "translation":
-        return read_pairs(_pairs(corpus), tokenizer, longest)
+        return replace(read_pairs(_pairs(corpus), tokenizer, longest), pad_id=loaded.pad_id)
     masking = MaskedText(
         (),
         mask_id=int(tokenizer.mask_token_id or 0),

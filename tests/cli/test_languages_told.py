@@ -1,0 +1,58 @@
+"""`--source-language` and `--target-language` as a user gives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from made_translators import MODELS, SOURCE, TARGET, saved_translator
+from tiers import rest_slow
+
+Headlens = Callable[..., Any]
+
+
+@pytest.fixture(params=rest_slow(MODELS))
+def name(request: pytest.FixtureRequest, headlens: Headlens) -> str:
+    """One of the models, in the empty working folder beside pairs of sentences."""
+    del headlens  # which goes to that folder
+    pairs = [(" ".join(SOURCE.split()[n % 3 :]), " ".join(TARGET.split()[n % 2 :])) for n in range(12)]
+    Path("p.fr.txt").write_text("".join(f"{s}\n" for s, _ in pairs))
+    Path("p.de.txt").write_text("".join(f"{t}\n" for _, t in pairs))
+    Path("pairs.tsv").write_text("source\ttarget\n" + "".join(f"{s}\t{t}\n" for s, t in pairs))
+    saved_translator(request.param, Path())
+    return str(request.param)
+
+
+def test_every_command_asks_and_is_told(headlens: Headlens, name: str) -> None:
+    _, source, target, _ = MODELS[name]
+    told = ("--source-language", source, "--target-language", target)
+    both, plain = ("--corpus", "p.fr.txt", "--target", "p.de.txt"), ("--no-figures", "--out", "run", "--overwrite")
+    train = ("train", "model", *both, "--task", "translation", "--steps", 1, "--out", "trained")
+    for command in (
+        ("classify", "model", *both, *plain),
+        ("relevance", "model", *both, *plain),
+        ("relevance", "model", "--corpus", "p.fr.txt", *plain),
+        ("ablate", "model", "--task", "translation-loss", "--data", "pairs.tsv", "--replicates", 20, *plain),
+        train,
+    ):
+        for given, side in ((), "source"), (told[:2], "target"), (told[2:], "source"):
+            done = headlens(*command, *given)
+            assert done.code == 2, (command, given)
+            said = " ".join(done.err.split())
+            assert f"model has to be told the language of its {side}: --{side}-language CODE." in said or not given
+            assert "-language CODE. Languages: " in said
+        done = headlens(*command, *told)
+        assert done.code == 0, (command, done.err)
+    assert json.loads(Path("run/run.json").read_text())["arguments"]["target_language"] == target
+    # What was trained says its languages by itself.
+    given = ("--task", "translation-loss", "--data", "pairs.tsv", "--replicates", 20, *plain)
+    losses = []
+    for more in ((), told):
+        done = headlens("ablate", "trained/model", *given, *more)
+        assert done.code == 0, done.err
+        losses.append(pd.read_csv("run/ablation.csv")["baseline"].iloc[0])
+    assert losses[0] == losses[1]

@@ -1,0 +1,229 @@
+"""Models that have to be told their languages, against the tokenizers and models of transformers that are told them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from made_translators import MODELS, SOURCE, TARGET, saved_translator
+from saved import build, save, sentence
+from transformers import (
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.m2m_100.modeling_m2m_100 import shift_tokens_right
+
+from headlens.corpora.alignment import UNALIGNED
+from headlens.corpora.sentence import Example
+from headlens.errors import ModelError, OptionError
+from headlens.languages import language_tokens
+from headlens.models.loading import LoadedModel, load, tokenizer_of
+from headlens.models.model_options import ModelOptions
+from headlens.runs.corpus_reader import CorpusReader
+from headlens.tasks.reader import Reader
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {name: saved_translator(name, tmp_path_factory.mktemp(name)) for name in MODELS}
+
+
+def told(folder: str, source: str | None, target: str | None) -> LoadedModel:
+    return load(folder, ModelOptions(source_language=source, target_language=target))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_models_read_is_what_transformers_makes_of_it(folders: dict[str, str], name: str) -> None:
+    _, source, target, _ = MODELS[name]
+    own = AutoTokenizer.from_pretrained(folders[name], src_lang=source, tgt_lang=target)
+    expected = own(SOURCE, text_target=TARGET, return_tensors="pt")
+    loaded = told(folders[name], source, target)
+    reader = Reader.of(loaded, ())
+    sources = reader.sequence(SOURCE)
+    assert sources is not None
+    assert list(sources.ids) == expected["input_ids"][0].tolist()
+    assert own.convert_tokens_to_ids(own.tokenize("a"))[0] != own.unk_token_id
+    assert list(reader.target(TARGET)) == expected["labels"][0].tolist()
+    model: Any = loaded.model
+    if name.startswith("mbart"):
+        shifted = model.prepare_decoder_input_ids_from_labels(labels=expected["labels"])[0]
+    else:
+        shifted = shift_tokens_right(expected["labels"], 1, 2)[0]
+    assert language_tokens(own)[target] in shifted.tolist()[:2]
+    feed = CorpusReader.of(loaded, Example(sentence(SOURCE), sentence(TARGET)))
+    encoded = feed.encoder.encode(Example(sentence(SOURCE), sentence(TARGET)))
+    assert encoded is not None
+    assert encoded.target is not None
+    assert list(encoded.source.ids) == expected["input_ids"][0].tolist()
+    assert list(encoded.target.ids) == shifted.tolist()
+    assert reader.decoder_start_id == shifted[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_translations_begin_with_their_language(folders: dict[str, str], name: str) -> None:
+    _, source, target, _ = MODELS[name]
+    loaded = told(folders[name], source, target)
+    tokenizer = tokenizer_of(loaded)
+    model: Any = loaded.model
+    inputs = tokenizer(SOURCE, return_tensors="pt")
+    code = language_tokens(tokenizer)[target]
+    # As the documentation of transformers has it: mBART of 25 languages starts there, the others are forced to.
+    plain: Any = getattr(transformers, type(model).__name__).from_pretrained(folders[name])
+    how = {"decoder_start_token_id": code} if name == "mbart" else {"forced_bos_token_id": code}
+    for more in ({"num_beams": 1}, {"num_beams": 4}):
+        written = model.generate(**inputs, max_new_tokens=6, do_sample=False, **more)
+        assert written[0, 0 if name == "mbart" else 1] == code
+        assert torch.equal(written, plain.generate(**inputs, max_new_tokens=6, do_sample=False, **more, **how))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_languages_that_are_needed_are_asked_for(folders: dict[str, str], name: str) -> None:
+    _, source, target, _ = MODELS[name]
+    for given, asked in (((None, target), "source"), ((source, None), "target")):
+        loaded = told(folders[name], *given)
+        with pytest.raises(ModelError) as caught:
+            Reader.of(loaded, ())
+        assert caught.value.message.endswith(f"has to be told the language of its {asked}: --{asked}-language CODE.")
+        assert f" {target}," in caught.value.advice
+        assert f" {source}," in caught.value.advice
+    # The encoder reads no target.
+    assert CorpusReader.of(told(folders[name], source, None), Example(sentence(SOURCE))).encoder_alone
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_language_that_is_none(folders: dict[str, str], name: str, side: str) -> None:
+    with pytest.raises(OptionError, match=rf"--{side}-language xyz: .* has no such language.\nLanguages: ") as caught:
+        told(folders[name], *(("xyz", None) if side == "source" else (None, "xyz")))
+    assert MODELS[name][2] in caught.value.advice
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens_of_languages_are_special(folders: dict[str, str], name: str) -> None:
+    """So that they are no word, of whatever side."""
+    _, source, target, _ = MODELS[name]
+    loaded = told(folders[name], source, target)
+    example = Example(sentence(SOURCE), sentence(TARGET))
+    encoded = CorpusReader.of(loaded, example).encoder.encode(example)
+    assert encoded is not None
+    assert encoded.target is not None
+    codes = set(language_tokens(tokenizer_of(loaded)).values())
+    for side in (encoded.source, encoded.target):
+        places = [place for place, number in enumerate(side.ids) if number in codes]
+        assert places
+        assert all(side.kinds[place] for place in places)
+        assert all(side.alignment.unit_of_token[place] == UNALIGNED for place in places)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_was_saved_states_its_languages(folders: dict[str, str], name: str, tmp_path: Path) -> None:
+    _, source, target, _ = MODELS[name]
+    loaded = told(folders[name], source, target)
+    again = load(save(loaded.model, tmp_path / "again", loaded.tokenizer))
+    assert not again.untold
+    one, two = (Reader.of(found, ()) for found in (loaded, again))
+    assert one.sequence(SOURCE) == two.sequence(SOURCE)
+    assert one.target(TARGET) == two.target(TARGET)
+    assert one.decoder_start_id == two.decoder_start_id
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_given_languages_go_before_stated_ones(folders: dict[str, str], name: str, tmp_path: Path) -> None:
+    _, source, target, _ = MODELS[name]
+    first = told(folders[name], source, target)
+    turned = told(save(first.model, tmp_path / "again", first.tokenizer), target, source)
+    own = AutoTokenizer.from_pretrained(folders[name], src_lang=target, tgt_lang=source)
+    expected = own(TARGET, text_target=SOURCE)
+    reader = Reader.of(turned, ())
+    found = reader.sequence(TARGET)
+    assert found is not None
+    assert list(found.ids) == expected["input_ids"]
+    assert list(reader.target(SOURCE)) == expected["labels"]
+
+
+def test_a_language_without_an_embedding_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
+    """M2M100 counts its languages behind its vocabulary, which knows nothing of them."""
+    loaded = told(folders["m2m100"], "fr", "de")
+    tokenizer, model = loaded.tokenizer, loaded.model
+    assert tokenizer is not None
+    last = max(language_tokens(tokenizer).values())
+    model.resize_token_embeddings(last - 1)
+    again = told(save(model, tmp_path / "small", tokenizer), "fr", "de")
+    with pytest.raises(ModelError, match=rf"the model embeddings for {last - 1}\. It cannot read .*, "):
+        tokenizer_of(again)
+
+
+# --- Marian, which is told in the text
+
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+
+
+@pytest.fixture
+def marian(tmp_path: Path, marian_tokenizer: PreTrainedTokenizerBase) -> Callable[..., LoadedModel]:
+    """Loads a Marian whose vocabulary has these codes."""
+
+    def make(*codes: str, source: str | None = None, target: str | None = None) -> LoadedModel:
+        marian_tokenizer.save_pretrained(tmp_path / "model")
+        path = tmp_path / "model" / "vocab.json"
+        plain = [token for token in json.loads(path.read_text(encoding="utf-8")) if not token.startswith(">>")]
+        path.write_text(json.dumps({t: i for i, t in enumerate([*plain, *(f">>{c}<<" for c in codes)])}))
+        pad = plain.index("<pad>")
+        settings = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": 0}
+        folder = save(build("MarianMTModel", len(plain) + len(codes), **settings), tmp_path / "model")
+        return told(folder, source, target)
+
+    return make
+
+
+def test_marian_is_told_its_target(marian: Callable[..., LoadedModel]) -> None:
+    codes = ("deu", "fra", "por_BR")
+    for code in codes:
+        loaded = marian(*codes, target=code)
+        own: Any = AutoTokenizer.from_pretrained(loaded.name)
+        expected = own(f">>{code}<< She sold nothing")["input_ids"]
+        reader = Reader.of(loaded, ())
+        for text in ("She sold nothing", f">>{code}<< She sold nothing"):
+            found = reader.sequence(text)
+            assert found is not None
+            assert list(found.ids) == expected
+        assert list(reader.target("She sold nothing")) == own(text_target="She sold nothing")["input_ids"]
+
+
+def test_marian_asks_for_its_target(marian: Callable[..., LoadedModel]) -> None:
+    loaded = marian("deu", "fra")
+    reader = Reader.of(loaded, ())
+    with pytest.raises(
+        ModelError, match=r"language of its target.*--target-language.*\nLanguages: deu, fra\."
+    ) as caught:
+        reader.sequence("She sold nothing")
+    assert "begin every source with its code" in caught.value.message
+    assert reader.sequence(">>fra<< She sold nothing") is not None
+    assert reader.target("She sold nothing")
+
+
+@pytest.mark.parametrize("codes", [(), ("deu",)])
+def test_marian_of_one_language_need_not_be_told(marian: Callable[..., LoadedModel], codes: tuple[str, ...]) -> None:
+    loaded = marian(*codes)
+    own: Any = AutoTokenizer.from_pretrained(loaded.name)
+    found = Reader.of(loaded, ()).sequence("She sold nothing")
+    assert found is not None
+    assert list(found.ids) == own("She sold nothing")["input_ids"]
+
+
+def test_marian_is_not_told_its_source(marian: Callable[..., LoadedModel]) -> None:
+    with pytest.raises(OptionError, match=r"--source-language deu: .* is not told the language of its source"):
+        marian("deu", "fra", source="deu")
+    with pytest.raises(OptionError, match=r"--target-language ita: .* has no such language.\nLanguages: deu, fra"):
+        marian("deu", "fra", target="ita")
+
+
+@pytest.mark.parametrize("side", ["source_language", "target_language"])
+def test_models_without_languages_take_none(tmp_path: Path, side: str) -> None:
+    folder = save(build("BertModel"), tmp_path / "model")
+    with pytest.raises(OptionError, match="is not told the language of its"):
+        load(folder, ModelOptions(**{side: "de"}))  # type: ignore[arg-type]
