@@ -6,7 +6,7 @@ import json
 import tomllib
 from typing import Any
 
-_TOO_DEEP = "it is nested too deeply"
+_TOO_DEEP = "nested too deeply"
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -170,7 +170,7 @@ def test_so_they_are_for_a_task(headlens: Headlens, tiny_bert: Path) -> None:
         ("model = { name = 'x' }\n", "[model] is no command."),
         ("limit = 100000000000000000000\n", "--limit is larger than 9223372036854775807."),
         ("limit = " + "9" * 5000, "is no TOML: Exceeds the limit"),
-        ("a = " + "[" * 5000 + "]" * 5000, "is no TOML: it is nested too deeply."),
+        ("a = " + "[" * 5000 + "]" * 5000, "is no TOML: nested too deeply."),
         ("a" + ".a" * 50000 + " = 1", ""),
     ],
     ids=["misspelled", "unknown", "at the top", "large", "digits", "deep", "dotted"],
