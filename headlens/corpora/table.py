@@ -215,10 +215,7 @@ def _parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
     """
     try:
         return parse_json(text)
-    except RecursionError as error:
-        advice = f"Mend the {'file' if line is None else 'line'}."
-        raise CorpusError("broken JSON: nested too deeply.", advice, path=path, line=line) from error
-    except ValueError as error:  # also numbers of thousands of digits
+    except ValueError as error:  # also numbers of thousands of digits, and text nested without end
         place = getattr(error, "lineno", None) if line is None else line
         reason = getattr(error, "msg", str(error))
         raise CorpusError(f"broken JSON: {reason}.", "Mend the line.", path=path, line=place) from error

@@ -209,7 +209,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         shared: dict[str, Any] = {**arguments, "trust_remote_code": options.trust_remote_code}
         with only_cache(enabled=offline):
             config = AutoConfig.from_pretrained(place, **shared)
-            _name_classes(config, PreTrainedConfig.get_config_dict(place, **arguments)[0])
+            said = PreTrainedConfig.get_config_dict(place, **arguments)[0]
+            _name_classes(config, said)
             if _is_there(place, "adapter_config.json", arguments):
                 raise ModelError(
                     f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."
@@ -237,7 +238,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             weights = read_weights(name, _class_of(config), read)
             tokenizer = load_tokenizer(place, **shared)
             stated: dict[str, Any] = {} if tokenizer is None else get_tokenizer_config(place, **arguments)
-            if config.is_encoder_decoder and (note := _set_start(name, weights.model, place, arguments)):
+            if config.is_encoder_decoder and (note := _set_start(name, weights.model, said, place, arguments)):
                 weights.notes.append(note)
     model = weights.model
     restore_class(model)
@@ -285,7 +286,9 @@ def _name_classes(config: PreTrainedConfig, written: Mapping[str, Any]) -> None:
         config.id2label = {number: names[str(number)] for number in range(count)}
 
 
-def _set_start(name: str, model: PreTrainedModel, place: str, arguments: dict[str, Any]) -> str | None:
+def _set_start(
+    name: str, model: PreTrainedModel, said: Mapping[str, Any], place: str, arguments: dict[str, Any]
+) -> str | None:
     """Makes the configurations of an encoder-decoder agree on the token that its decoder starts with.
 
     That of generation_config.json goes before that of config.json, as `generate` has it; without either it is the
@@ -308,12 +311,11 @@ def _set_start(name: str, model: PreTrainedModel, place: str, arguments: dict[st
         if own is not None and start is not None:
             own.decoder_start_token_id = start
     generated = begin if written is None else written
-    if None in (stated, generated) or stated == generated:
+    # Where config.json says nothing, `stated` is what the class has by itself.
+    if None in (stated, generated) or stated == generated or "decoder_start_token_id" not in said:
         return None
-    return (
-        f"The decoder starts with token {stated} by config.json (or what its class has where it says nothing), with "
-        f"{generated} by generation_config.json: {start} is taken."
-    )
+    told = f"The decoder starts with token {stated} by config.json, with {generated} by generation_config.json"
+    return f"{told}: {start} is taken."
 
 
 def _token(name: str, config: Any, key: str) -> int | None:

@@ -226,7 +226,7 @@ def _record(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{folder} holds no {RUN_FILE}: it is no run folder.", "Name a folder that a command of headlens wrote."
         ) from problem
-    except (OSError, ValueError, RecursionError) as problem:
+    except (OSError, ValueError) as problem:
         raise InputError(f"{path} cannot be read: {_short(problem)}.", _MEND) from problem
     if not isinstance(record, dict):
         raise InputError(f"{path} does not hold a JSON object.", _MEND)

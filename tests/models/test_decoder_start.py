@@ -81,10 +81,7 @@ def test_a_class_that_cannot_generate(tmp_path: Path, kind: str, token: object) 
 def test_files_that_differ_are_told(tmp_path: Path, kind: str) -> None:
     folder = saved(tmp_path / "model", kind, {"decoder_start_token_id": 5}, {"decoder_start_token_id": 7})
     (note,) = load(folder).notes
-    assert note == (
-        "The decoder starts with token 5 by config.json (or what its class has where it says nothing), with 7 by "
-        "generation_config.json: 7 is taken."
-    )
+    assert note == ("The decoder starts with token 5 by config.json, with 7 by generation_config.json: 7 is taken.")
 
 
 @pytest.mark.parametrize("kind", [MARIAN, BART])
