@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from headlens.corpora.encoding import EncodedExample, SentenceEncoder, TokenKind
+from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example
 from headlens.corpora.unknown_tokens import UnknownTokens
 
@@ -86,13 +86,17 @@ def encode_corpus(
             counts.empty += 1
         elif (encoded := encoder.encode(example)) is None:
             yield from _windows(example, encoder, counts)
-        elif not all(encoded.sides):  # no special tokens, and a normaliser that removes all the text
+        elif not all(map(_has_text, encoded.sides)):  # a tokenizer may remove all the text, or not know any of it
             counts.empty += 1
         else:
             counts.add(encoded, encoder.unknown_id)
             counts.unknown.check(encoder.max_unknown, name, complete=False)
             yield encoded
     counts.unknown.check(encoder.max_unknown, name)
+
+
+def _has_text(side: EncodedSequence) -> bool:
+    return any(not kind & TokenKind.SPECIAL for kind in side.kinds)
 
 
 def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts) -> Iterator[EncodedExample]:

@@ -150,6 +150,10 @@ class SentenceEncoder:
     def unknown_id(self) -> int | None:
         """Id of what the tokenizer does not know; None where it knows everything, or has no id for that alone."""
         unknown = self.tokenizer.unk_token_id
+        if unknown is None and self.tokenizer.is_fast:
+            # A tokenizer.json may name one that the tokenizer around it does not declare.
+            named = getattr(self.tokenizer.backend_tokenizer.model, "unk_token", None)
+            unknown = None if named is None else self.tokenizer.get_vocab().get(named)
         return None if unknown is None or unknown in self.special_kinds else int(unknown)
 
     def encode(self, example: Example) -> EncodedExample | None:

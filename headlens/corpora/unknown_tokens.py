@@ -49,7 +49,7 @@ class UnknownTokens:
         """
         limit = allowed if complete else max(allowed, _NEARLY_ALL)
         enough = self.tokens >= (1 if complete else _EARLY)
-        if allowed < 1 and enough and self.unknown >= limit * self.tokens:
+        if allowed < 1 and enough and self.unknown and self.unknown >= limit * self.tokens:
             raise CorpusError(
                 f"{self._told(name)} unknown to the model's tokenizer: it cannot read this text.",
                 "Give text in the language and script of the model; --max-unknown 1 measures it all the same.",

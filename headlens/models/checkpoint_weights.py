@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import sys
@@ -104,6 +105,11 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
             )
         else:
             notes.append(f"{_count(left)} of a head that headlens does not know and left out: {_listed(left)}.")
+    elif strange := [k for k in left if k.split(".")[0] not in _head_parts(model)]:
+        notes.append(
+            f"{_count(strange)} of a part that no class of transformers for {model.config.model_type} models has, and "
+            f"left out: {_listed(strange)}. If it changes what the model computes, the numbers are of another model."
+        )
     elif others := [k for k in left if _ATTENTION.search(k)]:
         notes.append(f"{_count(others)} of another model in the same checkpoint and left out: {_listed(others)}.")
     elif kind is transformers.AutoModel:
@@ -319,6 +325,16 @@ def _with_head(model: PreTrainedModel, read: Read) -> tuple[PreTrainedModel, dic
     # Where config.json says nothing of classes, the checkpoint may have another number of them than is usual.
     others = (read(kind, ignore_mismatched_sizes=True, classes=count) for kind, count in counts.items())
     return next((found for found in others if not found[1].get("mismatched_keys") and _fits(*found)), None)
+
+
+def _head_parts(model: PreTrainedModel) -> set[str]:
+    """Names of the parts beside the base model in all classes of transformers for models of this kind."""
+    kinds: list[Any] = [mapping.get(type(model.config), None) for mapping in _HEADS]
+    parts: set[str] = set()
+    with torch.device("meta"):
+        for kind in dict.fromkeys(k for k in kinds if isinstance(k, type)):
+            parts |= {name for name, _ in kind(copy.deepcopy(model.config)).named_children()}
+    return parts
 
 
 def _fits(model: PreTrainedModel, report: Mapping[str, Any]) -> bool:

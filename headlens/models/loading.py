@@ -37,6 +37,7 @@ from headlens.models.checkpoint_weights import MERGE, has_unnamed_classes, read_
 from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
+from headlens.nested_text import parse_json
 from headlens.options import DEMO, Given
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
@@ -99,6 +100,7 @@ class LoadedModel:
         if not self.model.config.is_encoder_decoder:
             return None
         self.require_language("target")
+        self._check_target_vocabulary()
         ids = (getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
         start = next((int(i) for i in ids if i is not None), None)
         advice = "Write decoder_start_token_id into its config.json, as it was in training."
@@ -110,6 +112,22 @@ class LoadedModel:
             )
             raise ModelError(problem, advice)
         return start
+
+    def _check_target_vocabulary(self) -> None:
+        tokenizer: Any = self.tokenizer
+        decoder = self.model.get_decoder().get_input_embeddings()
+        size = getattr(decoder, "num_embeddings", None)
+        if tokenizer is None or size is None:
+            return
+        vocabulary = getattr(tokenizer, "target_encoder", None) or tokenizer.get_vocab()
+        beyond = max(vocabulary.values(), default=0) + 1
+        apart = vocabulary is not getattr(tokenizer, "target_encoder", None) and size != self.n_embeddings
+        if beyond > size or apart:
+            raise ModelError(
+                f"{self.name}: the tokenizer has {beyond} tokens for translations, the decoder embeddings for {size}, "
+                f"the encoder for {self.n_embeddings}: it has another vocabulary, which the tokenizer does not know.",
+                "Give a model of one vocabulary, or a corpus without translations, which the encoder reads alone.",
+            )
 
     def require_language(self, side: str) -> None:
         """Refuses to read a side, `source` or `target`, whose language is needed and not known.
@@ -240,6 +258,11 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             stated: dict[str, Any] = {} if tokenizer is None else get_tokenizer_config(place, **arguments)
             if config.is_encoder_decoder and (note := _set_start(name, weights.model, said, place, arguments)):
                 weights.notes.append(note)
+            weights.notes.extend(_settings_notes(config, place, arguments))
+            if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
+                # The model has one kind of segment, whatever its tokenizer numbers.
+                names = tokenizer.model_input_names
+                tokenizer.model_input_names = [name for name in names if name != "token_type_ids"]
     model = weights.model
     restore_class(model)
     restore_attention(name, model)
@@ -419,11 +442,60 @@ def local_or_hub(name: str) -> str | Path:
 
 
 def _class_of(config: Any) -> Any:
-    """The class that the checkpoint was saved from, so that no weight is dropped or random."""
+    """The class that the checkpoint was saved from, so that no weight is dropped or random.
+
+    A class of another family than `model_type` would read the weights otherwise than they were trained.
+    """
     names = getattr(config, "architectures", None) or []
     classes = (getattr(transformers, n, None) for n in names)
     # A config.json comes from anywhere: whatever else of transformers it may name is no model.
-    return next((c for c in classes if isinstance(c, type) and issubclass(c, PreTrainedModel)), AutoModel)
+    models = (c for c in classes if isinstance(c, type) and issubclass(c, PreTrainedModel))
+    return next((c for c in models if isinstance(config, c.config_class or type(config))), AutoModel)
+
+
+def _settings_notes(config: Any, place: str, arguments: dict[str, Any]) -> list[str]:
+    """What files beside the weights ask for and headlens does not do."""
+    notes = []
+    if (own := getattr(config, "auto_map", None)) and type(config).__module__.startswith("transformers."):
+        notes.append(
+            f"The checkpoint brings code of its own ({', '.join(sorted(own))}), which is not run: its model is read as "
+            f"that of transformers for model_type {config.model_type}."
+        )
+    tasks = getattr(config, "task_specific_params", None) or {}
+    prefixes = [str(own["prefix"]) for own in tasks.values() if isinstance(own, Mapping) and own.get("prefix")]
+    if prefixes:
+        notes.append(
+            f"config.json names prefixes of texts by task, such as {prefixes[0]!r}. headlens puts none before a text: "
+            "write them into the data where the model wants them."
+        )
+    return notes + _pooling_notes(place, arguments)
+
+
+def _pooling_notes(place: str, arguments: dict[str, Any]) -> list[str]:
+    """Tells of embeddings that sentence-transformers makes otherwise than headlens does: as the mean of all tokens."""
+    modules, pooling = (_written(place, name, arguments) for name in ("modules.json", "1_Pooling/config.json"))
+    kinds = [str(m.get("type")).rpartition(".")[2] for m in modules or () if isinstance(m, Mapping)]
+    others = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+    # Older versions write a switch for every mode, newer ones the name of the mode.
+    settings = {k: v for k, v in (pooling or {}).items() if k.startswith("pooling_mode")}
+    ways = [k.removeprefix("pooling_mode_") if v is True else str(v) for k, v in settings.items() if v]
+    if set(ways) - {"mean_tokens", "mean"}:
+        others.insert(0, ", ".join(ways))
+    if not others:
+        return []
+    return [
+        f"sentence-transformers makes this model's embeddings with {' and '.join(others)}; headlens takes the mean of "
+        "all tokens, so that tasks of similarity and relevance of embeddings are those of another embedding."
+    ]
+
+
+def _written(place: str, name: str, arguments: dict[str, Any]) -> Any:
+    """The content of a JSON file of a checkpoint; None if it has none, or one that cannot be read."""
+    try:
+        file = cached_file(place, name, **arguments)
+        return None if file is None else parse_json(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 @contextmanager

@@ -28,7 +28,12 @@ class ModelOptions:
         metavar="CODE",
     )
     max_unknown: float = option(
-        0.5, "Share of unknown tokens from which text is refused; 1: never.", MODEL, metavar="SHARE", at_least=0
+        0.5,
+        "Share of unknown tokens from which text is refused; 1: never.",
+        MODEL,
+        metavar="SHARE",
+        at_least=0,
+        at_most=1,
     )
     offline: bool = option(False, "Never ask the hub.", MODEL)
     allow_pickle: bool = option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from headlens.tasks.row_readers import HubRows, RowSource, TaskRow, file_of
 
 # Rows that may be left out as broken, of a source: a share of them, or so many.
 BROKEN_SHARE, FEW_BROKEN = 0.01, 10
+FEW_LABELS = 5
 SHOWN = 3  # of these in a note
 
 
@@ -135,7 +137,7 @@ class RowExamples:
             raise CorpusError(f"no examples: {reason}.", advice, path=file_of(self.rows) or self.name)
 
     def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | CorpusError | None]:
-        reader, columns, labels = self.reader, dict[str, str](), None
+        reader, columns, labels, seen = self.reader, dict[str, str](), None, Counter[str]()
         for row in self.rows:
             if isinstance(row, CorpusError):
                 yield row
@@ -151,10 +153,19 @@ class RowExamples:
                         f"The classes of {self.name} are numbers without names; they are read as {labels.numbers}. "
                         "--labels data=NAME,NAME gives another order."
                     )
+                if labels is not None:
+                    seen[str(part.cells.get(columns["label"])).strip().removesuffix(".0")] += 1
                 try:
                     yield reader.example(part, columns)
                 except CorpusError as error:
                     yield error
+        if seen.keys() == {"-1", "1"} and min(seen.values()) >= FEW_LABELS:
+            # Data sets write -1 where there is no label; nothing but many of that and of 1 are two classes.
+            raise CorpusError(
+                "labels are -1 and 1, and -1 is what data sets write for no label.",
+                "Write 0 and 1, or the names of the classes.",
+                path=file_of(self.rows) or self.name,
+            )
 
     def _numbered(self, labels: ClassLabels, column: str, first: TaskRow, counts: SourceCounts) -> ClassLabels:
         """Returns the format of labels with the order in which the user, or else the data set, names its numbers.

@@ -38,6 +38,8 @@ _MAPPINGS: dict[HeadKind | Literal["pre-training"], Any] = {
     "pre-training": MODEL_FOR_PRETRAINING_MAPPING,
     "embedding": MODEL_MAPPING,
 }
+# Heads whose outputs another of them would be taken for.
+_OUTPUTS: set[str] = {"sequence-classification", "multiple-choice", "question-answering"}
 # Labels that models with a head for next sentences (BERT), or for the order of sentences (ALBERT), ask for.
 _NEXT_LABELS = {"next_sentence_label", "sentence_order_label"}
 
@@ -129,15 +131,23 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
         OptionError: if the model does not have the head.
     """
     model, mapping = loaded.model, _MAPPINGS.get(task.head)
+    kinds = {head for head, own in _MAPPINGS.items() if type(model) is own.get(type(model.config), None)}
+    if task.head in _OUTPUTS and kinds and kinds <= _OUTPUTS | {"masked-lm", "pre-training"} and task.head not in kinds:
+        raise _without_head(loaded, task)
     decodes = model.config.is_encoder_decoder or (task.head == "masked-lm" and find_sites(model)[0].stack == "decoder")
     if not decodes or mapping is None or task.head == "embedding":
         return
     config = type(model.config)
     if config not in mapping or not isinstance(model, mapping[config]):
-        raise OptionError(
-            f"The task {task.name} needs a model with a {task.head} head; {loaded.name} is a {type(model).__name__}.",
-            f"Give a model that was trained for it, or train one: headlens train MODEL --task {task.name}.",
-        )
+        raise _without_head(loaded, task)
+
+
+def _without_head(loaded: LoadedModel, task: Task) -> OptionError:
+    kind = type(loaded.model).__name__
+    return OptionError(
+        f"The task {task.name} needs a model with a {task.head} head; {loaded.name} is a {kind}.",
+        f"Give a model that was trained for it, or train one: headlens train MODEL --task {task.name}.",
+    )
 
 
 def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedModel]:

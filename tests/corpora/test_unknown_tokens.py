@@ -56,7 +56,7 @@ def test_shares(known: int, unknown: int, allowed: float) -> None:
     assert (tally.tokens, tally.unknown) == (known + unknown, unknown)
     share = unknown / (known + unknown) if known + unknown else 0.0
     assert bool(tally.notes()) == (unknown > 0 and share >= 0.01)
-    refused = bool(known + unknown) and allowed < 1 and share >= allowed
+    refused = unknown > 0 and allowed < 1 and share >= allowed
     try:
         tally.check(allowed, "x")
     except CorpusError:

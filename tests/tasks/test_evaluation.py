@@ -21,11 +21,11 @@ from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import SequenceClassification
-from headlens.tasks.evaluation import EvaluationOptions, budget_batches, estimates, evaluate
+from headlens.tasks.evaluation import EvaluationOptions, budget_batches, estimates, evaluate, prepare_all
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.open_task import DataOptions, open_task
-from headlens.tasks.reader import TokenRow
+from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, PreparedExample, TaskBatch
 
 LABELS = ("negative", "positive")
@@ -185,3 +185,21 @@ def embedding(loaded: LoadedModel, text: str) -> torch.Tensor:
     with torch.no_grad():
         states: torch.Tensor = loaded.model(**loaded.tokenizer(text, return_tensors="pt")).last_hidden_state
     return states.mean(dim=1)
+
+
+def test_texts_that_a_tokenizer_does_not_know(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    source = MemoryExamples((TextExample("1", ("ᏣᎳᎩ ᎦᏬᏂᎯᏍᏗ",), 1.0), TextExample("2", ("a cat",), 0.0)), "listed")
+    reader, task = Reader(wordpiece_tokenizer, max_unknown=0.5), CATALOGUE["sst2"].task
+    with pytest.raises(CorpusError, match=r"50\.0% of the tokens of listed \(2 of 4\) are unknown"):
+        list(prepare_all(task, source, reader, SourceCounts()))
+    counts = SourceCounts()
+    assert len(list(prepare_all(task, source, Reader(wordpiece_tokenizer), counts))) == 2
+    assert any("50.0% of the tokens of the text (2 of 4) are unknown" in note for note in counts.notes)
+
+
+def test_texts_that_become_no_token_are_left_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    source = MemoryExamples((TextExample("1", ("\u200b\u200d",), 1.0), TextExample("2", ("a cat",), 0.0)), "listed")
+    counts = SourceCounts()
+    prepared = list(prepare_all(CATALOGUE["sst2"].task, source, Reader(wordpiece_tokenizer), counts))
+    assert [p.example.id for p in prepared] == ["2"]
+    assert counts.too_long == 1

@@ -295,3 +295,13 @@ def test_articles_without_a_part(tmp_path: Path, lacking: str) -> None:
     (tmp_path / "s.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
     with pytest.raises(CorpusError, match=rf"row 1: '{lacking}' is missing or no text"):
         read("squad2", tmp_path / "s.json")
+
+
+@pytest.mark.parametrize("labels", [[-1, 1, 1, -1] * 3, ["-1", "1"] * 5, [-1.0, 1.0] * 6])
+def test_classes_that_look_like_no_label(tmp_path: Path, labels: list[Any]) -> None:
+    path = write(tmp_path / "s.csv", [{"sentence": f"A {n}", "label": label} for n, label in enumerate(labels)])
+    with pytest.raises(CorpusError, match="labels are -1 and 1, and -1 is what data sets write for no label") as caught:
+        read("sst2", path)
+    assert "Write 0 and 1" in caught.value.advice
+    mixed = write(tmp_path / "t.csv", [{"sentence": f"A {n}", "label": label} for n, label in enumerate([-1, 1] * 6 + [0])])
+    assert len(read("sst2", mixed)) == 7
