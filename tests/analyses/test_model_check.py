@@ -19,7 +19,7 @@ from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.options import RelevanceOptions
 from headlens.corpora.sentence import Example
 from headlens.errors import ModelError, OptionError, UnsupportedModelError
-from headlens.models.checkpoint_weights import part_of
+from headlens.models.checkpoint_weights import model_part
 from headlens.models.loading import LoadedModel, load
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.example_sources import MemoryExamples
@@ -126,7 +126,7 @@ def test_the_verdict_is_that_of_the_commands(
         return
     facts = check_model(loaded)
     parts = {p.part for p in facts.parts if "missing" in p.state}
-    assert parts == {part_of(loaded.model, name) for name in loaded.untrained}
+    assert parts == {model_part(loaded.model, name) for name in loaded.untrained}
     assert not any(p.state == "unused" for p in facts.parts)
 
     inputs = wordpiece_tokenizer("the old [MASK] sees a house", return_tensors="pt")

@@ -35,6 +35,8 @@ PRUNING = [
 ]
 MORE = ["delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"]
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
+# Asked of a model with the classes of sst2.
+OTHER_TASK = ("--task", "cola", "--labels", "model=unacceptable,acceptable")
 TASKS = {"sst2": 1, "cola": 1, "rte": 2, "stsb": 2}
 HEADS = {"judge": 4, "sharer": 4}
 
@@ -399,12 +401,12 @@ def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
 
 
 def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
-    done = run("--limit", 4, "--task", "cola")
+    done = run("--limit", 4, *OTHER_TASK)
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
     assert (rows["n"] == 4).all()
     assert rows[["ci_low", "ci_high"]].isna().all(axis=None)
-    assert run("--limit", 5, "--task", "cola", "--no-figures", "--overwrite").code == 0
+    assert run("--limit", 5, *OTHER_TASK, "--no-figures", "--overwrite").code == 0
     assert pd.read_csv("run/ablation.csv")[["ci_low", "ci_high"]].notna().all(axis=None)
 
 
@@ -414,7 +416,7 @@ def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, ru
         r"Pruned models. Too narrow: the intervals of \d of \d differences of matthews, where fewer than 10 examples"
     )
     for limit, told in ((29, True), (30, False)):
-        done = run("--limit", limit, "--task", "cola", "--prune", 1, "--overwrite")
+        done = run("--limit", limit, *OTHER_TASK, "--prune", 1, "--overwrite")
         assert done.code == 0, done.err
         report = headlens("report", "run", "--out", "page", "--overwrite")
         assert report.code == 0, report.err
@@ -431,8 +433,7 @@ def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, ru
 def test_intervals_of_models_and_of_differences_agree_where_examples_are_few(run: Callable[..., Any]) -> None:
     for metric, known in (("accuracy", True), ("matthews", False)):
         few = (
-            "--task",
-            "cola",
+            *OTHER_TASK,
             "--limit",
             6,
             "--rank-split",

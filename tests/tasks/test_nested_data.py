@@ -303,5 +303,6 @@ def test_classes_that_look_like_no_label(tmp_path: Path, labels: list[Any]) -> N
     with pytest.raises(CorpusError, match="labels are -1 and 1, and -1 is what data sets write for no label") as caught:
         read("sst2", path)
     assert "Write 0 and 1" in caught.value.advice
-    mixed = write(tmp_path / "t.csv", [{"sentence": f"A {n}", "label": label} for n, label in enumerate([-1, 1] * 6 + [0])])
+    rows = [{"sentence": f"A {n}", "label": label} for n, label in enumerate([-1, 1] * 6 + [0])]
+    mixed = write(tmp_path / "t.csv", rows)
     assert len(read("sst2", mixed)) == 7
