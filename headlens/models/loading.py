@@ -120,7 +120,7 @@ class LoadedModel:
         if tokenizer is None or size is None:
             return
         vocabulary = getattr(tokenizer, "target_encoder", None) or tokenizer.get_vocab()
-        beyond = max(vocabulary.values(), default=0) + 1
+        beyond = max((i for token, i in vocabulary.items() if token != tokenizer.pad_token), default=0) + 1
         apart = vocabulary is not getattr(tokenizer, "target_encoder", None) and size != self.n_embeddings
         if beyond > size or apart:
             raise ModelError(
