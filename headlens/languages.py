@@ -67,6 +67,8 @@ def tell_languages(
     source, target = asked
     if by_text:
         _begin_sources(told, name, tokens, None if target is None else tokens[target])
+        if target is not None:
+            told.target_lang = target  # that of a first language stands there
         return frozenset()
     if stated.get("tgt_lang") in tokens:
         source, target = source or stated.get("src_lang"), target or stated["tgt_lang"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,16 +28,6 @@ _CONSTANT = re.compile(
 # What training wraps modules in, at any depth: torch.compile, FSDP, activation checkpointing.
 _WRAPPERS = r"(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 _WRAPPED = 4  # so many times at most
-# Settings of config.json that change what is computed, and the values that change nothing. Earlier versions of
-# transformers, or packages around it, followed them; those of today may not.
-_SETTINGS: Mapping[str, tuple[Any, ...]] = {
-    "position_embedding_type": (None, "absolute"),
-    "normalize_before": (None, False),
-    "adapters": (None, {}),
-    "adapter_config": (None, {}),
-}
-# Models that normalise before their layers whatever the setting says, as their own always does.
-_BEFORE = ("mbart", "pegasus", "blenderbot", "m2m_100", "xglm", "plbart")
 # Kinds of heads in the order in which they are tried on weights that no class is named for.
 _HEADS = (
     transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
@@ -85,7 +73,7 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
         read: loads the checkpoint with a class.
 
     Raises:
-        ModelError: if heads would be others than those that were trained, see `check_weights` and `check_settings`.
+        ModelError: if heads would be others than those that were trained, see `check_weights`.
     """
     model, report = read(kind)
     notes, renamed = [], {}
@@ -118,7 +106,6 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
             f"{type(model).__name__}, without a head."
         )
     check_weights(name, model, report)
-    check_settings(name, model)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     missing = frozenset(k for k in report.get("missing_keys", ()) if k in parameters)
     unused = frozenset(k for k in report.get("unexpected_keys", ()) if not _CONSTANT.search(k))
@@ -166,32 +153,6 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
             f"{name}: {counted(len(broken), 'weight')} {verb} NaN or infinity, the first is {broken[0]}.",
             "The checkpoint is damaged, or was saved after training diverged.",
         )
-
-
-def check_settings(name: str, model: PreTrainedModel) -> None:
-    """Refuses a config.json that asks for what the installed transformers does not compute.
-
-    A setting counts as computed if the source of one of the model's classes names it.
-
-    Raises:
-        ModelError: naming the setting and its value.
-    """
-    for setting, neutral in _SETTINGS.items():
-        for own in {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}.values():
-            value = getattr(own, setting, None)
-            if value in neutral or (setting == "normalize_before" and own.model_type in _BEFORE):
-                continue
-            if not _is_computed(model, setting):
-                raise ModelError(
-                    f"{name}: its config.json asks for {setting} = {value!r}, which {type(model).__name__} of "
-                    f"transformers {transformers.__version__} does not compute.",
-                    "Its attention can only be had from the version or package that it was trained with.",
-                )
-
-
-def _is_computed(model: PreTrainedModel, setting: str) -> bool:
-    sources = {type(m).__module__ for m in model.modules()}
-    return any(setting in inspect.getsource(sys.modules[name]) for name in sources if name in sys.modules)
 
 
 def is_optional(model: PreTrainedModel, key: str) -> bool:

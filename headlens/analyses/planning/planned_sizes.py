@@ -33,9 +33,11 @@ from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError, ModelError
 from headlens.hub_access import hub_answers, only_cache
-from headlens.models.loading import choose_device, load, load_tokenizer, local_or_hub, quiet
+from headlens.models.checkpoint_files import CheckpointFiles
+from headlens.models.loading import choose_device, load, local_or_hub, quiet
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
+from headlens.models.tokenizer_loading import load_tokenizer
 from headlens.options import DEMO
 from headlens.runs.progress import Reporter, SilentReporter
 from headlens.tasks.catalogue import find_task
@@ -135,13 +137,9 @@ def planned_model(
 def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
     with explained(name, options), quiet():
         offline = options.offline or not hub_answers()
-        shared: dict[str, Any] = {
-            "revision": options.revision or "main",
-            "local_files_only": offline,
-            "trust_remote_code": options.trust_remote_code,
-        }
+        files = CheckpointFiles(name, options.revision or "main", offline, options.trust_remote_code)
         with only_cache(enabled=offline):
-            return AutoConfig.from_pretrained(name, **shared), load_tokenizer(name, **shared)
+            return AutoConfig.from_pretrained(name, **files.trusting), load_tokenizer(files)
 
 
 def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:

@@ -1,0 +1,58 @@
+"""The files of a checkpoint, in a folder or on the hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers.utils.hub import cached_file
+
+from headlens.nested_text import parse_json
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """Where a checkpoint is, and how its files may be had.
+
+    Args:
+        place: a folder or hub id.
+        revision: branch, tag or commit on the hub.
+        offline: whether only what is on this machine is looked at.
+        trusts_code: whether code that comes with it may be run.
+    """
+
+    place: str
+    revision: str = "main"
+    offline: bool = False
+    trusts_code: bool = False
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments with which transformers fetches files."""
+        return {"revision": self.revision, "local_files_only": self.offline}
+
+    @property
+    def trusting(self) -> dict[str, Any]:
+        """The same for what may run code: arguments of `from_pretrained`."""
+        return {**self.arguments, "trust_remote_code": self.trusts_code}
+
+    def path(self, name: str) -> Path | None:
+        """Returns where a file is on this machine, fetched if need be; None if there is none."""
+        try:
+            file = cached_file(self.place, name, **self.arguments)
+        except OSError:
+            return None
+        return None if file is None else Path(file)
+
+    def first(self, *names: str) -> str | None:
+        """Returns the first name that a file has; None if there is none of them."""
+        return next((name for name in names if self.path(name) is not None), None)
+
+    def read_json(self, name: str) -> Any:
+        """Returns the content of a JSON file; None where there is none, or one that cannot be read."""
+        file = self.path(name)
+        try:
+            return None if file is None else parse_json(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None

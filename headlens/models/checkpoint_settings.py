@@ -1,0 +1,168 @@
+"""What the files beside the weights say: which class, classes, start token; and what of it is not computed."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import transformers
+from transformers import AutoModel, GenerationConfig, PreTrainedConfig, PreTrainedModel
+
+from headlens.errors import ModelError
+from headlens.models.checkpoint_files import CheckpointFiles
+from headlens.models.checkpoint_weights import has_unnamed_classes
+
+# Settings of config.json that change what is computed, and the values that change nothing. Earlier versions of
+# transformers, or packages around it, followed them; those of today may not.
+_SETTINGS: Mapping[str, tuple[Any, ...]] = {
+    "position_embedding_type": (None, "absolute"),
+    "normalize_before": (None, False),
+    "adapters": (None, {}),
+    "adapter_config": (None, {}),
+}
+# Models that normalise before their layers whatever the setting says, as their own always does.
+_BEFORE = ("mbart", "pegasus", "blenderbot", "m2m_100", "xglm", "plbart")
+
+
+def class_of(config: Any) -> Any:
+    """The class that the checkpoint was saved from, so that no weight is dropped or random.
+
+    A class of another family than `model_type` would read the weights otherwise than they were trained.
+    """
+    names = getattr(config, "architectures", None) or []
+    classes = (getattr(transformers, n, None) for n in names)
+    # A config.json comes from anywhere: whatever else of transformers it may name is no model.
+    models = (c for c in classes if isinstance(c, type) and issubclass(c, PreTrainedModel))
+    return next((c for c in models if isinstance(config, c.config_class or type(config))), AutoModel)
+
+
+def name_classes(config: PreTrainedConfig, written: Mapping[str, Any]) -> None:
+    """Gives a configuration the classes that config.json names in `label2id`, where `id2label` does not name them.
+
+    transformers puts `LABEL_0` and so on in the place of both, as many as `num_labels` says, or two. Numbers that are
+    not those of so many classes stay in `label2id` alone: who asks for the names sees that the two do not agree.
+
+    Args:
+        config: the configuration, which is changed.
+        written: what config.json holds.
+    """
+    if not (label2id := written.get("label2id")) or not has_unnamed_classes(config):
+        return
+    config.label2id = label2id
+    names: dict[str, str] = {}
+    for name, number in label2id.items():
+        names.setdefault(str(number), name)
+    said = written.get("id2label") or "num_labels" in written
+    count = (config.num_labels or 0) if said else len(names)
+    if names.keys() == set(map(str, range(count))):
+        config.id2label = {number: names[str(number)] for number in range(count)}
+
+
+def set_start_token(name: str, model: PreTrainedModel, written: Mapping[str, Any], files: CheckpointFiles) -> list[str]:
+    """Makes the configurations of an encoder-decoder agree on the token that its decoder starts with.
+
+    That of generation_config.json goes before that of config.json, as `generate` has it; without either it is the
+    token that begins sentences.
+
+    Args:
+        name: name of the model, for errors.
+        model: the model, whose configurations are changed.
+        written: what config.json holds.
+        files: the checkpoint.
+
+    Returns:
+        What to know where the files contradict each other: one note, or none.
+
+    Raises:
+        ModelError: if a file names several tokens.
+    """
+    config, settings = model.config, getattr(model, "generation_config", None)
+    if settings is None:  # classes that cannot generate have none
+        with suppress(OSError):
+            settings = GenerationConfig.from_pretrained(files.place, **files.arguments)
+    generating, stated = (_token(name, own, "decoder_start_token_id") for own in (settings, config))
+    begin, other = (_token(name, own, "bos_token_id") for own in (settings, config))
+    start = next((token for token in (generating, stated, begin, other) if token is not None), None)
+    for own in (config, settings):
+        if own is not None and start is not None:
+            own.decoder_start_token_id = start
+    generated = begin if generating is None else generating
+    # Where config.json says nothing, `stated` is what the class has by itself.
+    if None in (stated, generated) or stated == generated or "decoder_start_token_id" not in written:
+        return []
+    told = f"The decoder starts with token {stated} by config.json, with {generated} by generation_config.json"
+    return [f"{told}: {start} is taken."]
+
+
+def _token(name: str, config: Any, key: str) -> int | None:
+    """A token of a configuration; a list of one counts as it."""
+    tokens = getattr(config, key, None)
+    tokens = tokens if isinstance(tokens, list) else [tokens]
+    if len(set(tokens)) != 1:
+        raise ModelError(f"{name}: {key} is {tokens}.", "A decoder starts with one token: write that there.")
+    return None if tokens[0] is None else int(tokens[0])
+
+
+def check_settings(name: str, model: PreTrainedModel) -> None:
+    """Refuses a config.json that asks for what the installed transformers does not compute.
+
+    A setting counts as computed if the source of one of the model's classes names it.
+
+    Raises:
+        ModelError: naming the setting and its value.
+    """
+    for setting, neutral in _SETTINGS.items():
+        for own in {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}.values():
+            value = getattr(own, setting, None)
+            if value in neutral or (setting == "normalize_before" and own.model_type in _BEFORE):
+                continue
+            if not _is_computed(model, setting):
+                raise ModelError(
+                    f"{name}: its config.json asks for {setting} = {value!r}, which {type(model).__name__} of "
+                    f"transformers {transformers.__version__} does not compute.",
+                    "Its attention can only be had from the version or package that it was trained with.",
+                )
+
+
+def _is_computed(model: PreTrainedModel, setting: str) -> bool:
+    sources = {type(m).__module__ for m in model.modules()}
+    return any(setting in inspect.getsource(sys.modules[name]) for name in sources if name in sys.modules)
+
+
+def settings_notes(config: Any, files: CheckpointFiles) -> list[str]:
+    """What files beside the weights ask for and headlens does not do."""
+    notes = []
+    if (own := getattr(config, "auto_map", None)) and type(config).__module__.startswith("transformers."):
+        notes.append(
+            f"The checkpoint brings code of its own ({', '.join(sorted(own))}), which is not run: its model is read as "
+            f"that of transformers for model_type {config.model_type}."
+        )
+    tasks = getattr(config, "task_specific_params", None) or {}
+    prefixes = [str(own["prefix"]) for own in tasks.values() if isinstance(own, Mapping) and own.get("prefix")]
+    if prefixes:
+        notes.append(
+            f"config.json names prefixes of texts by task, such as {prefixes[0]!r}. headlens puts none before a text: "
+            "write them into the data where the model wants them."
+        )
+    return notes + _pooling_notes(files)
+
+
+def _pooling_notes(files: CheckpointFiles) -> list[str]:
+    """Tells of embeddings that sentence-transformers makes otherwise than headlens does: as the mean of all tokens."""
+    modules, pooling = (files.read_json(name) for name in ("modules.json", "1_Pooling/config.json"))
+    kinds = [str(m.get("type")).rpartition(".")[2] for m in modules or () if isinstance(m, Mapping)]
+    others = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+    # Older versions write a switch for every mode, newer ones the name of the mode.
+    settings = {k: v for k, v in (pooling or {}).items() if k.startswith("pooling_mode")}
+    ways = [k.removeprefix("pooling_mode_") if v is True else str(v) for k, v in settings.items() if v]
+    if set(ways) - {"mean_tokens", "mean"}:
+        others.insert(0, ", ".join(ways))
+    if not others:
+        return []
+    return [
+        f"sentence-transformers makes this model's embeddings with {' and '.join(others)}; headlens takes the mean of "
+        "all tokens, so that tasks of similarity and relevance of embeddings are those of another embedding."
+    ]
