@@ -22,7 +22,7 @@ def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     notes = []
     if feed.encoder_alone:
         notes.append("The corpus has no target side: only the encoder was looked into.")
-    notes += counts.unknown.notes()
+    notes += _unknown_notes(counts)
     notes += _long_sentences(feed, counts)
     if counts.empty:
         notes.append(f"{counted(counts.empty, 'sentence')} without words {were(counts.empty)} left out.")
@@ -142,11 +142,15 @@ def _column(task: Task, records: Floats, name: str) -> Floats | None:
 
 def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     """Returns notes on sentences of a corpus that were left out or cut, with their numbers."""
-    notes = [*counts.unknown.notes(), *_long_sentences(feed, counts)]
+    notes = [*_unknown_notes(counts), *_long_sentences(feed, counts)]
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
         if number:
             notes.append(f"{counted(number, 'sentence')} without {lack} {were(number)} left out.")
     return notes
+
+
+def _unknown_notes(counts: EncodingCounts) -> list[str]:
+    return [note for side in counts.unknown for note in side.notes()]
 
 
 def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder, TokenKind
@@ -29,7 +29,7 @@ class EncodingCounts:
         unaligned_tokens: tokens of text that no word covers.
         merged_words: words read as one unit with another word.
         sentences_with_unaligned: examples with an unaligned word.
-        text_tokens: tokens that stand for text.
+        text_tokens: tokens that stand for text, by side: `source`, `target`.
         unknown_tokens: how many of these are the unknown token.
     """
 
@@ -47,26 +47,28 @@ class EncodingCounts:
     unaligned_tokens: int = 0
     merged_words: int = 0
     sentences_with_unaligned: int = 0
-    text_tokens: int = 0
-    unknown_tokens: int = 0
+    text_tokens: dict[str, int] = field(default_factory=dict)
+    unknown_tokens: dict[str, int] = field(default_factory=dict)
 
     @property
-    def unknown(self) -> UnknownTokens:
-        """Counts of text tokens and of those that are unknown."""
-        return UnknownTokens(self.text_tokens, self.unknown_tokens)
+    def unknown(self) -> list[UnknownTokens]:
+        """Counts of text tokens and of those that are unknown, of every side: one may be text that nobody can read."""
+        return [UnknownTokens(number, self.unknown_tokens[side]) for side, number in self.text_tokens.items()]
 
     def add(self, example: EncodedExample, unknown_id: int | None) -> None:
         """Adds an encoded example to the counts: its tokens, words, and words and tokens without alignment."""
         self.sentences += 1
         self.sentences_with_unaligned += any(side.alignment.unaligned_words for side in example.sides)
-        for side in example.sides:
+        for name, side in zip(("source", "target"), example.sides, strict=False):
             self.tokens += len(side)
             self.words += len(side.sentence.words)
             self.unaligned_words += side.alignment.unaligned_words
             self.unaligned_tokens += side.alignment.unaligned_tokens
             self.merged_words += side.alignment.merged_words
-            self.text_tokens += sum(not k & TokenKind.SPECIAL for k in side.kinds)
-            self.unknown_tokens += 0 if unknown_id is None else side.ids.count(unknown_id)
+            text = sum(not k & TokenKind.SPECIAL for k in side.kinds)
+            unknown = 0 if unknown_id is None else side.ids.count(unknown_id)
+            self.text_tokens[name] = self.text_tokens.get(name, 0) + text
+            self.unknown_tokens[name] = self.unknown_tokens.get(name, 0) + unknown
 
 
 def encode_corpus(
@@ -78,7 +80,6 @@ def encode_corpus(
         AlignmentError: if the tokenizer cannot say where its tokens stand.
         CorpusError: if more of it is unknown to the tokenizer than the encoder allows.
     """
-    name = getattr(corpus, "name", "the corpus")
     for example in corpus:
         # Sides that the model does not read may be empty.
         read = (example.source, example.target) if encoder.reads_pairs else (example.source,)
@@ -90,9 +91,14 @@ def encode_corpus(
             counts.empty += 1
         else:
             counts.add(encoded, encoder.unknown_id)
-            counts.unknown.check(encoder.max_unknown, name, complete=False)
+            _check(counts, encoder, complete=False)
             yield encoded
-    counts.unknown.check(encoder.max_unknown, name)
+    _check(counts, encoder, complete=True)
+
+
+def _check(counts: EncodingCounts, encoder: SentenceEncoder, *, complete: bool) -> None:
+    for side in counts.unknown:
+        side.check(encoder.max_unknown, "the corpus", complete=complete)
 
 
 def _has_text(side: EncodedSequence) -> bool:
@@ -120,9 +126,9 @@ def add_counts(total: Any, more: Any) -> None:
         total: dataclass of whole numbers and dictionaries of whole numbers; grows.
         more: counts that are added; stays as it is.
     """
-    for field in fields(total):
-        count, addend = getattr(total, field.name), getattr(more, field.name)
+    for own in fields(total):
+        count, addend = getattr(total, own.name), getattr(more, own.name)
         if isinstance(count, dict):
             count |= {key: count.get(key, 0) + number for key, number in addend.items()}
         else:
-            setattr(total, field.name, count + addend)
+            setattr(total, own.name, count + addend)

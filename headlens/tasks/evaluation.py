@@ -195,21 +195,22 @@ def prepare_all(task: Task, source: TaskSource, reader: Reader, counts: SourceCo
     Raises:
         CorpusError: broken data, or more that is unknown to the tokenizer than the reader allows.
     """
-    encoder, tally, targets = SentenceEncoder(reader.tokenizer), UnknownTokens(), UnknownTokens()
+    encoder, sides = SentenceEncoder(reader.tokenizer), (UnknownTokens(), UnknownTokens())
     for example in source.read(counts):
         rows = task.prepare(example, reader)
         # A tokenizer may not know any of a text, and drop it.
         if rows and all(any(row.labels) or any(i not in encoder.special_kinds for i in row.ids) for row in rows):
             for row in rows:
-                tally.add(row.ids, encoder.unknown_id, encoder.special_kinds)
-                targets.add((i for i in row.labels if i >= 0), encoder.unknown_id, encoder.special_kinds)
-            tally.check(reader.max_unknown, source.name, complete=False)
+                for side, ids in zip(sides, (row.ids, [i for i in row.labels if i >= 0]), strict=True):
+                    side.add(ids, encoder.unknown_id, encoder.special_kinds)
+            for side in sides:
+                side.check(reader.max_unknown, source.name, complete=False)
             prepared = PreparedExample(counts.examples, example, rows)
             counts.examples += 1
             yield prepared
         else:
             counts.too_long += 1
-    for side in (tally, targets):
+    for side in sides:
         side.check(reader.max_unknown, source.name)
         counts.note(*side.notes())
 

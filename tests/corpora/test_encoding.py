@@ -198,7 +198,8 @@ def test_counts(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     assert counts == EncodingCounts(
         sentences=2,
         tokens=4 + 5,
-        text_tokens=2 + 3,
+        text_tokens={"source": 2 + 3},
+        unknown_tokens={"source": 0},
         words=2 + 4,
         too_long=1,
         empty=1,

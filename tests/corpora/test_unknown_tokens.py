@@ -38,15 +38,25 @@ def test_text_in_another_script(script: str, wordpiece_tokenizer: PreTrainedToke
         encoded(wordpiece_tokenizer, [text], 0.5)
     assert "--max-unknown 1" in e.value.advice
     counts = encoded(wordpiece_tokenizer, [text], 1.0)
-    assert (counts.text_tokens, counts.unknown_tokens) == (len(plain), plain.count("[UNK]"))
-    assert len(counts.unknown.notes()) == 1
+    (source,) = counts.unknown
+    assert source == UnknownTokens(len(plain), plain.count("[UNK]"))
+    assert len(source.notes()) == 1
 
 
 def test_byte_level_vocabularies_know_everything(bytebpe_tokenizer: PreTrainedTokenizerBase) -> None:
     counts = encoded(bytebpe_tokenizer, SCRIPTS.values(), 0.5)  # type: ignore[arg-type]
-    assert counts.unknown_tokens == 0
-    assert counts.text_tokens > 10
-    assert counts.unknown.notes() == []
+    (source,) = counts.unknown
+    assert source.unknown == 0
+    assert source.tokens > 10
+    assert source.notes() == []
+
+
+def test_a_side_that_nobody_can_read(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    long, foreign = plain_sentence("a cat and a dog and a bird and a fish", "1"), plain_sentence("ᏣᎳᎩ ᎦᏬᏂᎯᏍᏗ", "2")
+    encoder = SentenceEncoder(wordpiece_tokenizer, pairing="apart", max_unknown=0.5)
+    for pair in (Example(long, foreign), Example(foreign, long)):
+        with pytest.raises(CorpusError, match=r"100\.0% of the tokens of the corpus \(2 of 2\) are unknown"):
+            list(encode_corpus([pair], encoder, EncodingCounts()))
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.sampled_from([0.0, 0.2, 0.5, 1.0]))

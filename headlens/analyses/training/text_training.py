@@ -141,16 +141,19 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
 
 
 def unknown_text_notes(loaded: LoadedModel, data: MaskedText | TextHalves | ParallelText, name: str) -> list[str]:
-    """What of a text the tokenizer does not know: one note where it is much, else none.
+    """What of a text the tokenizer does not know: a note for each side of which it is much.
 
     Raises:
         CorpusError: if it is more than the model is allowed.
     """
-    encoder, tally = SentenceEncoder(tokenizer_of(loaded)), UnknownTokens()
-    for ids in data.sources if isinstance(data, ParallelText) else data.blocks:
-        tally.add(ids.tolist(), encoder.unknown_id, encoder.special_kinds)
-    tally.check(loaded.max_unknown, name)
-    return tally.notes()
+    encoder, notes = SentenceEncoder(tokenizer_of(loaded)), list[str]()
+    for side in (data.sources, data.targets) if isinstance(data, ParallelText) else (data.blocks,):
+        tally = UnknownTokens()
+        for ids in side:
+            tally.add(ids.tolist(), encoder.unknown_id, encoder.special_kinds)
+        tally.check(loaded.max_unknown, name)
+        notes += tally.notes()
+    return notes
 
 
 def _texts(corpus: Corpus) -> Iterator[str]:
