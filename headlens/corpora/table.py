@@ -12,7 +12,7 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.nested_cells import looks_nested, nested_value
+from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import Line, NamedFile, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
@@ -243,7 +243,7 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
         line: line in the file, for errors.
 
     Raises:
-        CorpusError: no such column, or something other than text in it.
+        CorpusError: no such column, or something other than text in it, also where that is written as text.
     """
     cell = _cell(row, column)
     if cell is None:
@@ -256,6 +256,9 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
     elif any("\ud800" <= character <= "\udfff" for character in cell):
         message = f"{column!r} holds half a character (a lone surrogate)."
         advice = "Escapes such as \\ud83d come in pairs; write the character itself."
+    elif holds_texts(cell):
+        message = f"{column!r} holds a list or a mapping that is written as text."
+        advice = "Choose a column of text; a part of a mapping is named like this: translation.de."
     else:
         return cell
     raise CorpusError(message, advice, path=path, line=line)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
 from transformers.utils.hub import cached_file
 
 from headlens.nested_text import parse_json
@@ -48,6 +49,16 @@ class CheckpointFiles:
     def first(self, *names: str) -> str | None:
         """Returns the first name that a file has; None if there is none of them."""
         return next((name for name in names if self.path(name) is not None), None)
+
+    def integer_weights(self) -> list[str]:
+        """Returns the names of weights in safetensors files that are whole numbers, as quantised ones are; sorted."""
+        index = self.read_json("model.safetensors.index.json")
+        shards = set(index["weight_map"].values()) if isinstance(index, dict) and "weight_map" in index else set()
+        found = []
+        for path in filter(None, map(self.path, sorted(shards or {"model.safetensors"}))):
+            with safe_open(path, "pt") as file:
+                found += [name for name in file.keys() if file.get_slice(name).get_dtype()[0] in "IU"]  # noqa: SIM118
+        return sorted(found)
 
     def read_json(self, name: str) -> Any:
         """Returns the content of a JSON file; None where there is none, or one that cannot be read."""

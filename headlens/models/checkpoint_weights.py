@@ -155,6 +155,24 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
         )
 
 
+def check_types(name: str, integers: Iterable[str]) -> None:
+    """Refuses weights that are whole numbers: quantised ones, which are nothing without the scales they were made with.
+
+    Args:
+        name: name of the model, for errors.
+        integers: names of the checkpoint's weights of such types; constants may be whole numbers.
+
+    Raises:
+        ModelError: naming them.
+    """
+    if quantised := [key for key in integers if not _CONSTANT.search(key)]:
+        raise ModelError(
+            f"{name}: {_count(quantised)} whole numbers, and config.json says nothing of a quantisation: "
+            f"{_listed(quantised)}.",
+            "Give the checkpoint as it was before, or one whose config.json has its quantization_config.",
+        )
+
+
 def is_optional(model: PreTrainedModel, key: str) -> bool:
     """Whether a weight may be random without any attention being so: one of a pooler, or of a head on top.
 

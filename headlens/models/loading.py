@@ -30,7 +30,7 @@ from headlens.hub_access import hub_answers, only_cache
 from headlens.languages import language_tokens, listed_languages, tell_languages
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_settings import check_settings, class_of, name_classes, set_start_token, settings_notes
-from headlens.models.checkpoint_weights import MERGE, Read, read_weights
+from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -231,6 +231,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             config = AutoConfig.from_pretrained(place, **files.trusting)
             written = PreTrainedConfig.get_config_dict(place, **files.arguments)[0]
             name_classes(config, written)
+            if getattr(config, "quantization_config", None) is None:
+                check_types(name, files.integer_weights())
             weights = read_weights(name, class_of(config), _reader(files, config, options))
             model, tokenizer = weights.model, load_tokenizer(files)
             check_settings(name, model)

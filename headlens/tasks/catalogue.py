@@ -89,7 +89,12 @@ ENTRIES = (
     *map(_classes, CLASS_TASKS),
     STSB,
     SQUAD,
-    replace(SQUAD, task=QuestionAnswering("squad2", no_answer=True), dataset="rajpurkar/squad_v2"),
+    replace(
+        SQUAD,
+        task=QuestionAnswering("squad2", no_answer=True),
+        reader=QuestionReader(no_answer=True),
+        dataset="rajpurkar/squad_v2",
+    ),
     TaskEntry(
         MultipleChoice(),
         EndingReader(ClassLabels(("0", "1", "2", "3"))),

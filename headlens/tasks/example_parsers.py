@@ -113,8 +113,13 @@ class EndingReader(ExampleReader):
 
 @dataclass(frozen=True)
 class QuestionReader(ExampleReader):
-    """Reads SQuAD: articles with paragraphs with questions, as in its files, or one question a row (`datasets`)."""
+    """Reads SQuAD: articles with paragraphs with questions, as in its files, or one question a row (`datasets`).
 
+    Args:
+        no_answer: whether a question may have no answer (SQuAD 2.0); without that it has no label.
+    """
+
+    no_answer: bool = False
     roles = ("question", "context", "answers")  # columns of `datasets`; SQuAD's own files have none of them
 
     def parts(self, row: TaskRow) -> Iterator[TaskRow]:
@@ -130,7 +135,7 @@ class QuestionReader(ExampleReader):
                 yield replace(row, cells={**asked, "question": question, "context": context, "answers": answers})
 
     def example(self, row: TaskRow, columns: Columns) -> Question | None:
-        """Returns the question of a row; None if the question or its context is empty.
+        """Returns the question of a row; None if it or its context is empty, or it has no answer where it needs one.
 
         Raises:
             CorpusError: also where answers are not in the context, or not where they are said to be.
@@ -152,7 +157,9 @@ class QuestionReader(ExampleReader):
         if answers and answers[0].text not in context:
             message = f"question {key}: the answer {answers[0].text[:40]!r} is not in its context."
             raise row.error(message, "Answers are stretches of the context, written as there.")
-        return Question(key, question, context, tuple(answers)) if question and context.strip() else None
+        if not question or not context.strip() or not (answers or self.no_answer):
+            return None
+        return Question(key, question, context, tuple(answers))
 
 
 def _answers(row: TaskRow, cell: Any) -> list[AnswerSpan]:
@@ -169,11 +176,14 @@ def _answers(row: TaskRow, cell: Any) -> list[AnswerSpan]:
     cell = [] if cell is None else cell
     if not isinstance(cell, list) or not all(isinstance(answer, str | Mapping) for answer in cell):
         raise row.error("answers are no list of texts with their starts.", 'Write [{"text": …, "answer_start": …}].')
-    return [_span(row, {"text": answer} if isinstance(answer, str) else answer) for answer in cell]
+    spans = [_span(row, {"text": answer} if isinstance(answer, str) else answer) for answer in cell]
+    return [span for span in spans if span.text.strip()]
 
 
 def _span(row: TaskRow, answer: Mapping[str, Any]) -> AnswerSpan:
     start = answer.get("answer_start")
+    if isinstance(start, float) and start.is_integer():  # as pandas writes a column with gaps
+        start = int(start)
     if start is not None and (not isinstance(start, int) or isinstance(start, bool) or start < 0):
         raise row.error(f"the start {start!r} of an answer is no place.", "Starts count characters from 0.")
     return AnswerSpan(_text(row, answer, "text"), start)

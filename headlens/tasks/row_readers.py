@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headlens.corpora.hub import HubCorpus
-from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
+from headlens.corpora.nested_cells import looks_nested, nested_value
 from headlens.corpora.table import json_array, json_row, list_names, separated_rows, tab_rows, text_cell, unquoted
 from headlens.corpora.text import Line, NamedFile, distinct_names, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
@@ -50,11 +50,7 @@ class TaskRow:
 
     def untrimmed(self, column: str) -> str:
         """Returns the text of a column with white space around it; errors as in `text`."""
-        text = text_cell(self.cells, column, self.place, self.line)
-        if holds_texts(text):
-            advice = "Choose a column of text; a part of a mapping is named like this: translation.de."
-            raise self.error(f"{column!r} holds a list or a mapping that is written as text.", advice)
-        return text
+        return text_cell(self.cells, column, self.place, self.line)
 
     def texts(self, column: str, number: int) -> list[str]:
         """Returns the texts of a list in a column, white space trimmed; none but empty ones where the cell is null.

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.sources import open_corpus
 from headlens.corpora.table import TableCorpus, list_names, text_cell
 from headlens.corpora.text import plain_sentence
 from headlens.errors import CorpusError
@@ -296,3 +298,12 @@ def test_columns_of_one_name(tmp_path: Path, name: str, header: str) -> None:
 def test_carriage_returns_as_line_ends(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"a\.csv:1: broken CSV: a carriage return outside of quotes"):
         read(save(tmp_path, "a.csv", "text,x\ra,1\r"))
+
+
+@pytest.mark.parametrize("cell", ["['the', 'old']", '["the", "old"]', "{'text': 'the old'}", "['the'\n 'old']"])
+def test_lists_that_are_written_as_text_are_no_sentences(tmp_path: Path, cell: str) -> None:
+    path = tmp_path / "s.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["sentence"], ["A cat."], [cell]])
+    with pytest.raises(CorpusError, match=r"'sentence' holds a list or a mapping that is written as text"):
+        list(open_corpus(str(path), CorpusOptions(column="sentence")))

@@ -403,3 +403,17 @@ def test_a_head_that_is_tied_by_config_json_but_has_weights_of_its_own(tmp_path:
     loaded = load(rewrite(save(of_class(kind), tmp_path / "model"), lambda w: w.update({key: own})))
     assert torch.equal(loaded.model.get_parameter(key), own)
     assert not torch.equal(loaded.model.get_input_embeddings().weight, own)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32])
+def test_whole_numbers_are_no_weights(tmp_path: Path, dtype: torch.dtype) -> None:
+    def quantised(weights: Weights) -> None:
+        key = "encoder.layer.0.attention.self.query.weight"
+        weights[key] = (weights[key] * 10).to(dtype)
+
+    told = refused(rewrite(save(of_class("BertModel"), tmp_path / "m"), quantised))
+    assert "1 weight is whole numbers, and config.json says nothing of a quantisation: encoder.layer.0" in told
+    sharded = of_class("BertModel")
+    sharded.save_pretrained(tmp_path / "shards", max_shard_size="10KB")
+    assert (tmp_path / "shards" / "model.safetensors.index.json").is_file()
+    assert type(load(str(tmp_path / "shards")).model) is type(sharded)

@@ -43,6 +43,7 @@ def asked(path: Path, answers: Any) -> Path:
 ANSWERS: dict[str, tuple[Any, tuple[AnswerSpan, ...]]] = {
     "lists": ({"text": ["Denver Broncos"], "answer_start": [4]}, (BRONCOS,)),
     "several": ({"text": ["Denver Broncos", "Broncos"], "answer_start": [4, 11]}, BOTH),
+    "whole floats": ({"text": ["Denver Broncos"], "answer_start": [4.0]}, (BRONCOS,)),
     "one text": ({"text": "Denver Broncos", "answer_start": 4}, (BRONCOS,)),
     "one text in lists of one": ({"text": "Denver Broncos", "answer_start": [4]}, (BRONCOS,)),
     "objects": ([{"text": "Denver Broncos", "answer_start": 4}, {"text": "Broncos", "answer_start": 11}], BOTH),
@@ -58,9 +59,24 @@ ANSWERS: dict[str, tuple[Any, tuple[AnswerSpan, ...]]] = {
 def test_answers_as_python_and_json_write_them(tmp_path: Path, kind: str, name: str) -> None:
     answers, spans = ANSWERS[kind]
     expected = [Question("x", "Who?", CONTEXT, spans)]
-    assert read("squad", asked(tmp_path / name, json.dumps(answers))) == expected
-    assert read("squad", asked(tmp_path / name, str(answers))) == expected
-    assert read("squad", asked(tmp_path / name, answers)) == expected
+    for task in ("squad", "squad2") if spans else ("squad2",):
+        assert read(task, asked(tmp_path / name, json.dumps(answers))) == expected
+        assert read(task, asked(tmp_path / name, str(answers))) == expected
+        assert read(task, asked(tmp_path / name, answers)) == expected
+
+
+@pytest.mark.parametrize(
+    "answers", [[], {"text": [], "answer_start": []}, None, "", {"text": [""], "answer_start": [0]}]
+)
+def test_questions_without_answers_have_no_label_but_in_squad_2(tmp_path: Path, answers: Any) -> None:
+    rows = [{"id": "x", "question": "Who?", "context": CONTEXT, "answers": "Denver Broncos"}]
+    rows.append({"id": "y", "question": "Why?", "context": CONTEXT, "answers": answers})
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    for task, left in (("squad", 1), ("squad2", 2)):
+        counts = SourceCounts()
+        assert len(list(open_task(task, path)[1].read(counts))) == left
+        assert counts.unlabelled == 2 - left
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
