@@ -23,7 +23,7 @@ _LAYER = re.compile(r"^(.+?\.)(\d+)\.")
 # Constants that older versions saved among the weights: positions, causal masks, frequencies of rotations, versions.
 _CONSTANT = re.compile(
     r"(^|\.)(position_ids|token_type_ids|masked_bias|att(n|ention)\.bias|(original_)?inv_freq|"
-    r"relative_position_index|embed_positions\.weights|(en|de)coder\.version)$"
+    r"relative_position_index|num_batches_tracked|embed_positions\.weights|(en|de)coder\.version)$"
 )
 # What training wraps modules in, at any depth: torch.compile, FSDP, activation checkpointing.
 _WRAPPERS = r"(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
@@ -167,8 +167,8 @@ def check_types(name: str, integers: Iterable[str]) -> None:
     """
     if quantised := [key for key in integers if not _CONSTANT.search(key)]:
         raise ModelError(
-            f"{name}: {_count(quantised)} whole numbers, and config.json says nothing of a quantisation: "
-            f"{_listed(quantised)}.",
+            f"{name}: the checkpoint has {counted(len(quantised), 'weight')} of whole numbers, and config.json says "
+            f"nothing of a quantisation: {_listed(quantised)}.",
             "Give the checkpoint as it was before, or one whose config.json has its quantization_config.",
         )
 

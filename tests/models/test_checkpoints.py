@@ -412,7 +412,7 @@ def test_whole_numbers_are_no_weights(tmp_path: Path, dtype: torch.dtype) -> Non
         weights[key] = (weights[key] * 10).to(dtype)
 
     told = refused(rewrite(save(of_class("BertModel"), tmp_path / "m"), quantised))
-    assert "1 weight is whole numbers, and config.json says nothing of a quantisation: encoder.layer.0" in told
+    assert "has 1 weight of whole numbers, and config.json says nothing of a quantisation: encoder.layer.0" in told
     sharded = of_class("BertModel")
     sharded.save_pretrained(tmp_path / "shards", max_shard_size="10KB")
     assert (tmp_path / "shards" / "model.safetensors.index.json").is_file()
