@@ -19,17 +19,8 @@ _FEW_CHANGES = 10  # below which percentiles of the bootstrap cover too little
 
 def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     """What was left out, and what could not be aligned."""
-    notes = []
-    if feed.encoder_alone:
-        notes.append("The corpus has no target side: only the encoder was looked into.")
-    notes += _unknown_notes(counts)
-    notes += _long_sentences(feed, counts)
-    if counts.empty:
-        notes.append(f"{counted(counts.empty, 'sentence')} without words {were(counts.empty)} left out.")
-    if counts.unmaskable:
-        notes.append(
-            f"{counted(counts.unmaskable, 'sentence')} without a token to mask {were(counts.unmaskable)} left out."
-        )
+    notes = ["The corpus has no target side: only the encoder was looked into."] if feed.encoder_alone else []
+    notes += reading_notes(feed, counts)
     if counts.sentences_with_unaligned:
         words, sentences = counts.unaligned_words, counts.sentences_with_unaligned
         notes.append(
@@ -90,31 +81,26 @@ def narrow_interval_notes(
     ]
 
 
-def left_out_notes(number: int, name: str, limit: int | None) -> list[str]:
-    """What to know about examples that a model does not read: one note, none if there are none.
-
-    Args:
-        number: of them.
-        name: of the data.
-        limit: tokens that the model reads; None if any number.
-    """
-    if not number:
-        return []
-    why = "without anything to ask" if limit is None else f"too long for {limit} tokens or without anything to ask"
-    return [f"Left out: {counted(number, 'example')} of {name}, {why}."]
-
-
-def broken_notes(data: DataSummary | SourceCounts) -> list[str]:
-    """What to know about rows that `--skip-broken` left out: one note, none if there are none.
+def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: int | None) -> list[str]:
+    """What to know about rows of data that were not used: a note for each reason, none if all were.
 
     Args:
         data: counts of the source.
+        name: of the data.
+        limit: tokens that the model reads; None if any number.
     """
-    if not data.broken:
-        return []
-    more = " …" if data.broken > len(data.first_broken) else ""
-    rows = f"{data.broken} of {counted(data.rows, 'row')}"
-    return [f"Left out by --skip-broken: {rows}. {' '.join(data.first_broken)}{more}"]
+    notes = []
+    if data.broken:
+        more = " …" if data.broken > len(data.first_broken) else ""
+        rows = f"{data.broken} of {counted(data.rows, 'row')}"
+        notes.append(f"Left out by --skip-broken: {rows}. {' '.join(data.first_broken)}{more}")
+    unread = "without anything to ask" if limit is None else f"too long for {limit} tokens or without anything to ask"
+    reasons = (
+        (data.unlabelled, "without a label, an answer or text"),
+        (data.too_short, "with fewer words than --min-words"),
+        (data.too_long, unread),
+    )
+    return notes + [f"Left out: {counted(n, 'example')} of {name}, {why}." for n, why in reasons if n]
 
 
 def embedded_notes(corpus: str, sentences: int) -> list[str]:
@@ -141,16 +127,12 @@ def _column(task: Task, records: Floats, name: str) -> Floats | None:
 
 
 def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
-    """Returns notes on sentences of a corpus that were left out or cut, with their numbers."""
-    notes = [*_unknown_notes(counts), *_long_sentences(feed, counts)]
+    """Returns notes on sentences of a corpus that were left out, cut or not understood, with their numbers."""
+    notes = [note for side in counts.unknown for note in side.notes()] + _long_sentences(feed, counts)
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
         if number:
             notes.append(f"{counted(number, 'sentence')} without {lack} {were(number)} left out.")
     return notes
-
-
-def _unknown_notes(counts: EncodingCounts) -> list[str]:
-    return [note for side in counts.unknown for note in side.notes()]
 
 
 def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:

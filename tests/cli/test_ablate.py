@@ -346,8 +346,8 @@ def test_what_was_left_out_is_told(run: Callable[..., Any]) -> None:
     long = " ".join(["river"] * 60)
     Path("dev.tsv").write_text(table() + f"{long}\t1\nthe cat\t-1\n", encoding="utf-8")
     out = " ".join(run("--no-figures").out.split())
-    assert "1 example left out: no answer, or no text." in out
-    assert "1 example left out: longer than the model reads." in out
+    assert "Left out: 1 example of dev, without a label, an answer or text." in out
+    assert re.search(r"Left out: 1 example of dev, too long for \d+ tokens or without anything to ask\.", out)
     assert (pd.read_csv("run/ablation.csv")["n"] == 30).all()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headlens.analyses.result_notes import broken_notes
+from headlens.analyses.result_notes import left_out_notes
 from headlens.errors import CorpusError
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.examples import Question, TextExample
@@ -48,10 +48,10 @@ def test_questions_that_a_line_break_cuts_in_two(tmp_path: Path) -> None:
     assert found_ids == ["1", "4"]
     first = ("qqp.tsv:3: 4 columns where there should be 6.", "qqp.tsv:4: 3 columns where there should be 6.")
     assert counts == SourceCounts(rows=4, broken=2, first_broken=first)
-    assert broken_notes(counts) == [f"Left out by --skip-broken: 2 of 4 rows. {first[0]} {first[1]}"]
-    assert broken_notes(DataSummary.of("qqp", counts, "")) == broken_notes(counts)
+    assert left_out_notes(counts, "qqp", 5)[:1] == [f"Left out by --skip-broken: 2 of 4 rows. {first[0]} {first[1]}"]
+    assert left_out_notes(DataSummary.of("qqp", counts, ""), "qqp", 5) == left_out_notes(counts, "qqp", 5)
     assert asdict(DataSummary.of("qqp", counts, ""))["first_broken"] == first
-    assert broken_notes(SourceCounts(rows=4)) == []
+    assert left_out_notes(SourceCounts(rows=4), "qqp", 5) == []
 
 
 def test_rows_with_the_labels_of_five_annotators(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_how_many_may_be_left_out(tmp_path: Path, rows: int, broken: int, *, lef
     if left_out:
         found, counts = kept("sst2", path)
         assert (len(found), counts.broken, len(counts.first_broken)) == (rows - broken, broken, 3)
-        assert broken_notes(counts)[0].endswith(" s.tsv:8: 1 column where there should be 2. …")
+        assert left_out_notes(counts, "s", 5)[0].endswith(" s.tsv:8: 1 column where there should be 2. …")
         return
     message = (
         r"s\.tsv: 11 of 30 rows cannot be read\. The first: s\.tsv:6: 1 column where there should be 2\.\n"

@@ -22,7 +22,7 @@ from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.result_notes import broken_notes, cut_translations, narrow_interval_notes, record_notes
+from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record
@@ -177,20 +177,14 @@ class _Ablated:
 
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
         summary = examples.summary
-        notes = broken_notes(summary)
+        notes = left_out_notes(summary, summary.name, examples.reader.limit)
         if len(examples) < FEWEST:
             notes.append(
                 f"{counted(len(examples), 'example')}, fewer than {FEWEST}: too few to say which heads the task needs "
                 "most. Give more --data."
             )
-        if summary.unlabelled:
-            notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
-        if summary.too_short:
-            notes.append(f"{counted(summary.too_short, 'example')} left out: fewer words than --min-words.")
-        if summary.too_long:
-            notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
         task = examples.task
-        notes += examples.label_notes
+        notes += examples.notes
         notes += record_notes(task, records.intact)
         cut = {str(head): cut_translations(task, class_names) for head, class_names in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):

@@ -68,8 +68,8 @@ class Examples:
         return len(self.prepared)
 
     @property
-    def label_notes(self) -> list[str]:
-        """What to know about the numbers of the classes, of the model and of the data, and about the metrics."""
+    def notes(self) -> list[str]:
+        """What to know about the numbers of the classes, and about how the data was read."""
         return [*filter(None, [self.reader.order.note]), *self.summary.notes, *self.task.notes(self.reader)]
 
     @property

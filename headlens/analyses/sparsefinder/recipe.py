@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.result_notes import broken_notes
+from headlens.analyses.result_notes import left_out_notes
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
@@ -60,12 +60,12 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         pairs, offline = next(iter(corpus)).target is not None, request.model_options.offline
         counts = SourceCounts()
         opened = opened_task(request.metric, loaded, held_out, counts, pairs=pairs, offline=offline)
-        notes += broken_notes(counts)
         if opened is not None:
+            notes += left_out_notes(counts, opened[1].name, None)
             check_head(loaded, opened[0])
             examples = Examples.of(*opened, loaded)
             examples.ask_shortest(loaded)
-            notes += examples.label_notes
+            notes += [*left_out_notes(examples.summary, opened[1].name, examples.reader.limit), *examples.notes]
             hashes["the data of the task"] = examples.summary.sha256
         run.depend_on(loaded, hashes)
         train = _collected(request, run, loaded, corpus, "train", summary.sentences)

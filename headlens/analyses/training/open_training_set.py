@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headlens.analyses.result_notes import broken_notes, embedded_notes, left_out_notes
+from headlens.analyses.result_notes import embedded_notes, left_out_notes
 from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOptions
 from headlens.analyses.training.text_training import loaded_model, unknown_text_notes
 from headlens.analyses.training.training_set import TaskRows, TrainingSet, hold_out
@@ -124,13 +124,13 @@ def _examples(
         counts = SourceCounts(), SourceCounts()
         other = None if options.dev_data is None else options.data.held_out(options.dev_data)
         task, train, held_out = read_examples(options.training_data, other, options.share, counts, offline=offline)
-        notes = [*broken_notes(counts[0]), *broken_notes(counts[1])]
         headed = with_task_head(loaded, task, seed)
         loaded = replace(loaded, model=headed.model)
         lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts[0])
     assert isinstance(lesson.data, TaskRows)
     summary = lesson.data.summary
-    notes += left_out_notes(summary.too_long, summary.name, lesson.data.asker.reader.limit)
+    notes = left_out_notes(summary, summary.name, lesson.data.asker.reader.limit)
+    notes += [] if held_out is None else left_out_notes(counts[1], held_out.name, None)
     notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out is not None else ())))
     notes += seen_notes(train, held_out)
     return OpenedTraining(loaded, lesson, notes, summary.sha256, headed.fresh)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.result_notes import broken_notes, embedded_notes, left_out_notes
+from headlens.analyses.result_notes import embedded_notes, left_out_notes
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.analyses.training.text_training import (
@@ -86,8 +86,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             evaluate = None if dev_rows is None else task_evaluation(dev_rows, training.batch_tokens)
             trainer = Trainer(training, objective, evaluate)
             state, notes = fit(run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better)
-            left_out = [*broken_notes(counts), *broken_notes(dev_counts)]
-            notes = [*_notes(headed, rows, dev_rows), *left_out, *seen_notes(train, dev), *notes]
+            notes = [*_notes(headed, rows, dev_rows), *seen_notes(train, dev), *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             # The final model on what was held out, as if it was loaded again.
@@ -116,7 +115,7 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
     notes += dict.fromkeys((*rows.summary.notes, *(held_out.summary.notes if held_out is not None else ())))
     for part in (rows, held_out):
         if part is not None:
-            notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)
+            notes += left_out_notes(part.summary, part.summary.name, part.asker.reader.limit)
     if held_out is None:
         notes.append("Nothing was held out, so nothing was measured: name examples with --dev-data.")
     return notes

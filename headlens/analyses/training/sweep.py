@@ -155,7 +155,7 @@ class Trainings:
                 row |= dict(zip(DIFFERENCE, values, strict=True))
                 narrow += narrow_interval_notes(lesson.task, row["metric"], keys, theirs, [records])
         limit = Reader.of(loaded, lesson.task.labels, self.longest).limit
-        left_out = left_out_notes(result.evaluation.counts.too_long, lesson.held.name, limit)
+        left_out = left_out_notes(result.evaluation.counts, lesson.held.name, limit)
         return TrainedResult(rows, [*left_out, *result.notes, *narrow], Baseline(records.tolist(), list(keys)))
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
