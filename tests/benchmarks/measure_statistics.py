@@ -42,7 +42,8 @@ from headlens.metrics.positions import Positions
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
-from headlens.options import DEFAULT_RELATIONS
+
+DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 from headlens.runs.corpus_reader import CorpusReader
 
 TIERS = {

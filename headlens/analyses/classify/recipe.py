@@ -10,7 +10,13 @@ import pandas as pd
 
 from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists, shown_example
 from headlens.analyses.attend.stored_maps import write_maps
-from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify_heads
+from headlens.analyses.classify.analysis import (
+    Classification,
+    Frequencies,
+    asked_relations,
+    check_relations,
+    classify_heads,
+)
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
@@ -66,6 +72,7 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
         options = request.options
+        options = replace(options, relations=asked_relations(options, summary))
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
         shown: dict[str, AttentionMaps] = {}
@@ -128,7 +135,7 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
     with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     if summary.trees:
-        check_relations(request.options.relations, summary.relations, corpus.name)
+        check_relations(request.options.relations or (), summary.relations, corpus.name)
     return corpus, summary
 
 
