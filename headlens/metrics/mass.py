@@ -54,9 +54,7 @@ class Mass(Metric):
             high=None,
             contract=True,
         ),
-        MetricColumn(
-            "to_first", "Mean attention weight given to the first token, whatever it is.", "weight to the first token"
-        ),
+        MetricColumn("to_first", "Mean attention weight given to the first token, whatever it is."),
         MetricColumn("punct_chance", "`to_punct` of a head that attends to all tokens alike."),
         MetricColumn(
             "mass_left",

@@ -27,6 +27,10 @@ class SameWord(Metric):
     name = "same_word"
     title = "Heads that point at the same word"
     heading = "Same word"
+    caption = (
+        "How often every head points from a word that occurs more than once in its text at another occurrence of it; "
+        "above the map the share that a head pointing at random would have."
+    )
     columns = (
         MetricColumn("repeated_words", "Number of words that occur more than once in their text.", unit="words"),
         MetricColumn(

@@ -56,6 +56,7 @@ class Classification:
         annotation: dependency instances read and lost.
         notes: what the user should know about these numbers.
         offsets: where the other words of relations stand, see `relation_offsets`; None without trees.
+        too_little: whether too few sentences or tokens were read to give any head a role.
     """
 
     tables: dict[str, HeadTable]
@@ -63,6 +64,7 @@ class Classification:
     annotation: AnnotationCounts
     notes: list[str]
     offsets: pd.DataFrame | None = None
+    too_little: bool = False
 
     def frames(self, model: str) -> dict[str, pd.DataFrame]:
         """The tables as they are written: with the model's name in front."""
@@ -158,7 +160,7 @@ def classify_heads(
     own = [*too_little, *encoding_notes(feed, encoding)]
     own += annotation_notes(annotation, relations, options.thresholds.min_instances)
     own += label_notes(annotation.labels, relations)
-    return Classification(tables, encoding, annotation, [*own, *notes], offsets)
+    return Classification(tables, encoding, annotation, [*own, *notes], offsets, bool(too_little))
 
 
 def asked_relations(options: ClassifyOptions, summary: CorpusSummary) -> tuple[str, ...]:
