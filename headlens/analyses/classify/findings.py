@@ -80,16 +80,21 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
         tables: `heads`, and `syntax` where there were trees.
         few: models that read too little for roles.
     """
-    heads = tables.get("heads", pd.DataFrame())
-    syntax = {part.name: part.rows for part in by_model_and_stack(tables["syntax"])} if "syntax" in tables else {}
+    heads, syntax = (
+        {part.name: part for part in by_model_and_stack(tables[name])} if name in tables else {}
+        for name in ("heads", "syntax")
+    )
     found = []
-    for part in by_model_and_stack(heads) if len(heads) else ():
-        told = [*_resting(part), *_best_relation(syntax.get(part.name)), *_best_of_others(part)]
-        if part.model in few:
-            told = ["no head is given a role, for too little text was read; the notes say how much."]
-        elif all(name == NONE for name in families(part.rows["role"])):
-            told.insert(0, f"none of {counted(len(part.rows), 'head')} holds a role.")
-        found += [f"{part.name}: {sentence}" for sentence in told]
+    for name in dict.fromkeys([*heads, *syntax]):
+        part, relations = heads.get(name), syntax.get(name)
+        told = [] if relations is None else [_best_relation(relations.rows)]
+        if part is not None:
+            told = [*_resting(part), *told, *_best_of_others(part)]
+            if part.model in few:
+                told = ["no head is given a role, for too little text was read; the notes say how much."]
+            elif all(family == NONE for family in families(part.rows["role"])):
+                told.insert(0, f"none of {counted(len(part.rows), 'head')} holds a role.")
+        found += [f"{name}: {sentence}" for sentence in told]
     return found
 
 
@@ -108,14 +113,11 @@ def _resting(part: StackRows) -> Iterator[str]:
         yield f"of {counted(len(held), 'head')}, {' and '.join(told)}."
 
 
-def _best_relation(syntax: pd.DataFrame | None) -> Iterator[str]:
+def _best_relation(syntax: pd.DataFrame) -> str:
     """The head that follows a relation farthest above a fixed offset, of those that do so significantly."""
-    if syntax is None:
-        return
     sure = syntax[is_marked(syntax["significant"]) & is_marked(syntax["syntactic"])]
     if sure.empty:
-        yield "no head follows a relation significantly better than a fixed offset, by the margin."
-        return
+        return "no head follows a relation significantly better than a fixed offset, by the margin."
     best = sure.iloc[int(np.argmax(gain(sure)))]
     relation, direction = str(best["relation"]), str(best["direction"])
     ends = _ENDS.get(relation) or _ENDS.get(relation.partition(":")[0], ("dependent", "head"))
@@ -123,7 +125,7 @@ def _best_relation(syntax: pd.DataFrame | None) -> Iterator[str]:
     article = "an" if start[0] in "aeiou" else "a"
     others = len(sure.drop_duplicates(["layer", "head"])) - 1
     more = f" {counted(others, 'other head')} {'follows' if others == 1 else 'follow'} some relation." if others else ""
-    yield (
+    return (
         f"{head_name(best)} finds the {found} of {article} {start} ({relation} {direction}) in "
         f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases, a fixed offset in "
         f"{best['baseline']:.0%}.{more}"
@@ -132,14 +134,16 @@ def _best_relation(syntax: pd.DataFrame | None) -> Iterator[str]:
 
 def _best_of_others(part: StackRows) -> Iterator[str]:
     """The head that is farthest above the threshold of its strongest role, of the other roles."""
-    known = part.rows.assign(family=families(part.rows["role"]), score=float_column(part.rows, "nearest_score"))
-    known = known[known["family"].isin(_OTHERS) & np.isfinite(known["score"])]
+    rows = part.rows.assign(family=families(part.rows["role"]), score=float_column(part.rows, "nearest_score"))
+    measured = [name for name, (_, column, *_) in _OTHERS.items() if column in rows]
+    known = rows[rows["family"].isin(measured)]
     if known.empty:
         return
-    best = known.loc[known["score"].idxmax()]
+    # Runs of headlens 0.1 have no scores.
+    best = known.iloc[int(np.argmax(known["score"].fillna(0.0)))]
     text, column, cases, chance = _OTHERS[str(best["family"])]
-    n = f"{best[cases]:,.0f}" if cases else ""
-    compared = f", at random {best[chance]:.0%}" if chance else ""
+    n = f"{best[cases]:,.0f}" if cases in best else "the"
+    compared = f", at random {best[chance]:.0%}" if chance in best else ""
     share = _with_interval(best, column, f"{column}_ci")
     yield f"{head_name(best)} {text.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."
 
