@@ -60,7 +60,7 @@ def test_one_head_per_layer(make_relevance: Make) -> None:
     frame = make_relevance(shapes={"encoder": [1] * 3}).assign(relevance=1.0, ci_low=1.0, ci_high=1.0)
     (axes,) = panels(relevance_map(frame))
     assert set(words(axes).values()) == {"1.000\n±0.000"}
-    assert dots(axes) == set()
+    assert pale(axes) == set()
     assert mesh(axes).get_clim() == (-1.0, 1.0)
 
 
