@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any
 
 from huggingface_hub import constants, get_session
 
@@ -19,8 +20,9 @@ _CONFIGS = ("huggingface_hub.constants", "datasets.config")
 # or started later.
 os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_UPDATE_DOWNLOAD_COUNTS": "0"}
 constants.HF_HUB_DISABLE_TELEMETRY = True
-if "datasets.config" in sys.modules:
-    sys.modules["datasets.config"].HF_UPDATE_DOWNLOAD_COUNTS = False
+_imported: Any = sys.modules.get("datasets.config")
+if _imported is not None:
+    _imported.HF_UPDATE_DOWNLOAD_COUNTS = False
 
 
 def hub_answers(patience: float = PATIENCE) -> bool:
