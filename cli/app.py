@@ -121,10 +121,9 @@ _warning_text = warnings.formatwarning
 
 
 def _show_visibly() -> None:
-    """Let nothing raw through of what Python and other packages write by themselves: logs, warnings, tracebacks."""
+    """Let nothing raw through of what Python and other packages write by themselves: logs and warnings."""
     logging.setLogRecordFactory(_VisibleRecord)
     warnings.formatwarning = lambda *words, **more: visible_text(_warning_text(*words, **more))
-    sys.excepthook = _show_traceback
 
 
 def _show_traceback(*raised: Any) -> None:
@@ -161,6 +160,7 @@ def _leave(error: BaseException) -> NoReturn:
         # 130 for Ctrl-C, 143 for SIGTERM: what shells say of a process that a signal ended.
         _end("Interrupted.", error, 128 + error.signal)
     if not isinstance(error, Exception) or "--debug" in sys.argv:
+        sys.excepthook = _show_traceback  # Typer sets its own, which writes everything as it is
         raise error
     if isinstance(error, HeadlensError):
         _end(f"Error: {error}", error, 2 if isinstance(error, InputError) else 1)
