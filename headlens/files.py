@@ -107,7 +107,8 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
         # Carriage returns within a cell are quoted only where lines end in one, too.
-        cells.to_csv(_LineFeeds(file), index=False, lineterminator="\r\n")
+        lines: Any = _LineFeeds(file)
+        cells.to_csv(lines, index=False, lineterminator="\r\n")
     return Path(path)
 
 

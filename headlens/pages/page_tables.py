@@ -103,8 +103,8 @@ class PageTable:
         return "\n".join(lines) + "\n"
 
     def markdown(self) -> str:
-        """Returns the lines of the table in Markdown; names of columns may hold Markdown, cells are plain text."""
-        names, marks = zip(*((c.name, "---:" if c.numeric else "---") for c in self.columns), strict=True)
+        """Returns the lines of the table in Markdown, in which names and cells are plain text."""
+        names, marks = zip(*((escaped(c.name), "---:" if c.numeric else "---") for c in self.columns), strict=True)
         return "\n".join(markdown_lines([names, marks, *([escaped(cell.text) for cell in row] for row in self.rows)]))
 
 
