@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tiers import rest_slow
 
 from headlens.errors import HeadlensError
 from headlens.pages.page_tables import summary_table
@@ -84,7 +85,7 @@ DONE: dict[str, tuple[int, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("command", DONE)
+@pytest.mark.parametrize("command", rest_slow(DONE, {*DONE} - {"attend", "prune"}))
 def test_every_command_shows_names(command: str, hostile: Headlens) -> None:
     code, words = DONE[command]
     check(hostile(command, *words), code)
@@ -104,7 +105,7 @@ def test_these_are_all_commands() -> None:
         ["classify", "--config", FILES["txt"]],
         ["classify", "--config", f"{FILES['toml']}:{NAME}x"],
         ["classify", "--resume", NAME],
-        ["classify", "--parser", f"spacy:{NAME}"],
+        pytest.param(["classify", "--parser", f"spacy:{NAME}"], marks=pytest.mark.slow),
         ["classify", "--parser", f"stanza:{NAME}"],
         ["classify", "--frequency", NAME],
         ["classify", "--corpus", FILES["txt"]],

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
+from tiers import rest_slow
 
 import headlens as package
 from headlens.analyses.commands import commands
@@ -34,9 +35,6 @@ RUNS: dict[str, tuple[bool, tuple[str, ...]]] = {
     "masks": (True, (*TRAINED, "--pattern", "star")),
     "sparsefinder": (False, (*TEXT, "--attention", "entmax15", "--task", "none", "--no-figures")),
 }
-
-LONG = ("masks", "prune", "sparsefinder", "train-dam")
-TIERS = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUNS]
 
 
 @pytest.fixture
@@ -67,7 +65,7 @@ def data(sentiment: tuple[str, ...]) -> None:
     Path("texts.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-@pytest.mark.parametrize("command", TIERS)
+@pytest.mark.parametrize("command", rest_slow(RUNS, ("classify", "relevance", "ablate", "compact")))
 @pytest.mark.usefixtures("data")
 def test_a_model_of_this_machine_asks_nobody(
     command: str, headlens: Headlens, made: Any, tiny_bert: Path, attempts: list[Any]
@@ -97,7 +95,7 @@ def test_every_command_with_the_option_is_here() -> None:
         ("models", "check", "nobody/nothing"),
         ("classify", "--corpus", "hub:nobody/nothing", "--column", "text"),
         ("classify", "nobody/nothing", "--dry-run"),
-        ("classify", "--parser", "stanza:tlh"),
+        pytest.param(("classify", "--parser", "stanza:tlh"), marks=pytest.mark.slow),
         ("ablate", "--task", "mrpc"),
         ("train", "new:bert-tiny", "--task", "mlm", "--corpus", "hub:nobody/nothing", "--column", "text"),
     ],
@@ -119,11 +117,10 @@ def test_a_file_can_say_so(headlens: Headlens, attempts: list[Any]) -> None:
 
 
 @pytest.mark.usefixtures("data")
-def test_python_asks_nobody_and_is_as_before(tiny_bert: Path, attempts: list[Any]) -> None:
+def test_python_asks_nobody_and_is_as_before(attempts: list[Any]) -> None:
     before = dict(os.environ)
     with pytest.raises(package.HeadlensError, match="offline mode is on"):
         package.classify("nobody/nothing", offline=True)
-    package.attend(str(tiny_bert), "the dog sleeps", offline=True)
     assert attempts == []
     assert not constants.HF_HUB_OFFLINE
     assert dict(os.environ) == before
