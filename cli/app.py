@@ -111,7 +111,7 @@ def main() -> None:
 
 
 class _VisibleRecord(logging.LogRecord):
-    """A line of a log."""
+    """A record of a log, whose message shows the names in it and obeys none."""
 
     def getMessage(self) -> str:  # noqa: N802 - its name in `logging`
         return visible_text(super().getMessage())
