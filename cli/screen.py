@@ -70,7 +70,7 @@ class Screen:
     def say(self, sentences: Sequence[str]) -> None:
         """Prints sentences, a line each."""
         for sentence in sentences:
-            self.out.print(sentence, markup=False, highlight=False)
+            self.out.print(_line(sentence))
 
     def notes(self, notes: Sequence[str]) -> None:
         """Print what the reader of the results should know."""

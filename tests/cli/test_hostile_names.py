@@ -132,7 +132,7 @@ def test_help_shows_no_defaults_of_a_file(hostile: Headlens) -> None:
 
 
 def test_what_other_packages_write(hostile: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         logging.getLogger("transformers").error("Some weights of %s", NAME)
         sys.stderr.write(warnings.formatwarning(NAME, UserWarning, NAME, 1, NAME))
         raise ZeroDivisionError(NAME)
