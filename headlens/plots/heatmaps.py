@@ -28,6 +28,7 @@ from headlens.plots.head_grid import (
 )
 from headlens.plots.style import FULL_WIDTH, INK, TICK_SIZE
 
+MOST_HEADS = 26  # of the panels of a row
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _NOTE, _CELL = 0.12, 0.34  # inches
 _READABLE = 5.0  # points
@@ -123,6 +124,14 @@ def short_number(value: float) -> str:
     return text.replace("-", "−")
 
 
+def _share(value: float) -> str:
+    """Formats a number with two digits: `.52`, `2.7`, `27`; empty for NaN."""
+    if np.isnan(value):
+        return ""
+    text = f"{value:.2f}" if abs(value) < 0.995 else f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
+    return text.replace("0.", ".", 1).replace("-", "−")
+
+
 def paired_maps(
     heads: pd.DataFrame,
     columns: Mapping[str, str],
@@ -130,7 +139,7 @@ def paired_maps(
     title: str,
     remark: Callable[[StackRows, str], str] | None = None,
 ) -> Figure | None:
-    """Draws several columns of one table side by side, one row per model and stack.
+    """Draws several columns of one table side by side, in rows for each model and stack; numbers where there is room.
 
     Args:
         heads: columns model, stack, layer, head, and those named.
@@ -144,17 +153,21 @@ def paired_maps(
     """
     if not has_numbers(heads, *columns):
         return None
-    rows = [
-        [
+    rows = []
+    for p in by_model_and_stack(heads):
+        panels = [
             panel(p.rows, float_column(p.rows, name), f"{p.name}: {words}{remark(p, name) if remark else ''}")
             for name, words in columns.items()
         ]
-        for p in by_model_and_stack(heads)
-    ]
+        abreast = max(2, MOST_HEADS // panels[0].values.shape[1])
+        rows += [panels[start : start + abreast] for start in range(0, len(panels), abreast)]
     # In a column every scale stands beside its own panel
     beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     sheet = head_grid_figure(rows, title, side=BAR_SLOT * beside + 0.15)
     for (axes, item), scale in zip(each(sheet, rows), cycle(scales), strict=False):
         paint(axes, item, scale)
+        words = np.vectorize(_share, otypes=[object])(item.values)
+        if min(fitting_size(word, sheet.cell, 3) for word in words.flat) >= _READABLE:
+            write(axes, words, np.vectorize(scale.ink, otypes=[object])(item.values), sheet.cell, 3)
     add_bars(sheet, *scales, below=beside < len(scales))
     return sheet.figure

@@ -32,7 +32,7 @@ def test_colours_have_zero_in_their_middle(make_relevance: Make) -> None:
     frame = make_relevance().assign(relevance=np.linspace(-0.05, 0.2, 72))
     (axes,) = panels(relevance_map(frame))
     assert mesh(axes).get_clim() == (-0.2, 0.2)
-    assert mesh(axes).get_cmap().name == "RdBu_r"
+    assert mesh(axes).get_cmap().name == "RdBu"
 
 
 def test_outliers_do_not_wash_out_the_rest(make_relevance: Make) -> None:
