@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import INK, TICK_SIZE, constrained_figure, dress, one_line, page_width
@@ -73,7 +73,7 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
     figure = constrained_figure(width, _TITLE + sum(heights) + _WORDS * len(panels), title)
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
-        dress(axes, panel.about, "")
+        dress(axes, drawable_text(panel.about), "")
         above = one_line(panel.title, width - names - 0.3, TICK_SIZE)
         axes.set_title(above, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
         _draw(axes, panel)
