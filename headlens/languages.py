@@ -1,8 +1,8 @@
-"""Languages that a tokenizer has to be told: M2M100, NLLB, mBART and their like, and Marian with several targets."""
+"""Languages that a model has to be told: M2M100, NLLB, mBART and their like, Marian with several targets, X-MOD."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -30,6 +30,18 @@ def language_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {token: int(known.convert_tokens_to_ids(token)) for token in special if token not in named}
 
 
+def known_languages(tokenizer: PreTrainedTokenizerBase | None, model: Any) -> dict[str, int]:
+    """The codes of the languages that a model distinguishes: those of its adapters (X-MOD), or of its tokenizer."""
+    adapters = _adapter_languages(model)
+    if adapters or tokenizer is None:
+        return {code: number for number, code in enumerate(adapters)}
+    return language_tokens(tokenizer)
+
+
+def _adapter_languages(model: Any) -> list[str]:
+    return list(model.config.languages) if hasattr(model, "set_default_language") else []
+
+
 def tell_languages(
     name: str,
     tokenizer: PreTrainedTokenizerBase | None,
@@ -42,7 +54,7 @@ def tell_languages(
     Args:
         name: name of the model, for errors.
         tokenizer: its tokenizer, which is changed.
-        model: the model, whose settings of generation are changed.
+        model: the model, whose settings of generation, or language of adapters, are changed.
         asked: codes of source and target as the user gave them; None for none.
         stated: what tokenizer_config.json says. Its languages count if it names a target: a source alone is what
             transformers fills in.
@@ -51,24 +63,27 @@ def tell_languages(
         The sides, `source` and `target`, whose language is needed and not known.
 
     Raises:
-        OptionError: if the tokenizer does not know a language that was asked for, or has none.
+        OptionError: if model and tokenizer do not know a language that was asked for, or have none.
     """
     told: Any = tokenizer
-    tokens = {} if tokenizer is None else language_tokens(tokenizer)
+    tokens, adapters = known_languages(tokenizer, model), _adapter_languages(model)
     by_text = bool(getattr(told, "supported_language_codes", None))
+    unasked = "source" if by_text else "target" if adapters else None
     for side, code in zip(SIDES, asked, strict=True):
-        if code is not None and (not tokens or (by_text and side == "source")):
-            problem = f"--{side}-language {code}: {name} is not told the language of its {side}."
-            raise OptionError(problem, "Leave it out.")
-        if code is not None and code not in tokens:
-            raise OptionError(f"--{side}-language {code}: {name} has no such language.", listed_languages(tokens))
+        if code is not None:
+            _check_language(name, side, code, {} if side == unasked else tokens)
     if not tokens:
         return frozenset()
     source, target = asked
+    if adapters:
+        model.config.default_language = source or model.config.default_language
+        return frozenset(() if model.config.default_language in adapters else ("source",))
     if by_text:
+        target = target or (stated["target_lang"] if stated.get("target_lang") in tokens else None)
         _begin_sources(told, name, tokens, None if target is None else tokens[target])
         if target is not None:
             told.target_lang = target  # that of a first language stands there
+            told.init_kwargs["target_lang"] = target
         return frozenset()
     if stated.get("tgt_lang") in tokens:
         source, target = source or stated.get("src_lang"), target or stated["tgt_lang"]
@@ -80,6 +95,23 @@ def tell_languages(
         told.init_kwargs |= {"src_lang": source, "tgt_lang": target}
         _begin_with(tokens[target], told, model)
     return frozenset(side for side, code in zip(SIDES, (source, target), strict=True) if code is None)
+
+
+def _check_language(name: str, side: str, code: str, tokens: Mapping[str, int]) -> None:
+    if not tokens:
+        problem = f"--{side}-language {code}: {name} is not told the language of its {side}."
+        raise OptionError(problem, "Leave it out.")
+    if code not in tokens:
+        raise OptionError(f"--{side}-language {code}: {name} has no such language.", listed_languages(tokens))
+
+
+def told_languages(tokenizer: Any, model: Any, untold: Collection[str]) -> dict[str, str]:
+    """The codes of the languages that a model was told, or that its files name, by side; without the sides `untold`."""
+    known = known_languages(tokenizer, model)
+    tellers = {"source": ((model.config, "default_language"), (tokenizer, "src_lang"))}
+    tellers["target"] = ((tokenizer, "tgt_lang"), (tokenizer, "target_lang"))
+    codes = ((side, getattr(own, name, None)) for side, names in tellers.items() for own, name in names)
+    return {side: code for side, code in codes if code in known and side not in untold}
 
 
 def _begin_with(token: int, tokenizer: Any, model: Any) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,14 +23,15 @@ from transformers import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import extract_commit_hash
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
-from headlens.languages import language_tokens, listed_languages, tell_languages
+from headlens.languages import known_languages, language_tokens, listed_languages, tell_languages, told_languages
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_settings import check_settings, class_of, name_classes, set_start_token, settings_notes
-from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights
+from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -53,7 +54,7 @@ class LoadedModel:
         revision: commit on the hub; None for folders.
         untrained: names of weights of its pooler or head that the checkpoint does not have, so that they are random.
         unused: names of weights of the checkpoint that the model has no place for: of heads of other kinds.
-        untold: the sides, `source` and `target`, whose language its tokenizer has to be told and was not.
+        untold: the sides, `source` and `target`, whose language it or its tokenizer has to be told and was not.
         max_unknown: share of tokens that it does not know from which text is refused; 1 refuses none.
         notes: what the user should know about how it was loaded.
     """
@@ -134,10 +135,10 @@ class LoadedModel:
         Raises:
             ModelError: with the codes to choose from.
         """
-        if side in self.untold and self.tokenizer is not None:
+        if side in self.untold:
             raise ModelError(
                 f"{self.name} has to be told the language of its {side}: --{side}-language CODE.",
-                listed_languages(language_tokens(self.tokenizer)),
+                listed_languages(known_languages(self.tokenizer, self.model)),
             )
 
     @property
@@ -222,7 +223,9 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     with explained(name, options), quiet():
         place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
-        files = CheckpointFiles(place, options.revision or "main", offline, options.trust_remote_code)
+        files = CheckpointFiles(
+            place, options.revision or "main", offline, options.trust_remote_code, options.allow_pickle
+        )
         with only_cache(enabled=offline):
             if files.path("adapter_config.json") is not None:
                 raise ModelError(
@@ -231,9 +234,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             config = AutoConfig.from_pretrained(place, **files.trusting)
             written = PreTrainedConfig.get_config_dict(place, **files.arguments)[0]
             name_classes(config, written)
+            stored = files.weights()
             if getattr(config, "quantization_config", None) is None:
-                check_types(name, files.integer_weights())
-            weights = read_weights(name, class_of(config), _reader(files, config, options))
+                check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
+            weights = read_weights(name, class_of(config), _reader(files, config, options, stored))
             model, tokenizer = weights.model, load_tokenizer(files)
             check_settings(name, model)
             notes = [*weights.notes, *settings_notes(config, files), *case_notes(tokenizer)]
@@ -245,12 +249,16 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
         # The model has one kind of segment, whatever its tokenizer numbers.
         tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
-    untold = tell_languages(name, tokenizer, model, (options.source_language, options.target_language), stated)
+    languages = (options.source_language, options.target_language)
+    untold = tell_languages(name, tokenizer, model, languages, stated)
+    for side, code in told_languages(tokenizer, model, untold).items():
+        if code not in languages:
+            notes.append(f"The language of its {side} is {code}, as its files say; --{side}-language gives another.")
     return LoadedModel(
         name,
         model.eval().to(device),
         tokenizer,
-        getattr(config, "_commit_hash", None),
+        extract_commit_hash(str(files.path("config.json")), None),
         weights.missing,
         weights.unused,
         untold,
@@ -259,8 +267,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     )
 
 
-def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOptions) -> Read:
-    """Returns what reads the weights of a checkpoint with a class of transformers."""
+def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOptions, stored: Iterable[str]) -> Read:
+    """Returns what reads the weights of a checkpoint, which has those `stored`, with a class of transformers."""
 
     def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
         own = copy.deepcopy(config)
@@ -279,7 +287,7 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
                 **files.trusting,
                 **more,
             )
-        return found
+        return found[0], whole_report(*found, stored, more.get("key_mapping", {}))
 
     return read
 
