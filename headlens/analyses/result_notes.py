@@ -81,20 +81,20 @@ def narrow_interval_notes(
     ]
 
 
-def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: int | None) -> list[str]:
+def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | None) -> list[str]:
     """What to know about rows of data that were not used: a note for each reason, none if all were.
 
     Args:
         data: counts of the source.
         name: of the data.
-        limit: tokens that the model reads; None if any number.
+        limit: how much the model reads, as `Reader.told_limit` has it; None if any length.
     """
     notes = []
     if data.broken:
         more = " …" if data.broken > len(data.first_broken) else ""
         rows = f"{data.broken} of {counted(data.rows, 'row')}"
         notes.append(f"Left out by --skip-broken: {rows}. {' '.join(data.first_broken)}{more}")
-    unread = "without anything to ask" if limit is None else f"too long for {limit} tokens or without anything to ask"
+    unread = "without anything to ask" if limit is None else f"too long for {limit} or without anything to ask"
     reasons = (
         (data.unlabelled, "without a label, an answer or text"),
         (data.too_short, "with fewer words than --min-words"),
@@ -136,7 +136,9 @@ def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
 
 
 def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
-    notes, longer = [], f"longer than {feed.encoder.limit} tokens"
+    notes, longer, target_limit = [], f"longer than {feed.encoder.limit} tokens", feed.encoder.target_limit
+    if target_limit != feed.encoder.limit:
+        longer += f", or than {target_limit} as a target"
     if counts.too_long:
         in_pairs = feed.encoder.reads_pairs
         advice = "" if feed.encoder.long_sentences == "window" else " --long-sentences window cuts them."

@@ -28,7 +28,7 @@ from transformers.utils.hub import extract_commit_hash
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
-from headlens.languages import known_languages, language_tokens, listed_languages, tell_languages, told_languages
+from headlens.languages import SIDES, known_languages, language_tokens, listed_languages, tell_languages, told_languages
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_settings import check_settings, class_of, name_classes, set_start_token, settings_notes
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
@@ -143,13 +143,23 @@ class LoadedModel:
 
     @property
     def max_length(self) -> int | None:
-        """Longest sequence the model takes, in tokens; None if there is no limit."""
-        # An encoder-decoder put together from two models has its limits in their configurations.
-        configs = [m.config for m in self.model.modules() if isinstance(m, PreTrainedModel)]
-        limits = [getattr(c, "max_position_embeddings", None) for c in configs]
+        """Longest sequence that all of the model takes, in tokens; None if there is no limit."""
+        return min(filter(None, map(self.longest, SIDES)), default=None)
+
+    def longest(self, side: str) -> int | None:
+        """Longest sequence that the model takes as `source` or as `target`, in tokens; None if there is no limit.
+
+        Encoder and decoder may differ: two models put together have limits of their own, and LED names two.
+        """
+        part: Any = self.model
+        if self.model.config.is_encoder_decoder:
+            part = self.model.get_encoder() if side == "source" else self.model.get_decoder()
+        configs = [m.config for m in part.modules() if isinstance(m, PreTrainedModel)]
+        own = {"source": "max_encoder_position_embeddings", "target": "max_decoder_position_embeddings"}[side]
+        limits = [getattr(c, name, None) for c in configs for name in ("max_position_embeddings", own)]
         if any(limits):
             # RoBERTa counts positions from padding_idx + 1.
-            tables = [m for n, m in self.model.named_modules() if n.endswith("position_embeddings")]
+            tables = [m for n, m in part.named_modules() if n.endswith("position_embeddings")]
             limits += [
                 t.num_embeddings - t.padding_idx - 1 for t in tables if getattr(t, "padding_idx", None) is not None
             ]

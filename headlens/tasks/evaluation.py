@@ -146,7 +146,7 @@ def evaluate(
 def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
     """Returns the error for a source of which no example could be read."""
     return CorpusError(
-        f"none of its {counted(counts.rows, 'example')} can be asked: longer than {reader.limit} tokens, "
+        f"none of its {counted(counts.rows, 'example')} can be asked: longer than {reader.told_limit}, "
         "or without anything to ask.",
         "Give shorter texts, a model that reads longer ones, or a larger --longest if one was given.",
         path=source.name,

@@ -204,7 +204,7 @@ class Translation(TranslationTask):
 
     def most_tokens(self, reader: Reader) -> int:
         """Returns the most tokens of a translation: `max_tokens`, or what the model reads if that is less."""
-        return self.max_tokens if reader.limit is None else min(self.max_tokens, reader.limit - 1)
+        return self.max_tokens if reader.target_limit is None else min(self.max_tokens, reader.target_limit - 1)
 
     def texts(self, outputs: Tensor, batch: TaskBatch) -> list[str]:
         """Decodes generated token ids, (n, length), to translations as text.

@@ -129,7 +129,7 @@ def _examples(
         lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts[0])
     assert isinstance(lesson.data, TaskRows)
     summary = lesson.data.summary
-    notes = left_out_notes(summary, summary.name, lesson.data.asker.reader.limit)
+    notes = left_out_notes(summary, summary.name, lesson.data.asker.reader.told_limit)
     notes += [] if held_out is None else left_out_notes(counts[1], held_out.name, None)
     notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out is not None else ())))
     notes += seen_notes(train, held_out)

@@ -115,7 +115,7 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
     notes += dict.fromkeys((*rows.summary.notes, *(held_out.summary.notes if held_out is not None else ())))
     for part in (rows, held_out):
         if part is not None:
-            notes += left_out_notes(part.summary, part.summary.name, part.asker.reader.limit)
+            notes += left_out_notes(part.summary, part.summary.name, part.asker.reader.told_limit)
     if held_out is None:
         notes.append("Nothing was held out, so nothing was measured: name examples with --dev-data.")
     return notes
