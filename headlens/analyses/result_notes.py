@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headlens.corpora.annotations import AnnotationCounts
+from headlens.corpora.broken_rows import broken_note
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.errors import counted
 from headlens.options import DEMO
@@ -91,9 +92,7 @@ def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | Non
     """
     notes = []
     if data.broken:
-        more = " …" if data.broken > len(data.first_broken) else ""
-        rows = f"{data.broken} of {counted(data.rows, 'row')}"
-        notes.append(f"Left out by --skip-broken: {rows}. {' '.join(data.first_broken)}{more}")
+        notes.append(broken_note(data.broken, data.rows, data.first_broken))
     unread = "without anything to ask" if limit is None else f"too long for {limit} or without anything to ask"
     reasons = (
         (data.unlabelled, "without a label, an answer or text"),

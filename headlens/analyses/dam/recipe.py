@@ -61,7 +61,8 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
         return run.load(request.model, request.model_options)
     data, options = request.lesson, request.model_options
     corpus = open_corpus(
-        data.corpus, CorpusOptions(None, data.column, None, data.split, data.data.limit, options.offline)
+        data.corpus,
+        CorpusOptions(None, data.column, None, data.split, data.data.limit, data.data.skip_broken, options.offline),
     )
     longest, halves = request.dam.longest, data.next_sentence
     text = TextOptions("mlm", vocabulary=request.vocabulary, longest=longest, next_sentence=halves)

@@ -40,7 +40,8 @@ def open_roles(request: PruneRequest) -> RoleCorpus | None:
     if options.roles_corpus is None:
         return None
     offline = request.model_options.offline
-    corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, offline=offline))
+    skip = request.lesson.data.skip_broken
+    corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, skip_broken=skip, offline=offline))
     source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
     return RoleCorpus(corpus, Frequencies(source), thresholds)
 

@@ -44,7 +44,7 @@ TextTask = Literal["mlm", "translation"]
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 _ON_TEXT = (*TEXT, "translation-loss")
 # Options of the examples of a task, which tasks of text do not look at.
-_OF_EXAMPLES = ("data", "columns", "min_words", "labels", "skip_broken", "dev_data")
+_OF_EXAMPLES = ("data", "columns", "min_words", "labels", "dev_data")
 _DEV_SHARE = Option("Share of the text or data that is held out without --dev, --dev-data.", TRAINING)
 _NORMALIZER = Option(
     "What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, or "
@@ -254,7 +254,9 @@ class TrainingSetOptions:
     def corpus_options(self, *, offline: bool) -> CorpusOptions:
         """Returns the options by which the text corpus of `mlm` and `translation` is read."""
         data = self.data
-        return CorpusOptions(data.target, self.column, self.target_column, self.split, data.limit, offline)
+        return CorpusOptions(
+            data.target, self.column, self.target_column, self.split, data.limit, data.skip_broken, offline
+        )
 
 
 COMMAND = CommandOptions("train", (TrainRequest, FineTuneRequest), "run_training", train_request)
