@@ -1,4 +1,4 @@
-"""Languages that a model has to be told: M2M100, NLLB, mBART and their like, Marian with several targets, X-MOD."""
+"""Languages that a model has to be told (M2M100, NLLB, mBART, X-MOD, Marian with several targets), and its letters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 
+_CASED = 0.01  # share of tokens with capitals from which a vocabulary counts as cased
 SIDES = ("source", "target")
 _TARGET_WRITTEN = "Name it with --target-language, or begin every source with its code."
 
@@ -147,3 +148,36 @@ def listed_languages(tokens: Mapping[str, int]) -> str:
     """The codes of a tokenizer's languages, for errors; of very many the first."""
     codes = sorted(tokens)
     return f"Languages: {', '.join(codes[:300])}{' …' if len(codes) > 300 else ''}."
+
+
+def writes_lower_case(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer writes text in lower case before it looks its words up."""
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    lowers = normalizer is not None and normalizer.normalize_str("A") == "a"
+    return bool(lowers or (not tokenizer.is_fast and getattr(tokenizer, "do_lower_case", False)))
+
+
+def case_note(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Tells of a vocabulary whose letters are not those of the text that a tokenizer makes; empty if all is well.
+
+    Without a tokenizer_config.json the text of a cased BERT is written in lower case, and that of an uncased one is not
+    where such a file says so.
+    """
+    vocabulary = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens) - set(tokenizer.added_tokens_encoder)
+    capitals, small = (sum(token != form(token) for token in vocabulary) for form in (str.lower, str.upper))
+    if writes_lower_case(tokenizer):
+        if capitals < _CASED * len(vocabulary):
+            return ""
+        return (
+            f"The tokenizer writes text in lower case, but {capitals:,} of the {len(vocabulary):,} tokens it knows "
+            'have capitals: is the vocabulary a cased one? If so, put {"do_lower_case": false} into its '
+            "tokenizer_config.json."
+        )
+    if small and not capitals:
+        return (
+            "The tokenizer leaves capitals as they are, but none of its tokens has one: is the vocabulary an uncased "
+            'one? If so, put {"do_lower_case": true} into its tokenizer_config.json, or write the text in lower case.'
+        )
+    if capitals and not small:
+        return "None of its tokens has small letters: write the text in capitals, if it was trained so."
+    return ""

@@ -127,7 +127,9 @@ def _column(task: Task, records: Floats, name: str) -> Floats | None:
 
 def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     """Returns notes on sentences of a corpus that were left out, cut or not understood, with their numbers."""
-    notes = [note for side in counts.unknown for note in side.notes()] + _long_sentences(feed, counts)
+    notes = [note for side in counts.unknown for note in side.notes(feed.encoder.tokenizer)] + _long_sentences(
+        feed, counts
+    )
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
         if number:
             notes.append(f"{counted(number, 'sentence')} without {lack} {were(number)} left out.")

@@ -98,7 +98,7 @@ def encode_corpus(
 
 def _check(counts: EncodingCounts, encoder: SentenceEncoder, *, complete: bool) -> None:
     for side in counts.unknown:
-        side.check(encoder.max_unknown, "the corpus", complete=complete)
+        side.check(encoder.max_unknown, "the corpus", encoder.tokenizer, complete=complete)
 
 
 def _has_text(side: EncodedSequence) -> bool:

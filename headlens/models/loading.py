@@ -28,14 +28,23 @@ from transformers.utils.hub import extract_commit_hash
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
-from headlens.languages import SIDES, known_languages, language_tokens, listed_languages, tell_languages, told_languages
+from headlens.languages import (
+    SIDES,
+    case_note,
+    known_languages,
+    language_tokens,
+    listed_languages,
+    tell_languages,
+    told_languages,
+    writes_lower_case,
+)
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_settings import check_settings, class_of, name_classes, set_start_token, settings_notes
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.models.tokenizer_loading import case_notes, load_tokenizer
+from headlens.models.tokenizer_loading import load_tokenizer
 from headlens.options import DEMO, Given
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
@@ -250,7 +259,9 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             weights = read_weights(name, class_of(config), _reader(files, config, options, stored))
             model, tokenizer = weights.model, load_tokenizer(files)
             check_settings(name, model)
-            notes = [*weights.notes, *settings_notes(config, files), *case_notes(tokenizer)]
+            notes = [*weights.notes, *settings_notes(config, files)]
+            if tokenizer is not None and writes_lower_case(tokenizer):
+                notes += filter(None, [case_note(tokenizer)])
             if config.is_encoder_decoder:
                 notes += set_start_token(name, model, written, files)
             stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)

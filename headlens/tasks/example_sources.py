@@ -216,7 +216,9 @@ class ChainedExamples:
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
         """Reads all sources; ids begin with the name of the source, since each source may count its rows from 1."""
-        left = self.limit
+        left, numbers = self.limit, ",".join(self.parts[0].numbers)
+        if numbers:
+            counts.note(f"--labels data={numbers} is taken for each of {', '.join(self._names)}.")
         for part, name in zip(self.parts, self._names, strict=True):
             if left == 0:
                 return
