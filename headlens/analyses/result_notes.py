@@ -29,7 +29,9 @@ def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
             f"{'its' if words == 1 else 'their'} relations are not measured."
         )
     if counts.merged_words:
-        notes.append(f"{counts.merged_words} words share a token with another word and are read as one with it.")
+        share = "shares" if counts.merged_words == 1 else "share"
+        merged = counted(counts.merged_words, "word")
+        notes.append(f"{merged} {share} a token with another word, read as one with it.")
     return notes
 
 
@@ -161,17 +163,19 @@ def were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_instances: int) -> list[str]:
-    """Which trees and relations are missing."""
+def annotation_notes(
+    counts: AnnotationCounts, no_tree: int, relations: tuple[str, ...], min_instances: int
+) -> list[str]:
+    """Which trees and relations are missing; `no_tree` sentences have no tree."""
     notes = []
     if counts.lost_arcs:
         notes.append(
             f"{counted(counts.lost_arcs, 'relation instance')} not measured: inside one unit, between windows, or at a "
             "word without a token."
         )
-    if counts.no_tree:
-        verb = "has" if counts.no_tree == 1 else "have"
-        notes.append(f"{counted(counts.no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")
+    if no_tree and relations:
+        verb = "has" if no_tree == 1 else "have"
+        notes.append(f"{counted(no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")
     if counts.rarity_is_vague:
         notes.append(
             f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, as "

@@ -216,7 +216,7 @@ def sentence_examples(texts: Sequence[str], translations: Sequence[str] = ()) ->
     """
     if translations and len(translations) != len(texts):
         raise OptionError(
-            f"--target-text: {len(translations)} translations for {len(texts)} sentences.",
+            f"--target-text: {counted(len(translations), 'translation')} for {counted(len(texts), 'sentence')}.",
             "Give one translation for each sentence.",
         )
     sources = [plain_sentence(t, f"sentence-{i}") for i, t in enumerate(texts, 1)]

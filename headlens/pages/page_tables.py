@@ -103,7 +103,8 @@ class PageTable:
 
     def markdown(self) -> str:
         """Returns the lines of the table in Markdown; names of columns may hold Markdown, cells are plain text."""
-        names, marks = zip(*((c.name, "---:" if c.numeric else "---") for c in self.columns), strict=True)
+        names = [column.name.replace("|", r"\|") for column in self.columns]
+        marks = ["---:" if column.numeric else "---" for column in self.columns]
         return "\n".join(markdown_lines([names, marks, *([escaped(cell.text) for cell in row] for row in self.rows)]))
 
 

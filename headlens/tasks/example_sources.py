@@ -127,7 +127,7 @@ class RowExamples:
         counts.broken += broken.number
         counts.first_broken += tuple(broken.first)
         if not number:
-            reason = f"none of its {rows} rows has a label and text" if rows else "it is empty"
+            reason = f"none of its {counted(rows, 'row')} has a label and text" if rows else "it is empty"
             advice = "Choose another file, split or column."
             if too_short:
                 reason = f"{counted(too_short, 'example')} with fewer than {self.min_words} words"

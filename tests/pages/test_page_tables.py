@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -245,3 +246,9 @@ def test_latex_reads_it(tmp_path: Path) -> None:
     (tmp_path / "a.tex").write_text(f"{document}\n{table}\\end{{document}}\n", encoding="utf-8")
     done = subprocess.run(["pdflatex", "-halt-on-error", "a.tex"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_a_bar_in_the_name_of_a_column_parts_no_cells() -> None:
+    lines = page_table("t", [{"a|b": "x|y", "c": 1}]).markdown().splitlines()
+    assert lines[0] == r"| a\|b | c |"
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3]

@@ -145,7 +145,7 @@ def classify_heads(
     if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
         tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles=""))
     own = [*too_little, *encoding_notes(feed, encoding)]
-    own += annotation_notes(annotation, options.relations, options.thresholds.min_instances)
+    own += annotation_notes(annotation, encoding.no_tree, options.relations, options.thresholds.min_instances)
     own += label_notes(annotation.labels, options.relations)
     return Classification(tables, encoding, annotation, [*own, *notes])
 

@@ -13,7 +13,7 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus, split_corpus
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
@@ -182,8 +182,8 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list
     if there < _WORTH_TELLING * len(chosen):
         return []
     return [
-        f"Of {len(chosen)} examples that are measured on, {there} stand word for word in those that were learned from: "
-        "the figures are too good. Name others with --dev-data."
+        f"Of {counted(len(chosen), 'example')} to measure on, {there} {'stands' if there == 1 else 'stand'} word for "
+        "word in those that were learned from: the figures are too good. Name others with --dev-data."
     ]
 
 

@@ -244,7 +244,7 @@ class TrainingSetOptions:
     @property
     def share(self) -> float:
         """Share of the examples that is held out: as given, half of the embedded task, else a tenth."""
-        return self.dev_share or (0.5 if self.embedded else 0.1)
+        return (0.5 if self.embedded else 0.1) if self.dev_share is None else self.dev_share
 
     @property
     def training_data(self) -> TaskData:
