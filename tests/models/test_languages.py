@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 import transformers
 from made_translators import MODELS, SOURCE, TARGET, saved_translator
-from saved import build, save, sentence
+from saved import PAIR, SMALL, build, save, sentence
 from transformers import (
     AutoTokenizer,
     PreTrainedTokenizerBase,
@@ -276,3 +277,50 @@ def test_xmod_reads_with_the_adapters_of_its_language(
     again = load(save(own, tmp_path / "again", wordpiece_tokenizer))
     torch.testing.assert_close(again.model(input_ids=ids)[0], expected)
     assert again.notes == (f"The language of its source is {code}, as its files say; --source-language gives another.",)
+
+
+# --- Languages that nothing but the text names
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told"), [(["<2de>", "<2fr>", "<2zh_Hant>"], True), (["<2de>"], False), ([], False)]
+)
+def test_tokens_of_languages_in_the_text_are_told(
+    tmp_path: Path, metaspace_tokenizer: PreTrainedTokenizerBase, tokens: list[str], *, told: bool
+) -> None:
+    tokenizer = copy.deepcopy(metaspace_tokenizer)
+    tokenizer.add_tokens(tokens)
+    notes = load(save(build("T5ForConditionalGeneration", len(tokenizer)), tmp_path / "t5", tokenizer)).notes
+    assert any(f"tokens that name languages ({', '.join(tokens)} …)" in note for note in notes) == (len(tokens) > 1)
+
+
+# --- Models that read no text
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "read"),
+    [
+        ("WhisperForConditionalGeneration", {"num_mel_bins": 8, "max_source_positions": 6}, "sound"),
+        ("ViTModel", {"image_size": 8, "patch_size": 4}, "images"),
+        (
+            "Wav2Vec2Model",
+            {"conv_dim": (8,), "conv_stride": (2,), "conv_kernel": (2,), "num_feat_extract_layers": 1},
+            "sound",
+        ),
+    ],
+)
+def test_a_tokenizer_beside_a_model_of_something_else(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, settings: dict[str, Any], read: str
+) -> None:
+    sizes = {
+        **SMALL,
+        **PAIR,
+        "num_feat_extract_layers": 1,
+        "num_conv_pos_embedding_groups": 2,
+        "pad_token_id": 0,
+        "decoder_start_token_id": 1,
+    }
+    cls = getattr(transformers, kind)
+    loaded = LoadedModel("tiny", cls(cls.config_class(**sizes | settings)), wordpiece_tokenizer, None)
+    with pytest.raises(ModelError, match=rf"tiny reads {read}, not text\."):
+        CorpusReader.of(loaded, Example(sentence(SOURCE)))

@@ -34,7 +34,7 @@ class Sparsity:
             raise
 
     def commit(self) -> None:
-        """Adds the pass that has returned."""
+        """Adds the counts of the pass that has returned to the sums over all texts."""
         for site, (shares, texts) in self._pending.items():
             before = self._sums.get(site, (0, 0))
             self._sums[site] = before[0] + shares, before[1] + texts
