@@ -182,8 +182,9 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list
     if there < _WORTH_TELLING * len(chosen):
         return []
     return [
-        f"Of {counted(len(chosen), 'example')} to measure on, {there} {'stands' if there == 1 else 'stand'} word for "
-        "word in those that were learned from: the figures are too good. Name others with --dev-data."
+        f"Of {counted(len(chosen), 'example')} that {'is' if len(chosen) == 1 else 'are'} measured on, {there} "
+        f"{'stands' if there == 1 else 'stand'} word for word in those that were learned from: the figures "
+        "are too good. Name others with --dev-data."
     ]
 
 
