@@ -438,8 +438,9 @@ EXAMPLE_COLUMNS = Option(
     shown="",
 )
 SKIP_BROKEN = Option(
-    "Leave out rows of the data that cannot be read: at most 1 % of each source, or 10 rows. A note tells how many.",
-    TASK,
+    "Leave out rows and sentences that cannot be read: at most 1 % of a source, or up to 10 if these are no more than "
+    "a quarter of it. A note tells how many.",
+    CORPUS,
 )
 EXAMPLE_SPLIT = Option("Split of a hub data set.", TASK, "NAME", shown="train to train, else the task's")
 CLASS_LABELS = Option(

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.broken_rows import sound
 from headlens.corpora.sentence import Example
 from headlens.corpora.table import cell_examples
 from headlens.corpora.text import file_stem
@@ -51,6 +52,10 @@ class HubCorpus:
         Raises:
             CorpusError: no such data set or no network; no such split or column; broken data.
         """
+        return sound(self.readings())
+
+    def readings(self) -> Iterator[Example | CorpusError]:
+        """Reads the rows from the start; yields what is wrong with a row that cannot be read."""
         return cell_examples(enumerate(self.rows(), 1), self.column, self.target_column, self.place, self.name)
 
     @property

@@ -65,7 +65,9 @@ class RunFolder:
             OutputError: if the folder cannot be written, holds a run that is neither to be overwritten nor resumed,
                 holds none that could be resumed, or is being written by a living process.
         """
-        if resume and path is not None:
+        if resume:
+            if path is None:
+                raise ResumeError("There is no folder of a run to go on with.", "Name it with --resume.")
             _run_of(Path(path), command)
         folder, created = _new_folder(default_name(command, model)) if path is None else _named_folder(Path(path))
         run = cls(folder, command=command, model=model)

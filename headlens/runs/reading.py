@@ -164,8 +164,8 @@ class RecordedRun:
         return sorted(p for p in (self.folder / FIGURES).glob("*.png") if p.is_file())
 
     def argument(self, name: str, default: Any) -> Any:
-        """Returns the value of an option, at whatever depth the record holds it."""
-        return _find(mapping(self.record.get("arguments")), name, default)
+        """Returns the value of an option."""
+        return mapping(self.record.get("arguments")).get(name, default)
 
 
 def read_recorded(folder: Path, label: str) -> RecordedRun:
@@ -206,13 +206,6 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _find(values: Mapping[str, Any], name: str, default: Any) -> Any:
-    if name in values:
-        return values[name]
-    inner = (_find(value, name, default) for value in values.values() if isinstance(value, Mapping))
-    return next((value for value in inner if value != default), default)
 
 
 def _record(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -160,4 +161,19 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
             raise OutputError(f"process {processes.rank} does not see {path}.", "Name a shared folder with --out.")
         # The first process shows the path as the user gave it; the others know only the absolute one.
         shown_path = folder.path if folder is not None else path
-        yield Run(shown_path, folder, processes, (reporter if processes.first else None) or SilentReporter())
+        run = Run(shown_path, folder, processes, (reporter if processes.first else None) or SilentReporter())
+        stack.enter_context(_told(run))
+        yield run
+
+
+@contextmanager
+def _told(run: Run) -> Iterator[None]:
+    """Makes what modules log of data, such as pairs that were left out, a warning and a note of the run."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: run.tell(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("headlens")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from headlens.errors import ModelError, OptionError
+from headlens.errors import ModelError, OptionError, UnsupportedModelError
 from headlens.heads import STACKS, Head, Stack
 from headlens.nested_text import parse_json
 from headlens.weights.head_slicing import check_shrinks, guard_cache, has_heads, numbers_of, projections, shrink
@@ -303,6 +303,12 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
     """
     base: Any = model.base_model
     names = [name for name, module in base.named_modules() if has_heads(module)]
+    if not names:
+        raise UnsupportedModelError(
+            f"{place}: config.json says that heads were cut out (pruned_heads), which headlens cannot do in a "
+            f"{type(base).__name__}: it finds no separate layers of queries, keys and values there.",
+            "Give the checkpoint as it was before its heads were pruned.",
+        )
     first = [name for name in names if around_layers(name) == around_layers(names[0])]
     try:
         layers = {int(layer): list(heads) for layer, heads in pruned.items()}

@@ -313,3 +313,10 @@ def test_next_sentences_go_with_text_alone(headlens: Headlens) -> None:
     done = headlens("train-dam", "demo", "--next-sentence")
     assert done.code == 2
     assert "--next-sentence is not for --task paraphrase.\nIt goes with --task mlm." in done.err
+
+
+def test_heads_of_which_nothing_is_left_are_told(run: Headlens) -> None:
+    done = run("--lambdas", "1000", "--mask-learning-rate", "5", "--unstructured", "--no-figures")
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert re.search(r"penalty-1000: everything is masked in (\d+) of \1 heads, so that what these compute means", said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -268,3 +269,9 @@ def test_the_terminal_obeys_no_cell() -> None:
     console.print(summary_table(words, [{words: words}]))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert shown.count(r"[/b][red]\x1b[2J\r\n:bomb:\u202e") == 3
+
+
+def test_a_bar_in_the_name_of_a_column_parts_no_cells() -> None:
+    lines = page_table("t", [{"a|b": "x|y", "c": 1}]).markdown().splitlines()
+    assert lines[0] == r"| a\|b | c |"
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3]

@@ -431,3 +431,10 @@ def test_reading_a_record(tmp_path: Path) -> None:
     assert read_run(tmp_path) is None
     (tmp_path / "run.json").write_text('{"status": "finished"}')
     assert read_run(tmp_path) == {"status": "finished"}
+
+
+def test_a_run_without_a_folder_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ResumeError, match="no folder of a run to go on with"):
+        RunFolder.create(None, command="classify", model="demo", resume=True)
+    assert not list(tmp_path.iterdir())

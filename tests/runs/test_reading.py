@@ -38,9 +38,11 @@ def test_a_run_reads_as_it_was_written(run: Path) -> None:
     pd.testing.assert_frame_equal(found.tables["similarity"], written, check_dtype=False)
 
 
-def test_options_are_found_at_any_depth(run: Path) -> None:
-    change_record(run, {"arguments": {"options": {"thresholds": {"min_instances": 7}}}})
-    assert read_recorded(run, "").argument("min_instances", 30) == 7
+def test_options_stand_side_by_side(run: Path) -> None:
+    """What a value of some other option holds is none, be it called so."""
+    change_record(run, {"arguments": {"other": {"min_instances": 7}, "min_tokens": 3}})
+    assert read_recorded(run, "").argument("min_instances", 30) == 30
+    assert read_recorded(run, "").argument("min_tokens", 30) == 3
 
 
 def test_tables_that_the_record_does_not_list_are_read_too(run: Path) -> None:

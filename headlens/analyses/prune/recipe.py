@@ -40,7 +40,8 @@ def open_roles(request: PruneRequest) -> RoleCorpus | None:
     if options.roles_corpus is None:
         return None
     offline = request.model_options.offline
-    corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, offline=offline))
+    skip = request.lesson.data.skip_broken
+    corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, skip_broken=skip, offline=offline))
     source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
     return RoleCorpus(corpus, Frequencies(source), thresholds)
 
@@ -111,10 +112,11 @@ def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalty
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
     updates = _updates(run, lesson, request)
-    notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
+    notes.append(f"Each run has {counted(updates, 'update')}; gates learn at {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
         steps = _updates(run, lesson, request, scratch=True)
-        notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
+        had = f"Models from scratch had {counted(steps, 'update')}"
+        notes.append(f"{had}; --scratch-steps gives as many as the original had.")
     # What holds of the unpruned model, too, is told of that alone.
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
     notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]

@@ -154,7 +154,7 @@ class Trainings:
                 values = (comparison.delta, comparison.low, comparison.high, comparison.p_value)
                 row |= dict(zip(DIFFERENCE, values, strict=True))
                 narrow += narrow_interval_notes(lesson.task, row["metric"], keys, theirs, [records])
-        limit = Reader.of(loaded, lesson.task.labels, self.longest).limit
+        limit = Reader.of(loaded, lesson.task.labels, self.longest).told_limit
         left_out = left_out_notes(result.evaluation.counts, lesson.held.name, limit)
         return TrainedResult(rows, [*left_out, *result.notes, *narrow], Baseline(records.tolist(), list(keys)))
 
