@@ -72,7 +72,8 @@ for _file in iter_modules([str(Path(__file__).parent)]):
     if not _file.name.startswith("_") and _file.name != "app":
         import_module(f".{_file.name}", __package__)
 for _command in sorted(COMMANDS.values(), key=lambda own: (own.name not in _FIRST, own.name)):
-    app.command(_command.name, cls=ListsOnce, rich_help_panel=_command.panel)(_command.function)
+    _kind = type("ListsOnce", (ListsOnce,), {"first": _command.first})
+    app.command(_command.name, cls=_kind, rich_help_panel=_command.panel)(_command.function)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 

@@ -16,6 +16,7 @@ import typer
 from headlens.options import OUTPUT, CommandOptions, DeclaredOption, without_none
 
 from .config import load_config, load_run
+from .lists import show_all
 from .process_rank import rank
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ class Command:
         name: as it is typed.
         panel: the group of commands that it stands in.
         function: what Typer runs.
+        first: names of the options that `--help` shows; all if there are none.
     """
 
     name: str
     panel: str
     function: Callable[..., None]
+    first: tuple[str, ...]
 
 
 _FILE = "DEFAULT_MAP"  # how Typer calls the source of values that a file gave
@@ -54,11 +57,12 @@ def command(
         plan: shows what would be done with `--dry-run`; without it the plan of the request.
         plans: whether there is `--dry-run`.
     """
-    terminal = [name for name in inspect.signature(_terminal).parameters if plans or name != "dry_run"]
+    lacking = {"dry_run": not plans, "help_all": not declared.first}
+    terminal = [name for name in inspect.signature(_terminal).parameters if not lacking.get(name)]
 
     def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
         flat = with_options(function, declared, plan=plan, terminal=terminal)
-        COMMANDS[declared.name] = Command(declared.name, panel, flat)
+        COMMANDS[declared.name] = Command(declared.name, panel, flat, declared.first)
         return flat
 
     return made
@@ -145,7 +149,7 @@ def _screen(values: dict[str, Any]) -> Screen:
     """The terminal; of several processes only the first uses it."""
     from .screen import Screen
 
-    for name in ("config", "debug"):
+    for name in ("config", "debug", "help_all"):
         values.pop(name, None)
     json, quiet = values.pop("json", False), values.pop("quiet", False)
     return Screen(json=json and not rank(), quiet=quiet or rank() > 0)
@@ -245,6 +249,10 @@ def _terminal(
             "takes.",
             rich_help_panel=OUTPUT,
         ),
+    ] = False,
+    help_all: Annotated[
+        bool,
+        typer.Option("--help-all", callback=show_all, is_eager=True, help="Show every option.", rich_help_panel=OUTPUT),
     ] = False,
 ) -> None:
     """Options of every command that are about the terminal, in the form that Typer reads."""

@@ -102,7 +102,7 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path)
             hint = (
                 f"Did you mean {close[0].replace('_', '-')}?"
                 if close
-                else f"headlens {context.info_name} --help lists all."
+                else f"headlens {context.info_name} --help-all lists all."
             )
             raise _error(f"--config: {path}: there is no option {key!r} of {context.info_name}.", hint)
         defaults[name] = _fit(value, parameters[name])

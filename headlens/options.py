@@ -151,12 +151,14 @@ class CommandOptions:
         requests: classes whose options it has.
         run: the function of a request and a reporter, in `recipe.py` beside the options.
         make: makes the request of the values of options; without it the first class is built.
+        first: names of the options that most people need, which `--help` shows; of a command with few options all.
     """
 
     name: str
     requests: tuple[type, ...]
     run: str
     make: Callable[[Mapping[str, Any]], Any] | None = None
+    first: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, DeclaredOption]:
@@ -188,7 +190,7 @@ class CommandOptions:
                 hint = (
                     f"Did you mean {close[0].replace('_', '-')}?"
                     if close
-                    else f"headlens {self.name} --help lists all."
+                    else f"headlens {self.name} {'--help-all' if self.first else '--help'} lists all."
                 )
                 raise OptionError(f"{source}: there is no option {name.replace('_', '-')!r} of {self.name}.", hint)
         return named

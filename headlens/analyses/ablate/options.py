@@ -150,4 +150,9 @@ class AblateRequest:
             )
 
 
-COMMAND = CommandOptions("ablate", (AblateRequest,), "run_ablate")
+COMMAND = CommandOptions(
+    "ablate",
+    (AblateRequest,),
+    "run_ablate",
+    first=("task", "data", "columns", "labels", "metric", "limit", "mode", "prune", "strategies", "device"),
+)

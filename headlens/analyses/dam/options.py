@@ -148,4 +148,12 @@ class DamRequest:
         return replace(learning, freeze=("all",) if self.lesson.embedded else ())
 
 
-COMMAND = CommandOptions("train-dam", (DamRequest,), "run_dam")
+COMMAND = CommandOptions(
+    "train-dam",
+    (DamRequest,),
+    "run_dam",
+    first=(
+        *("task", "data", "dev_data", "corpus", "lambdas"),
+        *("structured", "layers", "epochs", "learning_rate", "device"),
+    ),
+)

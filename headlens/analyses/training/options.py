@@ -259,4 +259,10 @@ class TrainingSetOptions:
         )
 
 
-COMMAND = CommandOptions("train", (TrainRequest, FineTuneRequest), "run_training", train_request)
+COMMAND = CommandOptions(
+    "train",
+    (TrainRequest, FineTuneRequest),
+    "run_training",
+    train_request,
+    first=("task", "data", "dev_data", "corpus", "dev", "target", "epochs", "learning_rate", "attention", "device"),
+)
