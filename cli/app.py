@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -70,10 +71,63 @@ def main() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
             signal.signal(getattr(signal, name), _interrupt)
+    sys.stdout, sys.stderr = _Stream.of(sys.stdout, essential=True), _Stream.of(sys.stderr, essential=False)
     try:
         _run()
     except BaseException as error:
         _leave(error)
+
+
+class _Stream:
+    """Standard output or standard error; after it could not be written once, everything else for it is dropped.
+
+    Otherwise Python would try again on its way out, and end with 120 and words of its own.
+
+    Args:
+        stream: what Python made of it.
+        essential: whether the command has failed without it; a run goes on without its warnings and progress.
+    """
+
+    def __init__(self, stream: Any, *, essential: bool) -> None:
+        self._stream, self._essential = stream, essential
+
+    @classmethod
+    def of(cls, stream: Any, *, essential: bool) -> Any:
+        """Returns the guarded stream; one that leads nowhere for a stream that was closed (`>&-`)."""
+        if isinstance(stream, cls):
+            return stream
+        # The new stream takes the descriptor that is free, so that no file of ours does: libraries may print there.
+        return cls(Path(os.devnull).open("w") if stream is None else stream, essential=essential)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._guarded():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._guarded():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            if not self._essential:
+                return
+            if isinstance(error, BrokenPipeError):
+                raise
+            from headlens.errors import OutputError
+
+            raise OutputError(
+                f"Cannot write to standard output: {error.strerror or error}.",
+                "Send it elsewhere. The folder of a run is complete before anything is printed of it.",
+            ) from error
 
 
 def _run() -> None:
@@ -81,8 +135,7 @@ def _run() -> None:
         app()
     except SystemExit:
         # What cannot be written is told by us, and not by Python on its way out.
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         raise
 
 
@@ -98,7 +151,6 @@ def _leave(error: BaseException) -> NoReturn:
     from headlens.errors import HeadlensError, InputError, Interrupted
 
     if _reader_left(error):
-        _drop_output()
         sys.exit(_READER_LEFT)
     if isinstance(error, SystemExit):
         raise error
@@ -112,12 +164,6 @@ def _leave(error: BaseException) -> NoReturn:
     _end(f"Unexpected {type(error).__name__}: {error}\n{_DEBUG}", error, 1)
 
 
-def _drop_output() -> None:
-    """Forget what cannot be written: Python tries once more on its way out, and ends with 120 and words of its own."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _reader_left(error: BaseException) -> bool:
     """Whether nobody reads our output any more; Rich and Typer both turn that into a SystemExit of 1."""
     cause = error.__context__ if isinstance(error, SystemExit) else error
@@ -125,16 +171,15 @@ def _reader_left(error: BaseException) -> bool:
 
 
 def _end(message: str, error: BaseException, code: int) -> NoReturn:
+    from headlens.errors import HeadlensError
+
     if rank():
         # Of several processes the first speaks for all: the others give it time to, until torchrun ends them.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(5)
         message = f"[process {rank()}] {message}"
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        _drop_output()
+    with contextlib.suppress(OSError, HeadlensError):  # one message is enough
+        sys.stdout.flush()
     lines = [message, *getattr(error, "__notes__", [])]
     typer.secho("\n".join(lines), err=True, fg=None if "NO_COLOR" in os.environ else "red" if code < 128 else None)
     sys.exit(code)

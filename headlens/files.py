@@ -9,6 +9,7 @@ import errno
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -17,12 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.errors import OutputError
+from headlens.errors import HeadlensError, OutputError
 
 # Pattern of the names of files that are not complete yet.
 TEMPORARY = ".*.tmp*"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
 
 # pandas reads floats exactly by default since 3.1, and warns when it is asked to
@@ -35,13 +37,27 @@ def output_errors(path: str | Path) -> Iterator[None]:
     """Turns errors of the file system into an `OutputError` that names `path` and says what to do.
 
     Raises:
-        OutputError: for every `OSError` of the block.
+        OutputError: for every `OSError` of the block, also in the words of a library written in Rust.
     """
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OutputError(f"Cannot write {path}: {reason}.", _advice(error.errno)) from error
+    except Exception as error:
+        problem = system_error(error)
+        if problem is None:
+            raise
+        reason = problem.strerror or str(problem)
+        raise OutputError(f"Cannot write {path}: {reason}.", _advice(problem.errno)) from error
+
+
+def system_error(error: Exception) -> OSError | None:
+    """Returns what the file system said; None for an error of another kind.
+
+    safetensors and tokenizers hide the number in their text: `No space left on device (os error 28)`.
+    """
+    if isinstance(error, OSError):
+        return error
+    match = None if isinstance(error, HeadlensError) else _SYSTEM_ERROR.search(str(error))
+    return None if match is None else OSError(int(match[1]), os.strerror(int(match[1])))
 
 
 def _advice(number: int | None) -> str:

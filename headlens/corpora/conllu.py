@@ -15,6 +15,7 @@ from typing import NamedTuple, TextIO
 from headlens.corpora.sentence import ROOT, Example, Sentence, SurfaceToken, Word, find_tree_fault, join_tokens
 from headlens.corpora.text import Line, NamedFile, open_text
 from headlens.errors import CorpusError, counted
+from headlens.files import atomic_path
 
 N_COLUMNS = 10
 # The id of a word (3), of a multiword token (3-4) or of an empty node (3.1).
@@ -78,19 +79,15 @@ def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> 
     Raises:
         CorpusError: a sentence that CoNLL-U cannot hold: no words, text outside of words other than single
             spaces, words out of order, heads that are no tree.
+        OutputError: if the file cannot be written.
     """
     if not isinstance(target, str | Path):
         target.writelines(map(_format_block, sentences))
         return
-    path = Path(target)
-    part = path.with_name(f".{path.name}.part")
-    try:
+    with atomic_path(target) as path:
         opened = gzip.open if path.suffix == ".gz" else open
-        with opened(part, "wt", encoding="utf-8", newline="\n") as handle:
+        with opened(path, "wt", encoding="utf-8", newline="\n") as handle:
             handle.writelines(map(_format_block, sentences))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class _FaultError(Exception):

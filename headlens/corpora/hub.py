@@ -15,6 +15,7 @@ from headlens.corpora.table import cell_examples
 from headlens.corpora.text import file_stem
 from headlens.errors import CorpusError
 from headlens.hub_access import hub_answers, only_cache
+from headlens.unchanged_files import unchanged
 
 # Kinds of single files that `datasets` reads, and the name of its reader.
 READERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
@@ -60,9 +61,10 @@ class HubCorpus:
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yields rows as they are, whatever columns they have; errors as when sentences are read."""
-        part = self._part
-        with self._told("cannot be read to its end"):
-            yield from part
+        with unchanged(self.dataset):
+            part = self._part
+            with self._told("cannot be read to its end"):
+                yield from part
 
     def class_names(self, column: str) -> tuple[str, ...]:
         """Returns the names of a column of classes (`ClassLabel`) in the order of their numbers; empty for others.

@@ -17,6 +17,7 @@ from typing import IO, NamedTuple, cast
 
 from headlens.corpora.sentence import Corpus, Example, Sentence, Word
 from headlens.errors import CorpusError, OptionError, counted
+from headlens.unchanged_files import unchanged
 
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -38,10 +39,11 @@ def open_text(path: str | Path) -> Generator[Line]:
 
     Raises:
         CorpusError: the file is missing or unreadable, is not UTF-8, holds NUL, or is a broken gzip file.
+        InputError: somebody changed the file while it was read, see `unchanged`.
     """
     number = 0
     try:
-        with _open_binary(Path(path)) as raw:
+        with unchanged(path), _open_binary(Path(path)) as raw:
             for number, line in enumerate(raw, 1):
                 if number > 1 or line != BOM:  # a file of nothing else is empty
                     yield Line(number, _decode(line, path, number))

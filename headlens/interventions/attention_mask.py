@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -15,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from headlens.errors import OptionError, OutputError, counted
+from headlens.errors import OptionError, counted
+from headlens.files import atomic_path
 from headlens.heads import STACKS, Stack
 from headlens.interventions.patterns import Pattern, cached_positions
 from headlens.nested_text import parse_json
@@ -188,20 +188,12 @@ class AttentionMask:
         Raises:
             OutputError: if it cannot be written.
         """
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.tmp")
         rules = {"ends": self.ends, "diagonal": self.diagonal, "name": self.name, "stack": self.stack}
         rules |= {} if self.layers is None else {"layers": list(self.layers)}
         header = {"format": _FORMAT, "mask": json.dumps(rules), "metadata": json.dumps(dict(self.metadata))}
-        try:
+        with atomic_path(path) as temporary:
             temporary.write_bytes(_with_sorted_header(save({_TENSOR: self.allowed.cpu().contiguous()}, header)))
-            temporary.replace(target)
-        except OSError as error:
-            raise OutputError(f"Cannot write {target}: {error.strerror or error}.", "Name another folder.") from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        return target
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> AttentionMask:

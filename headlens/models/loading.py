@@ -36,6 +36,7 @@ from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
 from headlens.models.tokenizer_loading import case_notes, load_tokenizer
 from headlens.options import DEMO, Given
+from headlens.unchanged_files import unchanged
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
@@ -223,7 +224,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         files = CheckpointFiles(place, options.revision or "main", offline, options.trust_remote_code)
-        with only_cache(enabled=offline):
+        with unchanged(place), only_cache(enabled=offline):
             if files.path("adapter_config.json") is not None:
                 raise ModelError(
                     f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."

@@ -20,6 +20,7 @@ from headlens.runs.model_mask import mask_record, under_mask
 from headlens.runs.output_options import OutputOptions, arguments
 from headlens.runs.processes import Processes, process_group
 from headlens.runs.progress import Reporter, SilentReporter
+from headlens.unchanged_files import one_state_of_files
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
     # An error in the mask is raised before anything is made.
     mask_facts = mask_record(request.mask) if hasattr(request, "mask") else {}
     with ExitStack() as stack:
+        stack.enter_context(one_state_of_files())
         processes = stack.enter_context(process_group())
         folder: RunFolder | None = None
         if processes.first:

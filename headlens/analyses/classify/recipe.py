@@ -30,6 +30,7 @@ from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
+from headlens.unchanged_files import file_hashes
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,9 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         if request.baseline_corpus is not None:
             corpus_options = replace(request.corpus_options, target=None, limit=None)
             baseline = open_corpus(request.baseline_corpus, corpus_options, request.parser)
+        named = {"frequency": request.frequency, "target-frequency": request.target_frequency}
+        files = {**named, "baseline-corpus": request.baseline_corpus}
+        run.depend_on(None, file_hashes({f"the file of --{option}": path for option, path in files.items()}))
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
