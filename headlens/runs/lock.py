@@ -59,7 +59,8 @@ class FolderLock:
         if self._descriptor is None:
             return
         with contextlib.suppress(OSError):
-            self.path.unlink()
+            if self._is_ours(self._descriptor):
+                self.path.unlink()
         os.close(self._descriptor)
         self._descriptor = None
 

@@ -92,9 +92,12 @@ def save_random(folder: Path, rank: int) -> None:
 
 
 def _save(content: dict[str, Any], path: Path) -> None:
-    # given a path, torch would open it by itself, and say of a full disk no more than "unexpected pos"
+    # Given a path, torch would open it by itself, and say of a full disk no more than "unexpected pos".
     with path.open("wb") as file:
-        torch.save(content, file)
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:  # closing the archive fails, too, and hides why
+            raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
 
 
 def restore_random(folder: Path, rank: int) -> None:

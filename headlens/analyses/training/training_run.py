@@ -111,7 +111,9 @@ class CheckpointFolder:
             with output_errors(self.path):
                 if self.processes.first:
                     shutil.rmtree(fresh, ignore_errors=True)
-                    fresh.mkdir(parents=True)
+                    self.path.parent.mkdir(exist_ok=True)  # but not the folder of the run, which somebody removed
+                    self.path.mkdir(exist_ok=True)
+                    fresh.mkdir()
                 self.processes.gather(None)
                 yield fresh
                 self.processes.gather(None)
