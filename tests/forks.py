@@ -14,7 +14,7 @@ from typing import Any
 SERVER = """
 import errno, importlib, json, os, pkgutil, resource, sys
 os.environ["OMP_NUM_THREADS"] = "1"
-import headlens.analyses, headlens.corpora.sources, headlens_cli.screen, headlens_cli.tables
+import torch, headlens.analyses, headlens.corpora.sources, headlens_cli.screen, headlens_cli.tables
 for folder in pkgutil.iter_modules(headlens.analyses.__path__):
     if folder.ispkg:
         importlib.import_module(f"headlens.analyses.{folder.name}.recipe") if folder.name != "planning" else None
@@ -22,7 +22,8 @@ from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.runs.checkpoint import Checkpoint
 from headlens_cli.app import main
 
-def disturb(at, folder, problem=None, size=None, often=False, log=None):
+def disturb(at, folder, problem=None, size=None, often=False, log=None, threads=1):
+    torch.set_num_threads(threads)
     if often:  # so that something is kept of runs that take no second
         Checkpoint.due = property(lambda _: True)
         CheckpointFolder.due = lambda _: True

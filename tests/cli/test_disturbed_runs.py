@@ -35,7 +35,7 @@ GRID = ("--windows", "0,3", "--groups", "2", "--thresholds", "1", "--clusters", 
 CASES: dict[str, tuple[object, ...]] = {
     "classify": ("classify", "{bert}", "--limit", 60, "--batch-tokens", 200),
     "relevance": ("relevance", "{bert}", "--limit", 12, "--batch-tokens", 100),
-    "attend": ("attend", "{bert}", "--limit", 1),
+    "attend": ("attend", "{bert}", "--text", "The old cat sees a house"),
     "ablate": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--keep-only"),
     "ablate --prune": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--prune", "1,2", "--strategies", "all"),
     "prune": ("prune", "{judge}", *SST2, *TRAINED, "--lambdas", "0,0.05"),
@@ -47,7 +47,7 @@ CASES: dict[str, tuple[object, ...]] = {
     "masks --graph": ("masks", "{judge}", *SST2, *TRAINED, "--graph", "neighbour", "--no-controls"),
     "sparsefinder": ("sparsefinder", "{sparse}", "--limit", 12, *GRID, *SST2[:4]),
     "compact": ("compact", "{bert}", "--heads", "encoder.0.1", "--limit", 5, "--rounds", 1),
-    "report": ("report", "{classified}", "--latex"),
+    "report": ("report", "{measured}", "--latex"),
 }  # fmt: skip
 # What a run tells of its time and place, and columns of measured seconds.
 TIMES = {"started", "ended", "resumed", "wall_time_s", "peak_memory_bytes", "directory"}
@@ -74,16 +74,16 @@ def places(
     found = {"bert": str(tiny_bert), "data": str(data), "judge": save(judge, data / "judge", wordpiece_tokenizer)}
     switch(judge, Entmax())
     found["sparse"] = save(judge, data / "sparse", wordpiece_tokenizer)
-    few = ("--limit", 20, "--quiet", "--no-figures", "--out", "c")
-    assert forks.run(data, "classify", found["bert"], *few) == 0, (data / "stderr").read_text()
-    return found | {"classified": str(data / "c")}
+    few = ("--limit", 5, "--quiet", "--no-figures", "--out", "measured")
+    assert forks.run(data, "relevance", found["bert"], *few) == 0, (data / "stderr").read_text()
+    return found | {"measured": str(data / "measured")}
 
 
 @pytest.fixture(scope="module")
 def command(places: dict[str, str]) -> Callable[[str], list[str]]:
     def words(case: str) -> list[str]:
         # Drawing takes longer than all the rest; what draws figures alone stands for it.
-        figures = [] if case in ("masks", "report") else ["--no-figures"]
+        figures = [] if case in ("masks", "report", "compact", "attend") else ["--no-figures"]
         return [*(str(a).format(**places) for a in CASES[case]), *figures, "--quiet", "--out", "run"]
 
     return words
@@ -115,7 +115,10 @@ def files_of(place: Path) -> dict[str, Any]:
     for path in sorted(p for p in (place / "run").rglob("*") if p.is_file()):
         name = path.relative_to(place / "run").as_posix()
         if path.name == "run.json":
-            found[name] = {k: v for k, v in json.loads(path.read_text()).items() if k not in TIMES}
+            record = {k: v for k, v in json.loads(path.read_text()).items() if k not in TIMES}
+            # A run that goes on writes in another order, and a page is made anew with --overwrite.
+            again = {} if record["command"] != "report" else {"arguments": None, "command_line": None}
+            found[name] = record | again | {"files": sorted(record["files"])}
         elif path.name == "compact.csv":
             found[name] = pd.read_csv(path).drop(columns=list(SECONDS)).to_csv()
         else:
@@ -231,3 +234,59 @@ def test_the_program_itself_is_killed(forks: Forks, command: Any, undisturbed: A
                 process.kill()
         brought_to_its_end(forks, command(case), place)
         assert_same(place, expected)
+
+
+@pytest.mark.parametrize("case", ["classify", "relevance", "ablate", "ablate --prune", "sparsefinder"])
+@pytest.mark.parametrize("way", ["batches", "threads"])
+def test_batches_and_threads_change_nothing_but_rounding(
+    forks: Forks, command: Any, tmp_path: Path, case: str, way: str
+) -> None:
+    more, threads = (("--batch-tokens", 1000), 1) if way == "batches" else ((), 2)
+    other = {"at": 0, "folder": "run", "threads": threads}
+    assert forks.run(tmp_path, *command(case), *more, disturbed=other) == 0, (tmp_path / "stderr").read_text()
+    assert forks.run(tmp_path / "one", *command(case)) == 0
+    tables = sorted(tmp_path.glob("run/*.csv"))
+    assert tables
+    for path in tables:
+        found, expected = pd.read_csv(path), pd.read_csv(tmp_path / "one/run" / path.name)
+        pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-5, check_exact=False)
+
+
+def torchrun(place: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "headlens_cli", *arguments]
+    with (place / "stderr").open("w") as errors:
+        return subprocess.Popen(
+            words, cwd=place, stdout=errors, stderr=errors, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+
+
+def process_of_rank(launcher: int, rank: int) -> int | None:
+    """The number of one of the processes that torchrun started; None while there is none."""
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+            if f"\0RANK={rank}\0".encode() in Path(f"/proc/{child}/environ").read_bytes():
+                return int(child)
+    return None
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux, to find the processes")
+@pytest.mark.parametrize("case", ["classify", "train"])
+def test_one_of_two_processes_is_killed(command: Any, tmp_path: Path, case: str) -> None:
+    """torchrun ends the other one; two processes go on with the run and write the files of two undisturbed ones."""
+    for name in ("whole", "0", "1"):
+        (tmp_path / name).mkdir()
+    assert torchrun(tmp_path / "whole", *command(case)).wait() == 0, (tmp_path / "whole/stderr").read_text()
+    for rank in (0, 1):
+        place = tmp_path / str(rank)
+        launcher = torchrun(place, *command(case))
+        while not (place / "run/run.json").exists() and launcher.poll() is None:
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 1))
+        child = process_of_rank(launcher.pid, rank)
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        launcher.wait()
+        if json.loads((place / "run/run.json").read_text())["status"] != "finished":
+            assert torchrun(place, case, "--resume", "run", "--quiet").wait() == 0, (place / "stderr").read_text()
+        assert_same(place, files_of(tmp_path / "whole"))
