@@ -46,11 +46,11 @@ CASES: dict[str, tuple[object, ...]] = {
     "masks --task": ("masks", "{judge}", *SST2, *TRAINED, "--pattern", "window:1"),
     "masks --graph": ("masks", "{judge}", *SST2, *TRAINED, "--graph", "neighbour", "--no-controls"),
     "sparsefinder": ("sparsefinder", "{sparse}", "--limit", 12, *GRID, *SST2[:4]),
-    "compact": ("compact", "{bert}", "--heads", "encoder.0.1", "--limit", 5, "--rounds", 1),
+    "compact": ("compact", "{bert}", "--heads", "encoder.0.1", "--limit", 5, "--rounds", 2),
     "report": ("report", "{measured}", "--latex"),
 }  # fmt: skip
 # What a run tells of its time and place, and columns of measured seconds.
-TIMES = {"started", "ended", "resumed", "wall_time_s", "peak_memory_bytes", "directory"}
+TIMES = {"started", "ended", "resumed", "wall_time_s", "peak_memory_bytes", "directory", "git_commit"}
 SECONDS = {"seconds_per_forward", "ci_low", "ci_high"}
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
 
@@ -217,11 +217,11 @@ def test_files_cannot_grow(forks: Forks, command: Any, undisturbed: Any, tmp_pat
     assert_same(tmp_path, expected)
 
 
-@pytest.mark.parametrize("case", ["classify", "train", "sparsefinder"])
+@pytest.mark.parametrize("case", ["classify", "ablate", "train", "masks --task", "sparsefinder"])
 def test_the_program_itself_is_killed(forks: Forks, command: Any, undisturbed: Any, tmp_path: Path, case: str) -> None:
     """No fork and nothing replaced: `python -m headlens_cli`, again and again until it has come to its end."""
     expected, seconds, _ = undisturbed(case)
-    for attempt in range(max(1, KILLS // 10)):
+    for attempt in range(max(1, KILLS // 20)):
         place = tmp_path / str(attempt)
         place.mkdir()
         with (place / "stderr").open("w") as errors:
