@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.errors import HeadlensError, OutputError
+from headlens.errors import HeadlensError, OutputError, error_chain
 
 # Pattern of the names of files that are not complete yet.
 TEMPORARY = ".*.tmp*"
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
@@ -60,8 +60,14 @@ def system_error(error: Exception) -> OSError | None:
     return None if match is None else OSError(int(match[1]), os.strerror(int(match[1])))
 
 
+def full_disk(error: Exception) -> str | None:
+    """Returns what the system said of a full disk, where that is what an error came from."""
+    found = (e for e in error_chain(error) if isinstance(e, OSError) and e.errno in NO_SPACE)
+    return next((e.strerror for e in found), None)
+
+
 def _advice(number: int | None) -> str:
-    if number in _NO_SPACE:
+    if number in NO_SPACE:
         return "Free some space, or name a folder on another disk with --out."
     if number in _NOT_ALLOWED:
         return "Name a folder that you may write with --out."

@@ -10,6 +10,7 @@ from threading import Thread
 
 from huggingface_hub import constants, get_session
 
+FULL_CACHE = "Free some space, or name a folder on another disk for what is fetched: HF_HOME=FOLDER headlens …"
 PATIENCE = 4.0  # seconds
 
 

@@ -57,6 +57,7 @@ class LoadedModel:
         untold: the sides, `source` and `target`, whose language its tokenizer has to be told and was not.
         max_unknown: share of tokens that it does not know from which text is refused; 1 refuses none.
         notes: what the user should know about how it was loaded.
+        settings_hash: SHA-256 of the files of a folder, beside its weights, that decide what is computed; or empty.
     """
 
     name: str
@@ -68,6 +69,7 @@ class LoadedModel:
     untold: frozenset[str] = frozenset()
     max_unknown: float = 0.5
     notes: tuple[str, ...] = ()
+    settings_hash: str = ""
 
     def __post_init__(self) -> None:
         if type(self.model).__name__.endswith("ForSequenceClassification"):
@@ -240,6 +242,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             notes = [*weights.notes, *settings_notes(config, files), *case_notes(tokenizer)]
             if config.is_encoder_decoder:
                 notes += set_start_token(name, model, written, files)
+            settings_hash = files.settings_hash()
             stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
     restore_class(model)
     restore_attention(name, model)
@@ -257,6 +260,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         untold,
         options.max_unknown,
         tuple(notes),
+        settings_hash,
     )
 
 

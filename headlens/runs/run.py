@@ -70,7 +70,7 @@ class Run:
             loaded: the model.
             identity: what else the result depends on, see `Checkpoint`.
         """
-        common = {"the weights of the model": loaded.weight_hash, "the number of processes": str(self.processes.count)}
+        common = {**_model_identity(loaded), "the number of processes": str(self.processes.count)}
         return Checkpoint(self.kept(f"{name}-{self.processes.rank}.npz"), {**common, **identity})
 
     def depend_on(self, loaded: LoadedModel | None, parts: Mapping[str, str]) -> None:
@@ -84,8 +84,7 @@ class Run:
             ResumeError: if something changed since the run was interrupted.
         """
         if self.folder is not None:
-            weights = {} if loaded is None else {"the weights of the model": loaded.weight_hash}
-            self.folder.depend_on({**weights, **parts})
+            self.folder.depend_on({**({} if loaded is None else _model_identity(loaded)), **parts})
 
     def load(self, name: str, options: ModelOptions) -> LoadedModel:
         """Loads the model `name` with the given options, and tells what is to be known about how it was loaded."""
@@ -128,6 +127,13 @@ class Run:
         keeper = self.keeper(name, loaded, {"the corpus": corpus.sha256})
         with self.reporter.progress(text, self.processes.shard_size(corpus.sentences)) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes)
+
+
+def _model_identity(loaded: LoadedModel) -> dict[str, str]:
+    return {
+        "the weights of the model": loaded.weight_hash,
+        "the configuration or the tokenizer of the model": f"{loaded.revision} {loaded.settings_hash}",
+    }
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +28,10 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
+from headlens.runs.lock import LOCK_NAME
 
 KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
+AGAIN = 5  # kills of one run, which is resumed in between
 TRAINED = ("--steps", 4, "--batch-tokens", 150, "--longest", 40)
 SST2 = ("--task", "sst2", "--data", "{data}/train.tsv", "--dev-data", "{data}/dev.tsv")
 GRID = ("--windows", "0,3", "--groups", "2", "--thresholds", "1", "--clusters", 2, "--epochs", 1, "--points", 1)
@@ -132,19 +135,17 @@ def assert_same(place: Path, expected: dict[str, Any]) -> None:
     assert [name for name in found if found[name] != expected[name]] == []
 
 
-def brought_to_its_end(forks: Forks, command: list[str], place: Path) -> None:
+def brought_to_its_end(forks: Forks, command: list[str], place: Path, disturbed: dict[str, Any] | None = None) -> int:
     """Does what the messages advise: resume; or, where there is nothing to resume, start once more."""
     record = place / "run" / "run.json"
     status = json.loads(record.read_text())["status"] if record.exists() else "none"
     if status == "finished":
-        return
+        return 0
     if command[0] == "report":
-        code = forks.run(place, *command, "--overwrite")
-    elif status == "none":
-        code = forks.run(place, *command)
+        words = [*command, "--overwrite"]
     else:
-        code = forks.run(place, command[0], "--resume", "run", "--quiet")
-    assert code == 0, (place / "stderr").read_text()
+        words = command if status == "none" else [command[0], "--resume", "run", "--quiet"]
+    return forks.run(place, *words, disturbed=disturbed)
 
 
 def steps(case: str, count: int) -> list[Any]:
@@ -155,20 +156,27 @@ def rounds(kills: int) -> list[Any]:
     return [step for case in CASES for step in steps(case, max(1, round(kills / len(CASES))))]
 
 
-@pytest.mark.parametrize(("case", "part"), rounds(KILLS))
-def test_killed_at_a_write(
-    forks: Forks, command: Any, undisturbed: Any, tmp_path: Path, case: str, part: float
+@pytest.mark.parametrize(("case", "part"), rounds(KILLS // AGAIN))
+def test_killed_at_a_write_again_and_again(
+    forks: Forks, command: Any, undisturbed: Any, tmp_path: Path, record_property: Any, case: str, part: float
 ) -> None:
     expected, _, writes = undisturbed(case)
-    at = 1 + int(part * len(writes))
-    assert forks.run(tmp_path, *command(case), disturbed={"at": at, "folder": "run", "often": True}) == -9
-    for table in tmp_path.glob("run/[!.]*.csv"):  # what begins with a dot is not whole yet, and says so
-        pd.read_csv(table)
-    brought_to_its_end(forks, command(case), tmp_path)
+    kills = 0
+    for time_again in range(AGAIN):
+        at = 1 + int(part * len(writes)) if not time_again else random.randint(1, max(1, len(writes) // 2))
+        disturbed = {"at": at, "folder": "run", "often": True}
+        code = brought_to_its_end(forks, command(case), tmp_path, disturbed)
+        assert code in (-9, 0), (tmp_path / "stderr").read_text()
+        kills += code == -9
+        for table in tmp_path.glob("run/[!.]*.csv"):  # what begins with a dot is not whole yet, and says so
+            pd.read_csv(table)
+    record_property("kills", kills)
+    assert kills
+    assert brought_to_its_end(forks, command(case), tmp_path) == 0, (tmp_path / "stderr").read_text()
     assert_same(tmp_path, expected)
 
 
-@pytest.mark.parametrize(("case", "part"), rounds(KILLS // 2))
+@pytest.mark.parametrize(("case", "part"), rounds(KILLS // 10))
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_signal_at_any_time(
     forks: Forks, command: Any, undisturbed: Any, tmp_path: Path, case: str, part: float, number: int
@@ -181,11 +189,11 @@ def test_a_signal_at_any_time(
     code = forks.wait()
     assert code in ((-9, 0) if number == signal.SIGKILL else (128 + number, 0)), (tmp_path / "stderr").read_text()
     assert "Traceback" not in (tmp_path / "stderr").read_text()
-    brought_to_its_end(forks, command(case), tmp_path)
+    assert brought_to_its_end(forks, command(case), tmp_path) == 0, (tmp_path / "stderr").read_text()
     assert_same(tmp_path, expected)
 
 
-@pytest.mark.parametrize(("case", "part"), rounds(KILLS))
+@pytest.mark.parametrize(("case", "part"), rounds(KILLS // 4))
 def test_the_disk_fills_up(
     forks: Forks, command: Any, undisturbed: Any, tmp_path: Path, case: str, part: float
 ) -> None:
@@ -199,7 +207,7 @@ def test_the_disk_fills_up(
     assert code == 2, message
     assert "Error: Cannot write run" in message, message
     assert os.strerror(number) in message, message
-    brought_to_its_end(forks, command(case), tmp_path)
+    assert brought_to_its_end(forks, command(case), tmp_path) == 0, (tmp_path / "stderr").read_text()
     assert_same(tmp_path, expected)
 
 
@@ -213,27 +221,40 @@ def test_files_cannot_grow(forks: Forks, command: Any, undisturbed: Any, tmp_pat
     assert code == 2, message
     assert "Error: Cannot write" in message, message
     assert "File too large" in message, message
-    brought_to_its_end(forks, command(case), tmp_path)
+    assert brought_to_its_end(forks, command(case), tmp_path) == 0, (tmp_path / "stderr").read_text()
     assert_same(tmp_path, expected)
 
 
 @pytest.mark.parametrize("case", ["classify", "ablate", "train", "masks --task", "sparsefinder"])
-def test_the_program_itself_is_killed(forks: Forks, command: Any, undisturbed: Any, tmp_path: Path, case: str) -> None:
+def test_the_program_itself_is_killed(
+    forks: Forks, command: Any, undisturbed: Any, tmp_path: Path, record_property: Any, case: str
+) -> None:
     """No fork and nothing replaced: `python -m headlens_cli`, again and again until it has come to its end."""
     expected, seconds, _ = undisturbed(case)
-    for attempt in range(max(1, KILLS // 20)):
-        place = tmp_path / str(attempt)
-        place.mkdir()
-        with (place / "stderr").open("w") as errors:
-            program = [sys.executable, "-m", "headlens_cli", *command(case)]
+    kills = 0
+    while kills < max(1, KILLS // 20):
+        words = command(case)
+        if (tmp_path / "run/run.json").exists():
+            words = [case.split(maxsplit=1)[0], "--resume", "run", "--quiet"]
+        with (tmp_path / "stderr").open("w") as errors:
+            program = [sys.executable, "-m", "headlens_cli", *words]
             environment = os.environ | {"OMP_NUM_THREADS": "1"}
-            with subprocess.Popen(program, cwd=place, stderr=errors, stdout=errors, env=environment) as process:
-                while not (place / "run").exists() and process.poll() is None:
+            with subprocess.Popen(program, cwd=tmp_path, stderr=errors, stdout=errors, env=environment) as process:
+                lock = tmp_path / "run" / LOCK_NAME
+                before = lock.stat().st_mtime_ns if lock.exists() else 0
+                while process.poll() is None and (not lock.exists() or lock.stat().st_mtime_ns == before):
                     time.sleep(0.01)
-                time.sleep(random.uniform(0, 1.2 * seconds))
+                time.sleep(random.uniform(0, seconds))
                 process.kill()
-        brought_to_its_end(forks, command(case), place)
-        assert_same(place, expected)
+        assert process.returncode in (-9, 0), (tmp_path / "stderr").read_text()
+        kills += process.returncode == -9
+        record = tmp_path / "run/run.json"
+        if record.exists() and json.loads(record.read_text())["status"] == "finished":
+            assert_same(tmp_path, expected)
+            shutil.rmtree(tmp_path / "run")
+    record_property("kills", kills)
+    assert brought_to_its_end(forks, command(case), tmp_path) == 0, (tmp_path / "stderr").read_text()
+    assert_same(tmp_path, expected)
 
 
 @pytest.mark.parametrize("case", ["classify", "relevance", "ablate", "ablate --prune", "sparsefinder"])
