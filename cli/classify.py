@@ -16,14 +16,17 @@ def classify(request: ClassifyRequest, screen: Screen) -> None:
 
     Examples: headlens classify · headlens classify bert-base-uncased albert-base-v2 --corpus en_ewt-ud-test.conllu
     """
-    from headlens.analyses.classify.recipe import run_classify
+    from headlens.analyses.classify.recipe import ClassifyRun, run_classify
 
     from .tables import classify_tables, relevance_tables
 
-    run = run_classify(request, screen)
-    screen.show(*classify_tables(run.tables, request.options.thresholds.min_instances))
-    if "relevance" in run.tables:
-        screen.show(*relevance_tables(run.tables))
-    screen.notes(run.notes)
+    def show(run: ClassifyRun) -> None:
+        screen.say(run.findings)
+        screen.show(*classify_tables(run.tables, request.options.thresholds.min_instances))
+        if "relevance" in run.tables:
+            screen.show(*relevance_tables(run.tables))
+        screen.notes(run.notes)
+
+    run = run_classify(request, screen, measured=show)
     report = shlex.join(["headlens", "report", str(run.folder)])
     screen.finish(run.summary(), run.files, f"{report}, or {shlex.join(['headlens', 'attend', request.models[0]])}")

@@ -62,6 +62,11 @@ class Screen:
         for table in tables:
             self.out.print(table)
 
+    def say(self, sentences: Sequence[str]) -> None:
+        """Prints sentences, a line each."""
+        for sentence in sentences:
+            self.out.print(sentence, markup=False, highlight=False)
+
     def notes(self, notes: Sequence[str]) -> None:
         """Print what the reader of the results should know."""
         for note in notes:

@@ -14,24 +14,35 @@ if TYPE_CHECKING:
     from headlens.analyses.training.training_run import TrainRun
 
 
+MOST_RELATIONS = 12  # rows of a table
+
+
 def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
-    """Roles by number of heads, and the best head of every relation and direction beside its baseline."""
+    """Roles by number of heads, and the best heads of the relations that heads follow farthest above a fixed offset."""
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.roles import role_family
-    from headlens.analyses.classify.syntax_figure import best_heads, verdicts
+    from headlens.analyses.classify.syntax_figure import best_heads, gain, verdicts
     from headlens.pages.page_tables import summary_table
 
     heads = tables["heads"]
-    families = heads.assign(role=heads["role"].map(role_family))
-    counts = families.pivot_table(index="role", columns="model", values="head", aggfunc="count", fill_value=0)
-    counts = counts[list(heads["model"].unique())]
-    rows = [{"role": str(role), **{str(m): int(n) for m, n in group.items()}} for role, group in counts.iterrows()]
-    shown = [summary_table("Heads by their strongest role", sorted(rows, key=lambda r: str(r["role"]) == "none"))]
+    held, nearest = (heads[name].map(role_family) for name in ("role", "nearest"))
+    told = {
+        f"{model}{name}": own[heads["model"] == model]
+        for model in heads["model"].unique()
+        for name, own in (("", held), (" (nearest, not held)", nearest.where(held == "none", "")))
+    }
+    roles = [*sorted({*held, *nearest} - {"none"}), "none"]
+    rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
+    shown = [summary_table("Heads by their strongest role", rows)]
     shown.append(summary_table("Measures", list(measure_records(heads, registered_declarations()))))
     if "syntax" in tables:
         for name, group in best_heads(tables["syntax"]).groupby("model", sort=False):
-            best = [_best(r) for r in group.assign(verdict=verdicts(group, min_instances)).to_dict("records")]
-            shown.append(summary_table(f"Best head of each relation, {name}", best))
+            judged = group.assign(verdict=verdicts(group, min_instances), gain=gain(group))
+            best = judged.sort_values("gain", ascending=False, kind="stable").head(MOST_RELATIONS)
+            title = f"Best head of each relation and direction, {name}"
+            if len(judged) > len(best):
+                title += f" (the {len(best)} of {len(judged)} farthest above their baselines; all: syntax.csv)"
+            shown.append(summary_table(title, [_best(r) for r in best.to_dict("records")]))
     return shown
 
 

@@ -26,7 +26,6 @@ TRAINING, TASK, HEADS, PRUNING, MASK = "Training", "Task", "Heads", "Pruning", "
 Level = Literal["token", "word"]
 StackName = Literal["encoder", "decoder", "cross"]
 BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"]
-DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 DEMO = "demo"  # the model and the corpus that come with headlens
 T = TypeVar("T")
 _DECLARED = "option"

@@ -34,6 +34,9 @@ class Row:
         keys: the tokens attended to; the queries themselves by default.
         arcs: (dependent word, head word, relation number).
         rarity: rank of every word of the keys: 2, 1 or 0.
+        forms: number of the form of every word of the keys, -1 for none.
+        upos: number of the part of speech of every word of the keys.
+        query_upos: the same of the queries, where these are others.
         sampled: one query token, -1 for none; None when nobody asked.
     """
 
@@ -42,6 +45,9 @@ class Row:
     keys: Seq | None = None
     arcs: Sequence[tuple[int, int, int]] | None = None
     rarity: Sequence[int] | None = None
+    forms: Sequence[int] | None = None
+    upos: Sequence[int] | None = None
+    query_upos: Sequence[int] | None = None
     sampled: int | None = None
 
 
@@ -76,7 +82,11 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words:
     flags = {name: padded([getattr(s, name) for s in seqs], int(name == "special")).bool() for name in FLAGS}
     pieces = [[list(s.word).count(w) for w in range(s.n_words)] for s in seqs]
     arcs = [(i, *arc) for i, row in enumerate(rows) for arc in row.arcs or ()]
-    ranks = None if rows[0].rarity is None or not words else padded([r.rarity or () for r in rows], 0, n_words)
+
+    def of_words(name: str, fill: int) -> Tensor | None:
+        values = [getattr(row, name) for row in rows]
+        return None if values[0] is None else padded([value or () for value in values], fill, n_words)
+
     return Tokens(
         real=padded([[1] * len(s) for s in seqs], 0).bool(),
         **flags,
@@ -84,7 +94,9 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words:
         n_words=torch.tensor([s.n_words for s in seqs]),
         n_pieces=padded(pieces, 0, n_words),
         arcs=None if rows[0].arcs is None or not words else torch.tensor(arcs, dtype=torch.int64).view(-1, 4),
-        rarity=ranks,
+        rarity=of_words("rarity", 0) if words else None,
+        forms=of_words("forms", -1) if words else None,
+        upos=of_words("upos" if words else "query_upos", -1),
         sampled=None if rows[0].sampled is None else torch.tensor([r.sampled for r in rows]),
     )
 

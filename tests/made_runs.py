@@ -30,13 +30,15 @@ def classify_tables(model: str = "demo", seed: int = 0) -> dict[str, pd.DataFram
     )
     size = len(keys)
     shares = ("confidence", "confidence_all", "entropy", "entropy_norm", "positional_share", "rare_top1", "rare_top2")
+    shares += ("same_word", "nearest_score")
     masses = ("to_cls", "to_sep", "to_punct", "to_self", "to_prev", "to_next")
     heads = keys.assign(tokens=1000, **{name: rng.uniform(0.01, 1, size) for name in (*shares, *masses)})
     heads = heads.assign(positional_offset=-1.0, to_bos=np.nan, to_eos=np.nan, rare_chance=0.08, relevance=np.nan)
     roles = ["positional(-1)", "syntactic(nsubj dep->head)", "", "", "rare", ""]
+    nearest = [role or "broad" for role in roles]
     places = {f"similarity_{name}": rng.permutation(size) for name in ("x", "y", "cluster", "leaf")}
     return {
-        "heads": heads.assign(role=roles, roles=roles, **places),
+        "heads": heads.assign(role=roles, roles=roles, nearest=nearest, **places),
         "positions": _repeat(keys, "offset", OFFSETS).assign(count=10, share=1 / len(OFFSETS)),
         "syntax": _syntax(keys),
         "similarity": _pairs(keys, rng),

@@ -14,6 +14,12 @@ from torch import Tensor, nn
 
 from headlens.attention.sites import Site
 
+# Of Universal Dependencies, as `Tokens.upos` numbers them.
+PARTS_OF_SPEECH = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
+    *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
@@ -33,6 +39,10 @@ class Tokens:
             None if trees were not requested.
         rarity: (batch, max words): 2 for the least frequent word of a sentence, 1 for the second, else 0 (also
             throughout sentences that are too short); None if not requested.
+        forms: (batch, max words): a number for every word form of a sentence, the same for the same form whatever its
+            case; -1 for punctuation and past the end; None if not requested.
+        upos: (batch, max words): number of the part of speech in `PARTS_OF_SPEECH`, -1 where unknown and past the end;
+            None if no word of the batch has any, or not requested.
         sampled: (batch,) one query token of each sentence, for statistics too costly for all; -1 for none.
         ids: vocabulary ids, for masks that differ from text to text; None if unknown.
     """
@@ -49,6 +59,8 @@ class Tokens:
     n_pieces: Tensor
     arcs: Tensor | None = None
     rarity: Tensor | None = None
+    forms: Tensor | None = None
+    upos: Tensor | None = None
     sampled: Tensor | None = None
     ids: Tensor | None = None
 

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import PARTS_OF_SPEECH, BatchTokens, Tokens
 from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.batches import Batch
 from headlens.corpora.encoding import EncodedSequence
-from headlens.corpora.frequency import Frequency, rarity
+from headlens.corpora.frequency import Frequency, rarity, unit_forms, word_key
 from headlens.corpora.relations import matches
 from headlens.corpora.sentence import OUTSIDE, ROOT
 
 # Of the first 148 sentences of German PUD that are long enough, 9 have such a tie under a German list of frequencies,
 # 138 under an English one.
 MOST_TIES = 0.25
+_PART_NUMBERS = {name: number for number, name in enumerate(PARTS_OF_SPEECH)}
 
 
 @dataclass
@@ -52,12 +53,13 @@ class AnnotationCounts:
 
 @dataclass(frozen=True)
 class Annotator:
-    """Adds trees, rare words and sampled queries to the tokens of batches.
+    """Adds trees, rare words, repeated words, parts of speech and sampled queries to the tokens of batches.
 
     Args:
         relations: which relations to look for, UD names; `nsubj` takes its subtypes.
         frequency: word frequencies of the source language; None for no rare words.
         target_frequency: the same for the target side of pairs.
+        words: number the forms and the parts of speech of words.
         sample: choose one query token per sentence for costly statistics.
         seed: another seed chooses other tokens.
     """
@@ -65,6 +67,7 @@ class Annotator:
     relations: tuple[str, ...] = ()
     frequency: Frequency | None = None
     target_frequency: Frequency | None = None
+    words: bool = False
     sample: bool = True
     seed: int = 0
 
@@ -96,6 +99,10 @@ class Annotator:
             counts.rare_sentences += int(ranks.any(1).sum())
             counts.tied_sentences += int(((ranks == 2).sum(1) > 1).sum())
             annotations["rarity"] = torch.from_numpy(ranks)
+        if self.words:
+            annotations["forms"] = _form_numbers(rows)
+            if any(word.upos for row in rows for word in row.sentence.words):
+                annotations["upos"] = _parts_of_speech(rows)
         if self.sample:
             # One token per sentence by a hash of its text, so that batch, order and shard do not matter: (batch,).
             draws = [zlib.crc32(row.sentence.text.encode(), self.seed) % len(row) for row in rows]
@@ -125,3 +132,24 @@ class Annotator:
                     counts.arcs[name] = counts.arcs.get(name, 0) + 1
                     arcs.append((sentence, unit, head, relation))
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)
+
+
+def _form_numbers(rows: Sequence[EncodedSequence]) -> Tensor:
+    """Numbers the forms of the units of every sentence, see `Tokens.forms`."""
+    table = torch.full((len(rows), max(row.n_units for row in rows)), -1, dtype=torch.int64)
+    for line, row in zip(table, rows, strict=True):
+        numbers: dict[str, int] = {}
+        forms = [word_key(form) if any(map(str.isalnum, form)) else None for form in unit_forms(row)]
+        own = [-1 if form is None else numbers.setdefault(form, len(numbers)) for form in forms]
+        line[: len(own)] = torch.tensor(own, dtype=torch.int64)
+    return table
+
+
+def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:
+    """Numbers the part of speech of every unit, that of its first word, see `Tokens.upos`."""
+    table = torch.full((len(rows), max(row.n_units for row in rows)), -1, dtype=torch.int64)
+    for line, row in zip(table, rows, strict=True):
+        for unit, word in reversed(list(zip(row.unit_of_word, row.sentence.words, strict=True))):
+            if unit >= 0:
+                line[unit] = _PART_NUMBERS.get(word.upos or "", -1)
+    return table

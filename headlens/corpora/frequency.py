@@ -71,7 +71,7 @@ class CountedFrequency:
 
     def __call__(self, word: str) -> float:
         """Looks a word up, whatever its case."""
-        return self.counts.get(_key(word), 0.0) / self.total
+        return self.counts.get(word_key(word), 0.0) / self.total
 
 
 class FileFrequency(CountedFrequency):
@@ -89,7 +89,7 @@ class FileFrequency(CountedFrequency):
                 for number, line in enumerate(file, start=1):
                     if line.strip():
                         word, count = _parse_count(line, path, number)
-                        counts[_key(word)] += count
+                        counts[word_key(word)] += count
         except OSError as error:
             raise CorpusError(f"cannot be read ({error.strerror}).", "Check --frequency.", path=path) from error
         total = sum(counts.values())
@@ -117,7 +117,7 @@ class CorpusFrequency(CountedFrequency):
         for sentence in filter(None, sides):
             spans = sorted({(w.start, w.end) for w in sentence.words})
             touching = [(a[0], b[1]) for a, b in pairwise(spans) if a[1] == b[0]]
-            counts.update(_key(sentence.text[start:end]) for start, end in (*spans, *touching))
+            counts.update(word_key(sentence.text[start:end]) for start, end in (*spans, *touching))
             total += len(spans)
         if not total:
             advice = "Give word frequencies as wordfreq:LANGUAGE or a file."
@@ -206,7 +206,7 @@ def unit_forms(sequence: EncodedSequence) -> list[str]:
     return [text[start:end] for start, end in spans]
 
 
-def _key(word: str) -> str:
+def word_key(word: str) -> str:
     """Returns the form under which a word is counted: composed and case-folded."""
     return unicodedata.normalize("NFC", word).casefold()
 

@@ -121,6 +121,24 @@ def matches(label: str, relation: str) -> bool:
     return normalise(relation) in relation_names(label)
 
 
+def frequent_relations(counts: Mapping[str, int], least: int) -> tuple[str, ...]:
+    """The relations that have enough instances, the commonest first, each before its subtypes.
+
+    A subtype that all instances of its relation have is the same question twice, and left out. So are `punct`, which is
+    attached by convention, and `dep`, which says that the relation is unknown.
+
+    Args:
+        counts: instances by name, subtypes under their relation, too, as in `CorpusSummary.relations`.
+        least: how many are enough.
+    """
+    asked = [
+        name
+        for name, n in counts.items()
+        if n >= least and base_relation(name) not in {"punct", "dep"} and n != counts.get(name.rpartition(":")[0])
+    ]
+    return tuple(sorted(asked, key=lambda name: (-counts[base_relation(name)], name)))
+
+
 def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str]:
     """What to know about the labels of trees that are not those of UD v2.
 

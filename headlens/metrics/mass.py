@@ -55,6 +55,12 @@ class Mass(Metric):
             contract=True,
         ),
         MetricColumn("to_first", "Mean attention weight given to the first token, whatever it is."),
+        MetricColumn("punct_chance", "`to_punct` of a head that attends to all tokens alike."),
+        MetricColumn(
+            "mass_left",
+            "Mean attention weight that is left where a head does not rest: neither on the first token, nor on a "
+            "[CLS], separator, beginning or end, nor on punctuation.",
+        ),
     )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
@@ -65,7 +71,16 @@ class Mass(Metric):
         real = view.queries.real
         flags = real.to(view.weights.dtype)
         received = torch.matmul(flags[:, None, None], view.weights)[:, :, 0].to(view.sums_dtype)  # (batch, heads, key)
-        sums = {"n": real.sum(), "first": received[:, :, 0].sum(0)}
+        keys = view.keys
+        resting = keys.cls | keys.separator | keys.bos | keys.punct
+        resting[:, 0] = True
+        sums = {
+            "n": real.sum(),
+            "first": received[:, :, 0].sum(0),
+            "resting": (received * resting[:, None]).sum((0, 2)),
+        }
+        seen = keys.punct.long().cumsum(1) if view.causal else keys.punct.sum(1, keepdim=True)
+        sums["punct.chance"] = (seen / view.available.clamp(min=1) * real).sum(dtype=view.sums_dtype)
         for kind in KINDS:
             flag = getattr(view.keys, kind)
             sums[kind] = (received * flag[:, None]).sum((0, 2))
@@ -81,7 +96,9 @@ class Mass(Metric):
         known = [name for name in names if name in sums and (name not in KINDS or sums[f"{name}.keys"])]
         means = {name: sums[name] / sums["n"] for name in known}
         empty = np.full_like(sums["first"], np.nan)
-        return {name if name == "distance" else f"to_{name}": means.get(name, empty) for name in names}
+        columns = {name if name == "distance" else f"to_{name}": means.get(name, empty) for name in names}
+        chance = sums["punct.chance"] / sums["n"] if sums["punct.keys"] else np.nan
+        return columns | {"punct_chance": np.full_like(empty, chance), "mass_left": 1 - sums["resting"] / sums["n"]}
 
 
 def _by_position(weights: Tensor, real: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from headlens.heads import KEY_COLUMNS, STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
-from headlens.options import DEFAULT_RELATIONS, Level
+from headlens.options import Level
 
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]
@@ -32,7 +32,7 @@ class MetricSettings:
         baseline: by stack, offsets in units of the syntactic baseline; None where the corpus itself decides.
     """
 
-    relations: tuple[str, ...] = DEFAULT_RELATIONS
+    relations: tuple[str, ...] = ()
     exclude_self: bool = False
     baseline: Mapping[Stack, Array] | None = None
 

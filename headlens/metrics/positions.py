@@ -13,6 +13,7 @@ from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
+from headlens.metrics.ratio_estimator import ratio_interval
 from headlens.metrics.reductions import count
 
 REACH = 8
@@ -42,25 +43,36 @@ class Positions(Metric):
             "positional_share",
             "Share of tokens whose most attended token stands at the commonest offset.",
             "commonest offset",
+            interval=True,
             contract=True,
         ),
         MetricColumn("self_share", "Share of tokens that attend most to themselves."),
     )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
-        """Counts per offset: (heads, 19), the two tails at the ends."""
+        """Counts per offset, the two tails at the ends, and what their intervals need; (heads, 19) each."""
         query = torch.arange(view.weights.shape[2], device=view.weights.device)
         offset = (view.peak.key - query).clamp(-REACH - 1, REACH + 1) + REACH + 1  # (batch, heads, query)
-        heads = torch.arange(offset.shape[1], device=offset.device)[None, :, None]
+        rows = torch.arange(offset[:, :, 0].numel(), device=offset.device).view(*offset.shape[:2], 1)
         # What is not counted goes to a column of its own.
-        column = offset.masked_fill(~view.peaked, len(OFFSETS)) + heads * (len(OFFSETS) + 1)
-        counts = count(column, offset.shape[1] * (len(OFFSETS) + 1))
-        return {"count": counts.view(offset.shape[1], -1)[:, :-1]}
+        column = offset.masked_fill(~view.peaked, len(OFFSETS)) + rows * (len(OFFSETS) + 1)
+        counts = count(column, rows.numel() * (len(OFFSETS) + 1)).view(*offset.shape[:2], -1)[:, :, :-1]
+        n = counts.sum(2, keepdim=True)
+        moments = {"x": counts, "xx": counts**2, "xn": counts * n, "n": n, "nn": n**2, "sentences": n > 0}
+        shape = counts.shape[1:]
+        return {
+            "count" if name == "x" else f"share.{name}": moment.sum(0).expand(shape) for name, moment in moments.items()
+        }
 
     def head_columns(self, sums: Sums) -> Mapping[str, Array]:
         """The commonest offset of every head, its share, and the share of offset 0."""
         offset, share, diagonal = positional(sums["count"])
-        return {"positional_offset": offset, "positional_share": share, "self_share": diagonal}
+        low, high = ratio_interval("share", {"share.x": sums["count"], **sums}, within=(0, 1))
+        at = np.nan_to_num(offset).astype(int)[:, None] + REACH + 1
+        ends = (np.take_along_axis(end, at, 1)[:, 0] for end in (low, high))
+        names = ("positional_share_ci_low", "positional_share_ci_high")
+        shares = {"positional_share": share, **dict(zip(names, ends, strict=True))}
+        return {"positional_offset": offset, **shares, "self_share": diagonal}
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Rows of positions.csv: one per head and offset."""

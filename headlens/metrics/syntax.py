@@ -21,7 +21,6 @@ from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, MetricSettings, Sums
 from headlens.metrics.reductions import count
 from headlens.metrics.words import places, plan
-from headlens.options import DEFAULT_RELATIONS
 from headlens.statistics.intervals import wilson
 from headlens.statistics.paired_tests import holm, mcnemar_greater
 
@@ -47,7 +46,7 @@ class Syntax(Metric):
     only; but a head finds units, and one that always looks at the next unit would beat the best offset in words.
     """
 
-    relations: tuple[str, ...] = DEFAULT_RELATIONS
+    relations: tuple[str, ...] = ()
     exclude_self: bool = False
     baseline: Mapping[Stack, Array] | None = None
     name = "syntax"
@@ -116,6 +115,32 @@ class Syntax(Metric):
                 "p_value": mcnemar_greater((right - both).ravel(), base - both.ravel(), count),
             }
         )
+
+
+def relation_offsets(sums: Mapping[Site, Sums], relations: tuple[str, ...]) -> pd.DataFrame | None:
+    """Where the other word of a relation stands: what the baseline chooses from; None without any instance.
+
+    Args:
+        sums: of `Syntax`, by site; those of the first layer of a stack tell of all, for trees are the same for all.
+        relations: their names.
+
+    Returns:
+        Rows of relation_offsets.csv, those with instances: stack, relation, direction, offset (target - source in
+        units, the two tails beyond 63 by name), n and share of the relation.
+    """
+    firsts: dict[Stack, Array] = {}
+    for site, own in sums.items():
+        if own["n"].any():
+            firsts.setdefault(site.stack, own["n"])
+    names = np.array([f"<-{_REACH}", *(str(offset) for offset in range(-_REACH, _REACH + 1)), f">{_REACH}"])
+    frames = []
+    for stack, n in firsts.items():
+        relation, direction, offset = n.nonzero()
+        columns = {"relation": np.array(relations)[relation], "direction": np.array(DIRECTIONS)[direction]}
+        counts = n[relation, direction, offset]
+        shares = counts / n.sum(2)[relation, direction]
+        frames.append(pd.DataFrame({"stack": stack, **columns, "offset": names[offset], "n": counts, "share": shares}))
+    return pd.concat(frames, ignore_index=True) if frames else None
 
 
 class ArcFacts(NamedTuple):

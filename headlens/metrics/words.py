@@ -64,6 +64,8 @@ def word_level(tokens: Tokens) -> WordLevel:
         n_pieces=(tokens.n_pieces > 0).long(),
         arcs=tokens.arcs,
         rarity=tokens.rarity,
+        forms=tokens.forms,
+        upos=tokens.upos,
         **facts,
     )
     return WordLevel(grouped, unit, _unit_of_word(words, tokens.n_pieces.shape[1]), pieces)
@@ -166,7 +168,7 @@ def places(tokens: Tokens) -> Places:
 
 @once_per_batch
 def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
-    """Prepare `word_rows` for the words of dependency arcs, and all words of sentences with rare words."""
+    """Prepare `word_rows` for the words of arcs, repeated words, and all words of sentences with rare words."""
     here, there = places(queries), places(keys)
     is_query = _wanted(queries, keys)
     sentence, word = is_query.nonzero(as_tuple=True)
@@ -198,7 +200,35 @@ def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
             queried[queries.arcs[:, 0], queries.arcs[:, end]] = True
     if keys.rarity is not None:
         queried |= (keys.rarity > 0).any(1, keepdim=True)
+    if queries is keys and keys.forms is not None:
+        queried |= repeats(keys.forms).others > 0
     return queried & there
+
+
+class Repeats(NamedTuple):
+    """How often the form of a word occurs; (batch, words) each, 0 for what has no form.
+
+    Args:
+        others: other words of the sentence with this form.
+        earlier: those of them that stand before the word.
+    """
+
+    others: Tensor
+    earlier: Tensor
+
+
+def repeats(forms: Tensor) -> Repeats:
+    """Counts other occurrences of every word, see `Tokens.forms`; memory grows with the words, not with their pairs."""
+    n_words = forms.shape[1]
+    sentence = torch.arange(len(forms), device=forms.device)[:, None]
+    slot = (sentence * (n_words + 1) + torch.where(forms >= 0, forms, n_words)).flatten()
+    number = torch.zeros(len(forms) * (n_words + 1), dtype=torch.int64, device=forms.device)
+    number.scatter_add_(0, slot, torch.ones_like(slot))
+    order = slot.argsort(stable=True)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order), device=order.device)
+    earlier = (place - (number.cumsum(0) - number)[slot]).view_as(forms)
+    return Repeats((number[slot].view_as(forms) - 1).where(forms >= 0, 0), earlier.where(forms >= 0, 0))
 
 
 def _pairs(sentence: Tensor, there: Places) -> tuple[Tensor, Tensor]:

@@ -10,19 +10,26 @@ from matplotlib.lines import Line2D
 from headlens.plots.style import BLUE, GREEN, INK, NO_ROLE, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
 NONE = "none"
+# Places to rest are purple, positions blue, words green and orange.
 COLOURS = {
-    "positional": BLUE,
-    "syntactic": GREEN,
-    "rare": ORANGE,
+    "sink": "#8E5AA8",
     "separator": PURPLE,
-    "broad": SKY,
+    "punctuation": "#EBC4D9",
+    "positional": BLUE,
+    "previous": "#4F9BD0",
+    "next": "#A6CFEC",
     "self": YELLOW,
+    "syntactic": GREEN,
+    "same word": "#8CD3BC",
+    "rare": ORANGE,
+    "broad": SKY,
     "other": VERMILION,
     NONE: NO_ROLE,
 }
 FAMILIES = tuple(COLOURS)
 # Along the tree: from a dependent up to its head, from a head down to its dependent
 ARROWS = {"dep->head": "↑", "head->dep": "↓"}
+_SHORT = {"separator": "sep", "punctuation": "punct", "previous": "prev", "same word": "same"}
 _ROLE = re.compile(r"(?P<family>[^(]+?)\s*(?:\((?P<detail>[^)]*)\))?\s*")
 
 
@@ -46,7 +53,7 @@ def short(role: object) -> str:
         name, _, direction = match["detail"].strip().partition(" ")
         arrow = ARROWS.get(direction.strip())
         return f"{name}\n{arrow}" if arrow else name
-    return "sep" if match["family"] == "separator" else match["family"]
+    return _SHORT.get(match["family"], match["family"])
 
 
 def families(roles: Iterable[object]) -> list[str]:

@@ -42,9 +42,9 @@ from headlens.metrics.positions import Positions
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
-from headlens.options import DEFAULT_RELATIONS
 from headlens.runs.corpus_reader import CorpusReader
 
+RELATIONS = ("nsubj", "obj", "amod", "advmod")
 TIERS = {
     "headlens: confidence, positions, entropy": 3,
     "headlens: all token metrics": 5,
@@ -60,13 +60,13 @@ TOKEN_METRICS = (Confidence(), Positions(), Entropy(), Mass(), Monotonicity())
 
 def headlens_way(feed: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], Statistics]:
     """Everything `classify` does with the batches of a corpus, up to a tier."""
-    words = [RareWords(), Syntax()] if tier > 5 else []
+    words = [RareWords(), Syntax(RELATIONS)] if tier > 5 else []
     frequency = WordfreqFrequency("en") if words else None
 
     def way(batches: Iterable[Batch]) -> Statistics:
         watching = Statistics([*TOKEN_METRICS[:tier], *words], feed.sites)
         observers = [watching, HeadSimilarity(feed.sites)] if tier > 6 else [watching]
-        annotator = Annotator(DEFAULT_RELATIONS if words else (), frequency, sample=tier > 6)
+        annotator = Annotator(RELATIONS if words else (), frequency, sample=tier > 6)
         with AttentionSession(feed.model, observers=observers, kernel="fast") as session:
             for batch in batches:
                 with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=False)):

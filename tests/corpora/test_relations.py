@@ -13,7 +13,8 @@ from headlens.corpora.relations import (
     normalise,
     relation_names,
 )
-from headlens.options import DEFAULT_RELATIONS
+
+DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 
 # https://universaldependencies.org/u/dep/ (v2)
 UD = {

@@ -12,6 +12,7 @@ from typing import Any
 import naive_metrics
 import naive_words
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from naive_samples import Sample
@@ -137,6 +138,19 @@ def rare_of(row: EncodedSequence) -> tuple[list[bool], list[bool]]:
     )
 
 
+def forms_of(row: EncodedSequence) -> list[int]:
+    """Numbers words by their first occurrence; signs are no words."""
+    forms = [unicodedata.normalize("NFC", form).casefold() for form in unit_forms(row)]
+    return [forms.index(form) if any(c.isalnum() for c in form) else -1 for form in forms]
+
+
+def upos_of(row: EncodedSequence) -> list[str]:
+    return [
+        next((w.upos or "" for w, own in zip(row.sentence.words, row.unit_of_word, strict=True) if own == unit), "")
+        for unit in range(row.n_units)
+    ]
+
+
 def samples(loaded: LoadedModel, corpus: Corpus, batch_tokens: int) -> dict[Stack, list[Sample]]:
     """The corpus as the oracle reads it: transformers' own attention maps, cut out of the padded batches."""
     feed = CorpusReader.of(loaded, next(iter(corpus)))
@@ -181,6 +195,9 @@ def cut(batch: Batch, stack: Stack, maps: Any, *, decoder_only: bool) -> Iterato
             arcs=() if stack == "cross" else arcs_of(k),
             rare1=rare1,
             rare2=rare2,
+            forms=() if stack == "cross" else forms_of(k),
+            upos=upos_of(k),
+            query_upos=upos_of(q),
         )
 
 
@@ -222,6 +239,7 @@ def test_the_fast_kernel_gives_the_same_but_for_near_ties(name: str, request: py
 
 
 COUNTED = {"positional_offset", "positional_share", "self_share", "rare_top1", "rare_top2", "monotonicity", "tokens"}
+COUNTED |= {"same_word", "repeated_words"}
 
 
 def test_heads(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:
@@ -232,6 +250,7 @@ def test_heads(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:
         corpus = corpora[row["stack"]]
         naive = naive_metrics.head_metrics(corpus, row["layer"], row["head"])
         naive |= naive_words.rare(corpus, row["layer"], row["head"])
+        naive |= naive_words.same_word(corpus, row["layer"], row["head"]) if row["stack"] != "cross" else {}
         for name, value in naive.items():
             own = row.get(name, np.nan)
             exact = name in COUNTED
@@ -243,6 +262,36 @@ def test_positions(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:
     for (stack, layer, head), rows in result.tables["positions"].rows.groupby(["stack", "layer", "head"]):
         naive = naive_metrics.position(corpora[stack], layer, head).histogram
         assert dict(zip(rows["offset"], rows["count"], strict=True)) == {str(k): v for k, v in naive.items()}
+
+
+def test_parts_of_speech(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:
+    result, corpora = found
+    assert ("pos" in result.tables) == any(name for c in corpora.values() for sample in c for name in sample.upos)
+    rows = result.tables["pos"].rows if "pos" in result.tables else pd.DataFrame(columns=["stack", "layer", "head"])
+    for (stack, layer, head), own in rows.groupby(["stack", "layer", "head"]):
+        pairs = own.set_index(["from", "to"])["weight"].to_dict()
+        naive = naive_words.parts_of_speech(corpora[stack], layer, head)
+        assert {pair: weight for pair, weight in pairs.items() if weight} == pytest.approx(
+            {pair: weight for pair, weight in naive.items() if weight}, abs=1e-5
+        )
+        assert own.groupby("from")["weight"].sum().to_numpy() == pytest.approx(1, abs=1e-5)
+
+
+def test_offsets_of_relations(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:
+    result, corpora = found
+    expected: dict[tuple[str, str, str, str], int] = {}
+    for stack, samples_of_stack in corpora.items():
+        for sample in samples_of_stack:
+            for dependent, head, relation in sample.arcs:
+                for direction, offset in (("dep->head", head - dependent), ("head->dep", dependent - head)):
+                    key = (stack, relation, direction, str(offset))
+                    expected[key] = expected.get(key, 0) + 1
+    rows = result.offsets
+    if not expected:
+        assert rows is None
+        return
+    assert rows.set_index(["stack", "relation", "direction", "offset"])["n"].to_dict() == expected
+    assert rows.groupby(["stack", "relation", "direction"])["share"].sum().to_numpy() == pytest.approx(1)
 
 
 def test_syntax(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:

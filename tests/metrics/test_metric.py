@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
 from watching import run
 
-from headlens.attention.edits_and_observers import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import PARTS_OF_SPEECH, BatchTokens, Tokens
 from headlens.attention.kernels import blocked_softmax as core
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -27,15 +27,18 @@ from headlens.heads import STACKS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator
 from headlens.metrics.metric import Metric, MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
+from headlens.metrics.part_of_speech import PartOfSpeech
 from headlens.metrics.rare import RareWords
+from headlens.metrics.same_word import SameWord
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
 from headlens.options import Level
 
 RELATIONS = ("amod", "nsubj")
 METRICS: tuple[Metric, ...] = tuple(metric.of(MetricSettings(RELATIONS)) for metric in registered_metrics())
-TOKEN_METRICS = tuple(metric for metric in METRICS if not isinstance(metric, RareWords | Syntax))
+TOKEN_METRICS = tuple(m for m in METRICS if not isinstance(m, RareWords | Syntax | SameWord | PartOfSpeech))
 N_HEADS = 2
+NAMES = [*PARTS_OF_SPEECH, ""]  # -1 is none
 
 
 def sequence(rng: np.random.Generator) -> Seq:
@@ -71,7 +74,10 @@ def corpus_of(stack: Stack, n: int, seed: int) -> tuple[Stack, list[Row]]:
         words = keys.n_words
         arcs = [(d, int(h), int(rng.integers(2))) for d, h in enumerate(rng.integers(0, words, words)) if d != h]
         ranks = rng.permutation([2, *rng.integers(0, 3, words - 1)]) if rng.random() < 0.7 else np.zeros(words)
-        found.append(Row(weights, queries, keys, arcs, ranks.tolist(), int(rng.integers(len(queries)))))
+        forms, upos = rng.integers(-1, 3, words).tolist(), rng.integers(-1, 17, words).tolist()
+        query_upos = rng.integers(-1, 17, queries.n_words).tolist() if stack == "cross" else upos
+        sampled = int(rng.integers(len(queries)))
+        found.append(Row(weights, queries, keys, arcs, ranks.tolist(), forms, upos, query_upos, sampled))
     return stack, found
 
 
@@ -156,16 +162,25 @@ def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
             arcs=[(d, h, RELATIONS[r]) for d, h, r in row.arcs or ()],
             rare1=[r == 2 for r in row.rarity or ()],
             rare2=[r >= 1 for r in row.rarity or ()],
+            forms=() if stack == "cross" else row.forms or (),
+            upos=[NAMES[number] for number in row.upos or ()],
+            query_upos=[NAMES[number] for number in row.query_upos or ()],
         )
         for row in rows
     ]
     tables = observed(METRICS, [call(rows, Setting(stack, padding=Padding(1, 2, 1)))]).tables()
     for head in range(N_HEADS):
         naive = naive_metrics.head_metrics(samples, 0, head) | naive_words.rare(samples, 0, head)
-        for name in ("confidence", "entropy", "mass", "monotonicity", "rare"):
+        naive |= naive_words.same_word(samples, 0, head)
+        for name in ("confidence", "entropy", "mass", "monotonicity", "rare", "same_word"):
             own = tables[name].rows.iloc[head].to_dict() if name in tables else {}
             for column in set(own) & set(naive):
                 assert own[column] == pytest.approx(naive[column], abs=1e-6, nan_ok=True), column
+        if "pos" in tables:
+            own_pairs = tables["pos"].rows.query("head == @head").set_index(["from", "to"])["weight"].to_dict()
+            pairs = naive_words.parts_of_speech(samples, 0, head)
+            assert {pair for pair, weight in own_pairs.items() if weight} <= set(pairs)
+            assert [own_pairs[pair] for pair in pairs] == pytest.approx(list(pairs.values()), abs=1e-6)
     if stack != "cross" and any(s.arcs for s in samples):
         expected = naive_words.model_syntax([samples])
         for row in tables["syntax"].rows.query("n > 0").to_dict("records"):
@@ -183,7 +198,7 @@ def test_every_metric_serves_every_stack(metric: Metric, stack: Stack, level: Le
     rng = np.random.default_rng(1)
     seq = make_seq([-1, 0, 1, 1, 2, -1], cls=[0], sep=[5])
     weights = random_maps(rng, N_HEADS, 6, causal=stack == "decoder")
-    row = Row(weights, seq, seq, [(0, 1, 0), (2, 1, 1)], [2, 0, 1])
+    row = Row(weights, seq, seq, [(0, 1, 0), (2, 1, 1)], [2, 0, 1], [0, 1, 0], [7, 15, 7], [7, 15, 7])
     tables = observed([metric], [call([row], Setting(stack, layer)) for layer in (0, 1)], level=level).tables()
     if stack not in metric.stacks:
         assert tables == {}
@@ -211,7 +226,9 @@ def test_metrics_hold_parameters_only() -> None:
 def test_what_is_discarded_never_counts() -> None:
     rng = np.random.default_rng(2)
     seq = make_seq([-1, 0, 1, 2, 2, -1], cls=[0], sep=[5])
-    one, other = (call([Row(random_maps(rng, N_HEADS, 6), seq, None, [(0, 1, 0)], [2, 1, 0], 3)]) for _ in range(2))
+    one, other = (
+        call([Row(random_maps(rng, N_HEADS, 6), seq, None, [(0, 1, 0)], [2, 1, 0], sampled=3)]) for _ in range(2)
+    )
     for kind in (lambda: Statistics(METRICS, [one.site]), lambda: HeadSimilarity([one.site])):
         clean, disturbed = kind(), kind()
         clean.observe(one)

@@ -122,6 +122,22 @@ def class_mass(corpus: Corpus, layer: int, head: int, name: str) -> float:
     return mass(corpus, layer, head, lambda sample, _, key: bool(getattr(sample.keys, name)[key]))
 
 
+def rests(sample: Sample, key: int) -> bool:
+    """Whether a key is one that heads rest on: the first token, a special one of a class, or punctuation."""
+    return key == 0 or any(getattr(sample.keys, name)[key] for name in KEY_CLASSES)
+
+
+def punct_chance(corpus: Corpus) -> float:
+    """Mean share of punctuation among the keys that a query may see; NaN if the corpus has none."""
+    if not any(any(sample.keys.punct) for sample in corpus):
+        return math.nan
+    return mean(
+        sum(map(bool, sample.keys.punct[: sample.available(query)])) / sample.available(query)
+        for sample in corpus
+        for query in range(len(sample.queries))
+    )
+
+
 def offset_mass(corpus: Corpus, layer: int, head: int, offset: int) -> float:
     """Mean weight on the key at that offset; a query without one contributes 0. NaN for cross-attention."""
     if not all(sample.is_self for sample in corpus):
@@ -150,6 +166,8 @@ def head_metrics(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
         "entropy_norm": entropy_norm(corpus, layer, head),
         "to_first": mass(corpus, layer, head, lambda _sample, _query, key: key == 0),
         **{f"to_{name}": class_mass(corpus, layer, head, name) for name in KEY_CLASSES},
+        "punct_chance": punct_chance(corpus),
+        "mass_left": mass(corpus, layer, head, lambda sample, _query, key: not rests(sample, key)),
         "to_self": offset_mass(corpus, layer, head, 0),
         "to_prev": offset_mass(corpus, layer, head, -1),
         "to_next": offset_mass(corpus, layer, head, +1),

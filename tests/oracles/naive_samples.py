@@ -85,6 +85,8 @@ class Sample:
         arcs: (dependent unit, head unit, relation) for every arc of the tree.
         rare1, rare2: whether a key unit is the rarest, or among the two rarest; all False (or empty) if the
             sentence does not count.
+        forms: number of the form of every key unit, -1 for none; empty if unknown.
+        upos, query_upos: part of speech of every key and query unit, "" for none; empty if unknown.
     """
 
     stack: str
@@ -95,6 +97,9 @@ class Sample:
     arcs: Sequence[Arc] = ()
     rare1: Sequence[bool] = ()
     rare2: Sequence[bool] = ()
+    forms: Sequence[int] = ()
+    upos: Sequence[str] = ()
+    query_upos: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.weights.shape[2:] != (len(self.queries), len(self.keys)):

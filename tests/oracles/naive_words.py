@@ -144,3 +144,34 @@ def rare(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
             columns["chance"].append(sum(map(bool, sample.rare1)) / len(row))
             columns["chance2"].append(sum(map(bool, sample.rare2)) / len(row))
     return {f"rare_{name}": mean(values) for name, values in columns.items()}
+
+
+def same_word(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
+    """Share of repeated units that point at another unit of their form, and the share if they pointed at random."""
+    found: list[bool] = []
+    chance: list[float] = []
+    for sample in corpus:
+        words = word_map(sample, layer, head) if sample.forms else ()
+        for unit, row in enumerate(words):
+            seen = range(unit + 1) if sample.causal else range(len(row))
+            others = [o for o in seen if o != unit and sample.forms[o] == sample.forms[unit] >= 0]
+            if others:
+                found.append(pointed_unit(row, unit, exclude_self=False) in others)
+                chance.append(len(others) / len(seen))
+    return {"repeated_words": len(found), "same_word": mean(found), "same_word_chance": mean(chance)}
+
+
+def parts_of_speech(corpus: Corpus, layer: int, head: int) -> dict[tuple[str, str], float]:
+    """Mean weight from the tokens of a part of speech to those of another, or of none ("other"); by both."""
+    found: dict[tuple[str, str], list[float]] = {}
+    to_all = {"other", *(name for sample in corpus for name in sample.upos if name)}
+    for sample in corpus:
+        matrix = sample.matrix(layer, head)
+        own = [sample.query_upos[word] if word >= 0 else "" for word in sample.queries.word]
+        keys = [(sample.upos[word] if word >= 0 else "") or "other" for word in sample.keys.word]
+        for row, start in zip(matrix, own, strict=True):
+            for end in to_all if start else ():
+                found.setdefault((start, end), []).append(
+                    math.fsum(row[k] for k, name in enumerate(keys) if name == end)
+                )
+    return {pair: mean(values) for pair, values in found.items()}

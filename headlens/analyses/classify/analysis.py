@@ -20,9 +20,10 @@ from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import Frequency
-from headlens.corpora.relations import label_notes
+from headlens.corpora.relations import frequent_relations, label_notes
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
@@ -30,9 +31,8 @@ from headlens.metrics.accumulator import Array
 from headlens.metrics.metric import MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
-from headlens.metrics.syntax import count_offsets, most_frequent_offsets
+from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets, relation_offsets
 from headlens.models.loading import LoadedModel
-from headlens.options import DEFAULT_RELATIONS
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
 
@@ -55,16 +55,23 @@ class Classification:
         encoding: sentences and words read, left out, not aligned.
         annotation: dependency instances read and lost.
         notes: what the user should know about these numbers.
+        offsets: where the other words of relations stand, see `relation_offsets`; None without trees.
+        too_little: whether too few sentences or tokens were read to give any head a role.
     """
 
     tables: dict[str, HeadTable]
     encoding: EncodingCounts
     annotation: AnnotationCounts
     notes: list[str]
+    offsets: pd.DataFrame | None = None
+    too_little: bool = False
 
     def frames(self, model: str) -> dict[str, pd.DataFrame]:
         """The tables as they are written: with the model's name in front."""
-        return {name: table.with_model(model) for name, table in self.tables.items()}
+        frames = {name: table.with_model(model) for name, table in self.tables.items()}
+        if self.offsets is not None:
+            frames["relation_offsets"] = self.offsets.assign(model=model)[["model", *self.offsets.columns]]
+        return frames
 
     def with_relevance(self, relevances: HeadRelevances) -> Classification:
         """The same with the relevance of heads in `heads` and a table of its own."""
@@ -94,7 +101,8 @@ def classify_heads(
     Args:
         loaded: an encoder, decoder or encoder-decoder with its tokenizer.
         corpus: sentences, with trees for the syntactic roles, in pairs for decoder and cross-attention.
-        options: what is measured.
+        options: what is measured; without relations all that have enough instances, for which the corpus is read once
+            before.
         frequencies: for the rare-word roles.
         baseline_corpus: where the baseline's offsets are chosen; by default the corpus itself.
         corpus_pass: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
@@ -106,18 +114,21 @@ def classify_heads(
         OptionError: if a relation that was asked for never occurs in trees that are there.
     """
     options = options or ClassifyOptions()
+    relations = asked_relations(options, summarise(corpus)) if options.relations is None else options.relations
     frequencies = frequencies or Frequencies()
     feed = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
     if not any(site.n_heads for site in feed.sites):
         part = "the encoder of " if feed.encoder_alone else ""
         raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
     sample = options.similarity == "sample"
-    annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
+    annotator = Annotator(
+        relations, frequencies.source, frequencies.target, words=True, sample=sample, seed=options.seed
+    )
     notes, baseline = list[str](), None
     if baseline_corpus is not None:
-        baseline, other_labels = _baseline(feed, baseline_corpus, options)
-        notes += [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, options.relations)]
-    settings = MetricSettings(options.relations, options.exclude_self, baseline)
+        baseline, other_labels = _baseline(feed, baseline_corpus, relations, options.batch_tokens)
+        notes += [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, relations)]
+    settings = MetricSettings(relations, options.exclude_self, baseline)
     metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
     statistics = Statistics(metrics, feed.sites, level=options.level)
     similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
@@ -139,25 +150,38 @@ def classify_heads(
     if not encoding.sentences:
         raise nothing_read(corpus, feed, encoding)
     if annotation.trees:
-        check_relations(options.relations, annotation.arcs, corpus.name)
+        check_relations(options.relations or (), annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
     tables = _head_tables(statistics, similarity, thresholds)
     if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
         tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles=""))
+    syntax = next((m for m in metrics if isinstance(m, Syntax)), None)
+    offsets = None if syntax is None else relation_offsets(statistics.sums(syntax), relations)
     own = [*too_little, *encoding_notes(feed, encoding)]
-    own += annotation_notes(annotation, options.relations, options.thresholds.min_instances)
-    own += label_notes(annotation.labels, options.relations)
-    return Classification(tables, encoding, annotation, [*own, *notes])
+    own += annotation_notes(annotation, relations, options.thresholds.min_instances)
+    own += label_notes(annotation.labels, relations)
+    return Classification(tables, encoding, annotation, [*own, *notes], offsets, bool(too_little))
+
+
+def asked_relations(options: ClassifyOptions, summary: CorpusSummary) -> tuple[str, ...]:
+    """The relations that are measured: those that were named, or all that have enough instances in the corpus.
+
+    In a corpus too small for any they are those of Voita et al. (2019).
+    """
+    if options.relations is not None:
+        return options.relations
+    frequent = frequent_relations(summary.relations, options.thresholds.min_instances)
+    return frequent or tuple(name for name in ("nsubj", "obj", "amod", "advmod") if name in summary.relations)
 
 
 def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpus: str) -> None:
-    """Refuse relations that occur nowhere, unless they are among the defaults.
+    """Refuse relations that occur nowhere.
 
     Raises:
         OptionError: naming them and the relations that do occur.
     """
     missing = [r for r in relations if not counts.get(r)]
-    if not missing or (set(missing) < set(relations) and set(missing) <= set(DEFAULT_RELATIONS)):
+    if not missing:
         return
     there = [r for r, n in counts.items() if n]
     known = ", ".join(sorted(r for r in there if ":" not in r)) or "none"
@@ -169,18 +193,18 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
 
 
 def _baseline(
-    feed: CorpusReader, corpus: Corpus, options: ClassifyOptions
+    feed: CorpusReader, corpus: Corpus, relations: tuple[str, ...], batch_tokens: int
 ) -> tuple[dict[Stack, Array], dict[str, int]]:
     """The most frequent offsets in units of another corpus, by stack, and its labels; no model is run for them."""
-    annotator = Annotator(options.relations, sample=False)
+    annotator = Annotator(relations, sample=False)
     counts = AnnotationCounts()
     offsets: dict[Stack, Tensor] = {}
-    for batch in feed.batches(corpus, options.batch_tokens):
+    for batch in feed.batches(corpus, batch_tokens):
         tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
         sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
         for stack, side in sides.items():
             if side is not None and side.arcs is not None:
-                offsets[stack] = count_offsets(side.arcs, len(options.relations)) + offsets.get(stack, 0)
+                offsets[stack] = count_offsets(side.arcs, len(relations)) + offsets.get(stack, 0)
     if not counts.arcs:
         raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
     return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in offsets.items()}, counts.labels

@@ -1,21 +1,17 @@
-"""What `headlens classify` tells about single heads, and about all of them in a few sentences."""
+"""What `headlens classify` tells about single heads."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headlens.analyses.attend.stored_maps import read_maps
 from headlens.analyses.classify.metric_declarations import declarations_of
-from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.classify.syntax_figure import gain, is_marked
-from headlens.analyses.relevance.overviews import relevance_findings, relevance_series
-from headlens.errors import counted
+from headlens.analyses.relevance.overviews import relevance_series
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadShares, HeadWords
 from headlens.pages.page_tables import number_text
-from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
+from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
 from headlens.runs.reading import RecordedRun
 
@@ -53,53 +49,6 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
         shares.append(HeadShares("Where the most attended token stands", offsets))
     return HeadFacts(series, texts, shares, read_maps(run, str))
-
-
-def classify_findings(run: RecordedRun) -> list[str]:
-    """The roles, the most positional head, the head that follows a relation best, the most relevant one."""
-    sentences = []
-    for part in by_model_and_stack(run.tables["heads"]) if "heads" in run.tables else ():
-        count = pd.Series(families(part.rows["role"])).value_counts()
-        roles = ", ".join(f"{count[name]} {name}" for name in FAMILIES if name != NONE and name in count)
-        held = f"{roles} by their strongest role; {count.get(NONE, 0)} hold none." if roles else "none holds a role."
-        if not roles and _read_too_little(run, part.model):
-            held = "none is given a role, for too little text was read; the notes say how much."
-        sentences.append(f"{part.name}: of {counted(len(part.rows), 'head')} {held}")
-        shares = float_column(part.rows, "positional_share")
-        if np.isfinite(shares).any():
-            best = part.rows.iloc[int(np.nanargmax(shares))]
-            sentences.append(
-                f"{part.name}: the most positional head is {head_name(best)}: {np.nanmax(shares):.0%} of the tokens "
-                f"attend most to {_where(best['positional_offset'])}."
-            )
-    for part in by_model_and_stack(run.tables["syntax"]) if "syntax" in run.tables else ():
-        sure = part.rows[is_marked(part.rows["significant"]) & is_marked(part.rows["syntactic"])]
-        if sure.empty:
-            least = "no head follows a relation significantly better than a fixed offset, by the margin."
-            sentences.append(f"{part.name}: {least}")
-            continue
-        best = sure.iloc[int(np.argmax(gain(sure)))]
-        heads = len(sure.drop_duplicates(["layer", "head"]))
-        sentences.append(
-            f"{part.name}: {counted(heads, 'head')} {'follows' if heads == 1 else 'follow'} some relation "
-            f"significantly better than the best fixed offset. Farthest above it is {head_name(best)} with "
-            f"{best['relation']} {best['direction']}: {best['accuracy']:.1%} [{best['ci_low']:.1%}, "
-            f"{best['ci_high']:.1%}] of {int(best['n']):,} cases, the offset {best['baseline']:.1%}."
-        )
-    return sentences + relevance_findings(run)
-
-
-def _read_too_little(run: RecordedRun, model: str) -> bool:
-    """Whether a run recorded that a model read less than roles need."""
-    read = run.encoding_of(model)
-    pairs = [(read.get(n), run.argument(f"min_{n}", getattr(Thresholds, f"min_{n}"))) for n in ("sentences", "tokens")]
-    return any(isinstance(n, int) and isinstance(least, int) and n < least for n, least in pairs)
-
-
-def _where(offset: Any) -> str:
-    """A commonest offset in words; heads that have no single one lack it."""
-    known = {-1: "the previous token", 0: "themselves", 1: "the next token"}
-    return "one offset" if pd.isna(offset) else known.get(int(offset), f"the token at {int(offset):+d}")
 
 
 def _relations(syntax: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,6 @@ from headlens.models.model_options import ModelOptions
 from headlens.options import (
     BATCH_TOKENS,
     CORPUS_SOURCE,
-    DEFAULT_RELATIONS,
     DEMO,
     FIGURES,
     FREQUENCY,
@@ -66,12 +65,16 @@ class Thresholds:
     rare: float = option(0.50, "Share of words that point at the rarest one.", ROLES, **_SHARE)
     separator: float = option(0.50, "Attention mass on separators and end of sentence.", ROLES, **_SHARE)
     broad: float = option(0.90, "Normalised entropy of a broad head.", ROLES, **_SHARE)
+    sink: float = option(0.50, "Attention mass on the first token.", ROLES, **_SHARE)
+    punctuation: float = option(0.50, "Attention mass on punctuation.", ROLES, **_SHARE)
+    neighbour: float = option(0.50, "Attention mass on the previous or the next token.", ROLES, **_SHARE)
+    same_word: float = option(0.50, "Share of repeated words that point at another occurrence.", ROLES, **_SHARE)
 
     def __post_init__(self) -> None:
-        for name in ("positional", "diagonal", "margin", "rare", "separator", "broad"):
-            value = getattr(self, name)
-            if math.isnan(value) or (name == "margin" and math.isinf(value)):
-                raise OptionError(f"--{name} {value} is not a finite number.", "Give one such as 0.1 or 0.9.")
+        for name, value in vars(self).items():
+            if isinstance(value, float) and (math.isnan(value) or (name == "margin" and math.isinf(value))):
+                flag = name.replace("_", "-")
+                raise OptionError(f"--{flag} {value} is not a finite number.", "Give one such as 0.1 or 0.9.")
 
     def syntactic(self, baseline: Array) -> Array:
         """Accuracy a syntactic head needs, given the baseline's."""
@@ -89,8 +92,13 @@ class ClassifyOptions:
     measured beside those that are registered.
     """
 
-    relations: tuple[str, ...] = option(
-        DEFAULT_RELATIONS, "Dependency relations, comma-separated UD names.", STATISTICS, metavar="NAMES", parse=names
+    relations: tuple[str, ...] | None = option(
+        None,
+        "Dependency relations, comma-separated UD names.",
+        STATISTICS,
+        metavar="NAMES",
+        parse=names,
+        shown="all that have --min-instances",
     )
     thresholds: Thresholds = field(default_factory=Thresholds)
     level: Level = option("token", LEVEL)
@@ -105,7 +113,8 @@ class ClassifyOptions:
     metrics: tuple[Any, ...] = field(default=(), metadata=NOT_RECORDED)  # of `Metric`
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
+        if self.relations is not None:
+            object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
 
 
 @dataclass(frozen=True)

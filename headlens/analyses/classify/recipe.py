@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ import pandas as pd
 
 from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists, shown_example
 from headlens.analyses.attend.stored_maps import write_maps
-from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify_heads
+from headlens.analyses.classify.analysis import (
+    Classification,
+    Frequencies,
+    asked_relations,
+    check_relations,
+    classify_heads,
+)
+from headlens.analyses.classify.findings import classify_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
@@ -27,6 +35,7 @@ from headlens.corpora.token_offsets import Side
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
@@ -42,16 +51,28 @@ class ClassifyRun:
     tables: dict[str, pd.DataFrame]
     notes: list[str]
     corpus: CorpusSummary
+    findings: list[str]
 
     def summary(self) -> dict[str, Any]:
         """Returns the run as JSON values: folder, corpus, number of heads of each role by model, and notes."""
         heads = self.tables["heads"]
         roles = {str(m): count_families(rows).to_dict() for m, rows in heads.groupby("model", sort=False)}
-        return {"out": str(self.folder), "corpus": asdict(self.corpus), "roles": roles, "notes": self.notes}
+        told = {"findings": self.findings, "notes": self.notes}
+        return {"out": str(self.folder), "corpus": asdict(self.corpus), "roles": roles, **told}
 
 
-def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> ClassifyRun:
+def run_classify(
+    request: ClassifyRequest,
+    reporter: Reporter | None = None,
+    *,
+    measured: Callable[[ClassifyRun], None] = lambda _: None,
+) -> ClassifyRun:
     """Read the corpus, load the models, classify their heads, write the run folder.
+
+    Args:
+        request: what is asked for.
+        reporter: shows progress.
+        measured: called with the results when the tables are written and before figures are drawn, which takes longer.
 
     Raises:
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
@@ -70,6 +91,7 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
         options = request.options
+        options = replace(options, relations=asked_relations(options, summary))
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
         shown: dict[str, AttentionMaps] = {}
@@ -100,22 +122,28 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         tables = {n: pd.concat([own[n] for own in frames if n in own], ignore_index=True) for n in names}
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
         notes += run.warnings
+        sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
         if run.folder is not None:
-            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                more = [MetricDeclaration.of(metric) for metric in options.metrics]
-                declarations = [*registered_declarations(), *more]
-                drawn = classify_figures(tables, options.thresholds.min_instances, declarations)
-                write_results(run.folder, tables, drawn if request.figures else ())
-                if weights := {
-                    f"{label}.{stack}": own.float().numpy()
-                    for label, maps in shown.items()
-                    for stack, own in maps.weights.items()
-                }:
-                    # What heads of each model attend to on one sentence, which the report shows.
-                    write_maps(run.folder, weights, {label: label_lists(maps) for label, maps in shown.items()})
+            write_results(run.folder, tables, ())
+            _write_maps(run.folder, shown)
+        measured(ClassifyRun(run.path, run.files, tables, notes, summary, sentences))
+        if run.folder is not None:
+            declarations = [*registered_declarations(), *map(MetricDeclaration.of, options.metrics)]
+            if request.figures:
+                with run.reporter.status("drawing figures"):
+                    drawn = classify_figures(tables, options.thresholds.min_instances, declarations)
+                    write_results(run.folder, {}, drawn)
             metrics = [declaration.as_record() for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
-        return ClassifyRun(run.path, run.files, tables, notes, summary)
+        return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)
+
+
+def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
+    """Writes what the heads of each model attend to on one sentence, which the report shows."""
+    each = [(f"{label}.{stack}", own) for label, maps in shown.items() for stack, own in maps.weights.items()]
+    if each:
+        weights = {name: own.float().numpy() for name, own in each}
+        write_maps(folder, weights, {label: label_lists(maps) for label, maps in shown.items()})
 
 
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:
@@ -132,7 +160,7 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
     with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     if summary.trees:
-        check_relations(request.options.relations, summary.relations, corpus.name)
+        check_relations(request.options.relations or (), summary.relations, corpus.name)
     return corpus, summary
 
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import edges, fitting_size, write
 from headlens.plots.head_grid import by_model_and_stack, each, flow, head_grid_figure, panel, scatter_grid, sheet_width
-from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles, short
-from headlens.plots.style import FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, TICK_SIZE, ink_on
+from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, family, legend_handles, short
+from headlens.plots.style import FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, TICK_SIZE, ink_on
 
 _LEGEND, _NOTE = 0.42, 0.16  # inches: two lines, one line
 _UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
@@ -37,7 +37,9 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     if heads.empty or "role" not in heads:
         return None
     present = set(families(heads["role"]))
-    note = _DIRECTIONS if "syntactic" in present else "" if present - {NONE} else "No head holds a role."
+    notes = [_DIRECTIONS if "syntactic" in present else "" if present - {NONE} else "No head holds a role"]
+    notes.append("grey letters: the nearest role, not held" if NONE in present and "nearest" in heads else "")
+    note = "; ".join(filter(None, notes))
     pieces = by_model_and_stack(heads)
     codes = [np.array([FAMILIES.index(name) for name in families(p.rows["role"])], np.float64) for p in pieces]
     rows = flow([(p.model, panel(p.rows, own, p.name)) for p, own in zip(pieces, codes, strict=True)])
@@ -55,8 +57,11 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     }
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         axes.pcolormesh(*edges(item.values.shape), np.ma.masked_invalid(item.values), **looks)
-        words = scatter_grid(part.rows, np.array([short(r) for r in part.rows["role"]], object), empty="")
-        inks = np.array([ink_on(COLOURS[name]) for name in families(part.rows["role"])], object)
+        # What a head without a role is nearest to stands in grey.
+        shown = part.rows["role"].where(part.rows["role"].map(family) != NONE, part.rows.get("nearest", ""))
+        words = scatter_grid(part.rows, np.array([short(r) for r in shown], object), empty="")
+        names = families(part.rows["role"])
+        inks = np.array([FAINT if name == NONE else ink_on(COLOURS[name]) for name in names], object)
         put(axes, words, scatter_grid(part.rows, inks, empty=INK), sheet.cell)
     width, height = sheet.figure.get_size_inches()
     sheet.figure.text(0.08 / width, 0.06 / height, note, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)

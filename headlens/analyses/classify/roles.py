@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -38,55 +39,117 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> lis
     ]
 
 
+@dataclass(frozen=True)
+class Role:
+    """A role that a head holds by its own numbers.
+
+    Args:
+        name: of the role.
+        columns: of heads.csv; of several the largest counts.
+        threshold: field of `Thresholds`.
+        instances: column that says on how many tokens or words the share rests; empty for all tokens.
+        more: whether the share has to be above the threshold ("more than half"), or may equal it.
+        chance: column of the share that pointing at random gives, which has to be passed, too.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    threshold: str
+    instances: str = ""
+    more: bool = False
+    chance: str = ""
+
+
+# Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
+# Kovaleva et al. (2019) for the diagonal; Voita et al. (2019), section 5, for positional and rare-word heads; Wang et
+# al. (2022) for heads that attend to an earlier occurrence of the same token.
+ROLES = (
+    Role("sink", ("to_first",), "sink"),
+    Role("separator", ("to_sep", "to_eos"), "separator"),
+    Role("punctuation", ("to_punct",), "punctuation"),
+    Role("self", ("self_share",), "diagonal"),
+    Role("positional", ("positional_share",), "positional"),
+    Role("previous", ("to_prev",), "neighbour"),
+    Role("next", ("to_next",), "neighbour"),
+    Role("same word", ("same_word",), "same_word", "repeated_words", chance="same_word_chance"),
+    Role("rare", ("rare_top1",), "rare", "rare_words", more=True),
+    Role("broad", ("entropy_norm",), "broad"),
+)
+
+
+class Candidate(NamedTuple):
+    """A role and how near a head is to it.
+
+    Args:
+        name: the role as the table names it.
+        held: whether the threshold is passed, on enough instances.
+        margin: 0 at the threshold, 1 at the most that is possible.
+        share: the score as a share of the threshold.
+    """
+
+    name: str
+    held: bool
+    margin: float
+    share: float
+
+
 def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> HeadTable:
-    """Add the columns `role` and `roles` to the rows of heads.csv.
+    """Add the columns `role`, `roles`, `nearest` and `nearest_score` to the rows of heads.csv.
 
     `roles` lists every role a head holds, strongest first; `role` is the first. Strength is the margin over the
     threshold as a share of the largest margin possible, (value - threshold) / (1 - threshold): thresholds of 0.9 and
     of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
+    `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to;
+    `nearest_score` is the head's number as a share of that threshold.
 
     Args:
         heads: with the columns of the metrics.
         syntax: with the column `syntactic`; None when there were no trees.
         thresholds: from where on.
     """
-    # Labels with the margin by which a head deserves them: 0 at the threshold, 1 at the most that is possible.
-    syntactic: dict[tuple[Any, ...], list[tuple[str, float]]] = {}
-    for row in [] if syntax is None else syntax.rows[syntax.rows["syntactic"]].to_dict("records"):
-        margin = _scaled(row["accuracy"], float(thresholds.syntactic(np.array(row["baseline"]))))
+    syntactic: dict[tuple[Any, ...], list[Candidate]] = {}
+    rows = pd.DataFrame() if syntax is None else syntax.rows
+    enough = rows[(rows["n"] >= thresholds.min_instances) & np.isfinite(rows["accuracy"])] if len(rows) else rows
+    for row in enough.to_dict("records"):
+        needed = float(thresholds.syntactic(np.array(row["baseline"])))
         name = f"syntactic({row['relation']} {row['direction']})"
-        syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append((name, margin))
-    roles = []
+        margin = _scaled(row["accuracy"], needed)
+        candidate = Candidate(name, bool(row["syntactic"]), margin, _of_threshold(row["accuracy"], needed))
+        syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
+    columns: dict[str, list[Any]] = {"role": [], "roles": [], "nearest": [], "nearest_score": []}
     for row in heads.rows.to_dict("records"):
-        held = [*_roles(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
-        roles.append([name for name, _ in sorted(held, key=lambda role: -role[1])])
-    return HeadTable(heads.rows.assign(role=[r[0] if r else "" for r in roles], roles=["; ".join(r) for r in roles]))
+        candidates = [*_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        held = sorted((c for c in candidates if c.held), key=lambda c: -c.margin)
+        nearest = held[0] if held else max(candidates, key=lambda c: c.share, default=None)
+        columns["role"].append(held[0].name if held else "")
+        columns["roles"].append("; ".join(c.name for c in held))
+        columns["nearest"].append("" if nearest is None else nearest.name)
+        columns["nearest_score"].append(math.nan if nearest is None else nearest.share)
+    return HeadTable(heads.rows.assign(**columns))
 
 
-def _roles(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[tuple[str, float]]:
-    """Yields the roles that a row of heads.csv holds by its own numbers, each with its margin."""
-    if row.get("tokens", math.inf) < thresholds.min_instances:
-        return
+def _candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Candidate]:
+    """Yields the roles that a row of heads.csv has a number for, held or not."""
     offset = row.get("positional_offset", math.nan)
-    separators = [row.get("to_sep"), row.get("to_eos")]
-    separator = max((v for v in separators if v is not None and not math.isnan(v)), default=math.nan)
-    few = row.get("rare_words", math.inf) < thresholds.min_instances
-    candidates = [
-        ("positional" if math.isnan(offset) else f"positional({int(offset):+d})", row.get("positional_share")),
-        ("self", row.get("self_share")),
-        ("rare", None if few else row.get("rare_top1")),
-        ("separator", separator),
-        ("broad", row.get("entropy_norm")),
-    ]
-    limits = (thresholds.positional, thresholds.diagonal, thresholds.rare, thresholds.separator, thresholds.broad)
-    for (name, value), threshold in zip(candidates, limits, strict=True):
-        # "More than half" for rare words, "at least" for the shares; a NaN is never above.
-        if value is not None and (value > threshold if name == "rare" else value >= threshold):
-            yield name, _scaled(value, threshold)
+    for role in ROLES:
+        values = [row[name] for name in role.columns if name in row and not math.isnan(row[name])]
+        if not values:
+            continue
+        value, threshold = max(values), float(getattr(thresholds, role.threshold))
+        few = min(row.get(name, math.inf) for name in ("tokens", role.instances)) < thresholds.min_instances
+        passed = value > threshold if role.more else value >= threshold
+        by_chance = role.chance in row and value <= row[role.chance]
+        name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
+        held = passed and not few and not by_chance
+        yield Candidate(name, held, _scaled(value, threshold), _of_threshold(value, threshold))
 
 
 def _scaled(value: float, threshold: float) -> float:
     return (value - threshold) / (1 - threshold) if threshold < 1 else 0.0
+
+
+def _of_threshold(value: float, threshold: float) -> float:
+    return value / threshold if threshold > 0 else math.inf
 
 
 def role_family(role: str) -> str:

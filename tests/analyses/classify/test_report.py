@@ -20,6 +20,7 @@ ALL = [
     "confidence",
     "entropy",
     "rare",
+    "same_word",
     "positions",
     "mass",
     "offsets",

@@ -7,6 +7,7 @@ from matplotlib.colors import to_hex
 
 from headlens.analyses.classify.role_map import function_map
 from headlens.plots.role_colours import COLOURS, family, short
+from headlens.plots.style import FAINT
 
 Make = Callable[..., pd.DataFrame]
 
@@ -37,7 +38,8 @@ def test_the_legend_lists_the_families_that_occur(make_heads: Make) -> None:
 def test_where_no_head_has_a_role_the_empty_grid_says_so(make_heads: Make, role: object) -> None:
     figure = function_map(make_heads().assign(role=role))
     assert figure is not None
-    assert "No head holds a role." in [t.get_text() for t in figure.texts]
+    assert "No head holds a role" in [t.get_text() for t in figure.texts]
+
     (axes,) = figure.axes
     mesh = axes.collections[0]
     mesh.update_scalarmappable()
@@ -100,3 +102,12 @@ def test_two_models_stand_side_by_side(make_heads: Make) -> None:
     assert figure is not None
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["one, encoder", "two, encoder"]
     assert len({round(axes.get_position().y0, 6) for axes in figure.axes}) == 1
+
+
+def test_a_head_without_a_role_shows_the_nearest_in_grey(make_heads: Make) -> None:
+    frame = make_heads(shapes={"encoder": [3]}).assign(role=["rare", "", np.nan], nearest=["rare", "broad", "sink"])
+    figure = function_map(frame)
+    assert figure is not None
+    words = {t.get_text(): t.get_color() for t in figure.axes[0].texts}
+    assert words["broad"] == words["sink"] == FAINT != words["rare"]
+    assert "grey letters: the nearest role, not held" in [t.get_text() for t in figure.texts]

@@ -28,6 +28,11 @@ NOTHING = {
     "to_sep": 0.1,
     "to_eos": math.nan,
     "entropy_norm": 0.3,
+    "to_first": 0.1,
+    "to_punct": 0.1,
+    "to_prev": 0.1,
+    "to_next": 0.1,
+    "same_word": 0.1,
 }
 ABOVE, BELOW = 1 + 1e-9, 1 - 1e-9
 
@@ -62,6 +67,11 @@ def test_no_role() -> None:
         ("to_sep", 0.5, "separator", True),
         ("to_eos", 0.5, "separator", True),
         ("entropy_norm", 0.9, "broad", True),
+        ("to_first", 0.5, "sink", True),
+        ("to_punct", 0.5, "punctuation", True),
+        ("to_prev", 0.5, "previous", True),
+        ("to_next", 0.5, "next", True),
+        ("same_word", 0.5, "same word", True),
     ],
 )
 def test_thresholds(columns: str, threshold: float, expected: str, at: bool) -> None:
@@ -76,9 +86,50 @@ def test_nine_of_ten_is_enough_for_every_length(n: int) -> None:
 
 
 def test_thresholds_are_options() -> None:
-    low = Thresholds(positional=0.2, diagonal=0.1, rare=0.09, separator=0.1, broad=0.3)
+    low = Thresholds(
+        positional=0.2, diagonal=0.1, rare=0.09, separator=0.1, broad=0.3, sink=0.1, punctuation=0.1, neighbour=0.1,
+        same_word=0.1,
+    )  # fmt: skip
     found = set(roles(thresholds=low).split("; "))
-    assert found == {"positional(-1)", "self", "rare", "separator", "broad"}
+    others = {"sink", "punctuation", "previous", "next", "same word"}
+    assert found == {"positional(-1)", "self", "rare", "separator", "broad"} | others
+
+
+def test_as_often_as_at_random_is_no_same_word() -> None:
+    assert roles(same_word=0.6, same_word_chance=0.6) == ""
+    assert roles(same_word=0.6, same_word_chance=0.59) == "same word"
+
+
+@pytest.mark.parametrize("column", ["repeated_words", "rare_words", "tokens"])
+def test_too_few_instances_give_no_role_but_a_nearest_one(column: str) -> None:
+    values = {"same_word": 0.9, "rare_top1": 0.85, column: 29.0}
+    held = {"repeated_words": "rare", "rare_words": "same word", "tokens": ""}
+    assert roles(**values) == held[column]
+    assert nearest(**values)[0] == (held[column] or "same word")
+
+
+def nearest(syntax: HeadTable | None = None, **columns: float) -> tuple[str, float]:
+    row = label(heads(**columns), syntax, Thresholds()).rows.iloc[0]
+    return str(row["nearest"]), float(row["nearest_score"])
+
+
+def test_the_nearest_role_of_a_head_that_holds_none() -> None:
+    assert nearest() == ("broad", pytest.approx(0.3 / 0.9))
+    assert nearest(to_first=0.4) == ("sink", pytest.approx(0.8))
+    # 0.39 of the 0.40 that the baseline and the margin ask for
+    assert nearest(syntax({"accuracy": 0.39}), to_first=0.4) == ("syntactic(nsubj dep->head)", pytest.approx(0.975))
+    assert nearest(syntax({"accuracy": 0.39, "n": 29}), to_first=0.4)[0] == "sink"
+
+
+def test_the_nearest_role_of_a_head_that_holds_some_is_the_strongest() -> None:
+    # Twice its threshold, but less of what is possible than 0.99 of 1 is above 0.9.
+    assert nearest(positional_share=0.99, to_prev=0.9) == ("positional(-1)", pytest.approx(1.1))
+
+
+def test_nothing_measured_is_near_to_nothing() -> None:
+    name, score = nearest(**dict.fromkeys(NOTHING, math.nan))
+    assert name == ""
+    assert math.isnan(score)
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,7 @@ def test_of_an_interrupted_classification_is_drawn_what_can_be(classified: Path)
         "confidence",
         "entropy",
         "rare",
+        "same_word",
         "positions",
         "mass",
     ]

@@ -1,0 +1,166 @@
+"""What a classification found, in sentences: where heads rest, what they follow best, and what else they do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.classify.syntax_figure import gain, is_marked
+from headlens.analyses.relevance.overviews import relevance_findings
+from headlens.errors import counted
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
+from headlens.plots.role_colours import NONE, families
+from headlens.runs.reading import RecordedRun
+
+# Where a head rests, with the columns of its weight there, of which the larger one counts.
+_RESTING = {
+    "sink": ("the first token", ("to_first",)),
+    "separator": ("the separator or the end", ("to_sep", "to_eos")),
+    "punctuation": ("punctuation", ("to_punct",)),
+}
+# What the other roles mean, with the columns of their number, of the number of cases, and of what chance gives.
+_OTHERS = {
+    "positional": ("attends most to {where} from {share} of the tokens", "positional_share", "", ""),
+    "previous": ("gives {share} of its weight to the previous token", "to_prev", "", ""),
+    "next": ("gives {share} of its weight to the next token", "to_next", "", ""),
+    "self": ("attends most to the token itself from {share} of the tokens", "self_share", "", ""),
+    "same word": (
+        "finds another occurrence of a repeated word in {share} of {n} cases",
+        "same_word",
+        "repeated_words",
+        "same_word_chance",
+    ),
+    "rare": ("points at the rarest word from {share} of {n} words", "rare_top1", "rare_words", "rare_chance"),
+    "broad": ("spreads its attention, with {share} of the entropy that is possible", "entropy_norm", "", ""),
+}
+# What a relation joins: its dependent, its head.
+_ENDS = {
+    "nsubj": ("subject", "verb"),
+    "nsubj:pass": ("passive subject", "verb"),
+    "obj": ("object", "verb"),
+    "iobj": ("indirect object", "verb"),
+    "obl": ("oblique", "verb"),
+    "amod": ("adjective", "noun"),
+    "advmod": ("adverb", "word"),
+    "det": ("determiner", "noun"),
+    "case": ("preposition or other case marker", "noun"),
+    "nmod": ("modifying noun", "noun"),
+    "nmod:poss": ("possessor", "possessed noun"),
+    "aux": ("auxiliary", "verb"),
+    "aux:pass": ("passive auxiliary", "verb"),
+    "cop": ("copula", "predicate"),
+    "mark": ("subordinator", "clause"),
+    "conj": ("later conjunct", "first conjunct"),
+    "cc": ("conjunction", "conjunct"),
+    "compound": ("compound's part", "noun"),
+    "nummod": ("number", "noun"),
+    "xcomp": ("open complement", "verb"),
+    "ccomp": ("clausal complement", "verb"),
+    "advcl": ("adverbial clause", "verb"),
+    "acl": ("modifying clause", "noun"),
+    "acl:relcl": ("relative clause", "noun"),
+}
+
+
+def recorded_findings(run: RecordedRun) -> list[str]:
+    """Returns what a run of `headlens classify` found, and its relevance where it was measured."""
+    heads = run.tables.get("heads", pd.DataFrame(columns=["model"]))
+    few = frozenset(str(model) for model in heads["model"].unique() if _read_too_little(run, str(model)))
+    return [*classify_findings(run.tables, few), *relevance_findings(run)]
+
+
+def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] = ()) -> list[str]:
+    """Returns up to three sentences on every model and stack: resting heads, the best relation, the best other role.
+
+    Args:
+        tables: `heads`, and `syntax` where there were trees.
+        few: models that read too little for roles.
+    """
+    heads, syntax = (
+        {part.name: part for part in by_model_and_stack(tables[name])} if name in tables else {}
+        for name in ("heads", "syntax")
+    )
+    found = []
+    for name in dict.fromkeys([*heads, *syntax]):
+        part, relations = heads.get(name), syntax.get(name)
+        told = [] if relations is None else [_best_relation(relations.rows)]
+        if part is not None:
+            told = [*_resting(part), *told, *_best_of_others(part)]
+            if part.model in few:
+                told = ["no head is given a role, for too little text was read; the notes say how much."]
+            elif all(family == NONE for family in families(part.rows["role"])):
+                told.insert(0, f"none of {counted(len(part.rows), 'head')} holds a role.")
+        found += [f"{name}: {sentence}" for sentence in told]
+    return found
+
+
+def _resting(part: StackRows) -> Iterator[str]:
+    """How many heads rest where, and how much of their weight they give to it."""
+    held = [str(roles).split("; ") for roles in part.rows["roles"]]
+    told = []
+    for role, (place, columns) in _RESTING.items():
+        rest = np.array([role in own for own in held])
+        if rest.any():
+            weights = np.fmax.reduce([float_column(part.rows, column) for column in columns])[rest]
+            whose = "its" if len(weights) == 1 else "their"
+            verb = "rests" if len(weights) == 1 else "rest"
+            told.append(f"{len(weights)} {verb} on {place} (with {weights.mean():.0%} of {whose} weight)")
+    if told:
+        yield f"of {counted(len(held), 'head')}, {' and '.join(told)}."
+
+
+def _best_relation(syntax: pd.DataFrame) -> str:
+    """The head that follows a relation farthest above a fixed offset, of those that do so significantly."""
+    sure = syntax[is_marked(syntax["significant"]) & is_marked(syntax["syntactic"])]
+    if sure.empty:
+        return "no head follows a relation significantly better than a fixed offset, by the margin."
+    best = sure.iloc[int(np.argmax(gain(sure)))]
+    relation, direction = str(best["relation"]), str(best["direction"])
+    ends = _ENDS.get(relation) or _ENDS.get(relation.partition(":")[0], ("dependent", "head"))
+    found, start = reversed(ends) if direction == "dep->head" else ends
+    article = "an" if start[0] in "aeiou" else "a"
+    others = len(sure.drop_duplicates(["layer", "head"])) - 1
+    more = f" {counted(others, 'other head')} {'follows' if others == 1 else 'follow'} some relation." if others else ""
+    return (
+        f"{head_name(best)} finds the {found} of {article} {start} ({relation} {direction}) in "
+        f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases, a fixed offset in "
+        f"{best['baseline']:.0%}.{more}"
+    )
+
+
+def _best_of_others(part: StackRows) -> Iterator[str]:
+    """The head that is farthest above the threshold of its strongest role, of the other roles."""
+    rows = part.rows.assign(family=families(part.rows["role"]), score=float_column(part.rows, "nearest_score"))
+    measured = [name for name, (_, column, *_) in _OTHERS.items() if column in rows]
+    known = rows[rows["family"].isin(measured)]
+    if known.empty:
+        return
+    # Runs of headlens 0.1 have no scores.
+    best = known.iloc[int(np.argmax(known["score"].fillna(0.0)))]
+    text, column, cases, chance = _OTHERS[str(best["family"])]
+    n = f"{best[cases]:,.0f}" if cases in best else "the"
+    compared = f", at random {best[chance]:.0%}" if chance in best else ""
+    share = _with_interval(best, column, f"{column}_ci")
+    yield f"{head_name(best)} {text.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."
+
+
+def _with_interval(row: pd.Series[Any], column: str, ends: str) -> str:
+    low, high = row.get(f"{ends}_low", np.nan), row.get(f"{ends}_high", np.nan)
+    return f"{row[column]:.0%}" + (f" [{low:.0%}, {high:.0%}]" if np.isfinite([low, high]).all() else "")
+
+
+def _where(offset: Any) -> str:
+    """A commonest offset in words."""
+    known = {-1: "the previous token", 1: "the next token"}
+    return known.get(int(offset), f"the token at {int(offset):+d}")
+
+
+def _read_too_little(run: RecordedRun, model: str) -> bool:
+    """Whether a run recorded that a model read less than roles need."""
+    read = run.encoding_of(model)
+    pairs = [(read.get(n), run.argument(f"min_{n}", getattr(Thresholds, f"min_{n}"))) for n in ("sentences", "tokens")]
+    return any(isinstance(n, int) and isinstance(least, int) and n < least for n, least in pairs)

@@ -1,0 +1,70 @@
+"""From which part of speech to which the attention of a head goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headlens.attention.edits_and_observers import PARTS_OF_SPEECH, Tokens
+from headlens.attention.sites import Site
+from headlens.heads import HeadTable
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
+from headlens.metrics.batch_cache import once_per_batch
+from headlens.metrics.metric import Metric, Sums
+
+# What is no word, such as special tokens, receives attention, too; and words whose part of speech is unknown.
+OTHER = "other"
+RECEIVERS = (*PARTS_OF_SPEECH, OTHER)
+
+
+@dataclass(frozen=True)
+class PartOfSpeech(Metric):
+    """Mean attention weight from the tokens of each part of speech to those of each other, see `pos.csv`.
+
+    The parts of speech are the universal ones of the corpus; `other` is all that has none, such as special tokens, so
+    that the weights of a head from one part of speech add up to 1.
+    """
+
+    name = "pos"
+    own_table = True
+    drawn = False
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Returns sums of weights, (heads, from, to), and the number of tokens of each part of speech, `n`."""
+        if view.queries.upos is None or view.keys.upos is None:
+            return {}
+        queries, keys = one_hot_upos(view.queries)[..., :-1], one_hot_upos(view.keys)
+        to_parts = torch.matmul(view.weights, keys[:, None].to(view.weights.dtype))  # (batch, heads, query, to)
+        weight = torch.einsum("bqf,bhqt->hft", queries.to(to_parts.dtype), to_parts)
+        return {"weight": weight.to(view.sums_dtype), "n": queries.sum((0, 1)).long()}
+
+    def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
+        """Rows of pos.csv: one per head and pair of parts of speech, of those that occur."""
+        table = super().table(sums)
+        rows = None if table is None else table.rows[table.rows["n"] > 0]
+        return None if rows is None or rows.empty else HeadTable(rows)
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Returns columns (heads, rows): the two parts of speech, the mean weight, and the number of tokens."""
+        weight = sums["weight"]
+        pairs = np.broadcast_to(np.array(PARTS_OF_SPEECH, object)[:, None], weight.shape)
+        n = np.broadcast_to(sums["n"][:, None], weight.shape)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = weight / n
+        to = np.broadcast_to(np.array(RECEIVERS, object), weight.shape)
+        columns = {"from": pairs, "to": to, "weight": mean, "n": n}
+        return {name: column.reshape(len(weight), -1) for name, column in columns.items()}
+
+
+@once_per_batch
+def one_hot_upos(tokens: Tokens) -> Tensor:
+    """1 where a token is of a part of speech, or of none; float, (batch, length, receivers), 0 for padding."""
+    assert tokens.upos is not None
+    part = torch.where(tokens.word >= 0, tokens.upos.gather(1, tokens.word.clamp(min=0)), -1)
+    part = torch.where(part >= 0, part, len(PARTS_OF_SPEECH))
+    return torch.nn.functional.one_hot(part, len(RECEIVERS)).float() * tokens.real[..., None]

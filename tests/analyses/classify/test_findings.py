@@ -1,0 +1,94 @@
+"""What a classification says in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headlens.analyses.classify.findings import classify_findings
+
+HEAD = {"model": "m", "stack": "encoder", "layer": 0, "to_first": 0.1, "to_sep": 0.1, "to_eos": np.nan}
+HEAD |= {"to_punct": 0.1, "positional_offset": -1.0, "role": "", "roles": "", "nearest": "broad", "nearest_score": 0.5}
+
+
+def heads(*rows: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame([HEAD | {"head": number} | row for number, row in enumerate(rows)])
+
+
+def held(role: str, score: float = 1.1, **more: Any) -> dict[str, Any]:
+    return {"role": role, "roles": role, "nearest": role, "nearest_score": score, **more}
+
+
+def syntax(*rows: dict[str, Any]) -> pd.DataFrame:
+    usual = {"model": "m", "stack": "encoder", "layer": 0, "head": 1, "relation": "obj", "direction": "head->dep"}
+    usual |= {"n": 318, "accuracy": 0.68, "ci_low": 0.62, "ci_high": 0.73, "baseline": 0.47}
+    return pd.DataFrame([usual | {"syntactic": True, "significant": True} | row for row in rows])
+
+
+def test_heads_that_rest() -> None:
+    (said,) = classify_findings(
+        {
+            "heads": heads(
+                held("sink", to_first=0.6), held("sink", to_first=0.8), held("separator", to_eos=0.7), {"roles": ""}
+            )
+        }
+    )
+    assert said == (
+        "m, encoder: of 4 heads, 2 rest on the first token (with 70% of their weight) and "
+        "1 rests on the separator or the end (with 70% of its weight)."
+    )
+
+
+def test_a_head_may_rest_and_do_something_else() -> None:
+    row = held("positional(-1)", positional_share=0.95, to_first=0.6) | {"roles": "positional(-1); sink"}
+    rests, does = classify_findings({"heads": heads(row)})
+    assert rests == "m, encoder: of 1 head, 1 rests on the first token (with 60% of its weight)."
+    assert does == "m, encoder: encoder.0.0 attends most to the previous token from 95% of the tokens."
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({}, "finds the object of a verb (obj head->dep)"),
+        ({"direction": "dep->head"}, "finds the verb of an object (obj dep->head)"),
+        ({"relation": "amod"}, "finds the adjective of a noun (amod head->dep)"),
+        ({"relation": "nsubj:outer"}, "finds the subject of a verb (nsubj:outer head->dep)"),
+        ({"relation": "nk", "direction": "dep->head"}, "finds the head of a dependent (nk dep->head)"),
+    ],
+)
+def test_the_best_relation(row: dict[str, Any], said: str) -> None:
+    tables = {"heads": heads(held("syntactic(obj head->dep)"), {}), "syntax": syntax(row)}
+    assert classify_findings(tables) == [
+        f"m, encoder: encoder.0.1 {said} in 68% [62%, 73%] of 318 cases, a fixed offset in 47%."
+    ]
+
+
+def test_the_others_that_follow_relations_are_counted() -> None:
+    rows = syntax({}, {"head": 0, "accuracy": 0.6}, {"head": 0, "relation": "amod"}, {"head": 2, "significant": False})
+    (said,) = classify_findings({"heads": heads(held("syntactic(obj head->dep)")), "syntax": rows})
+    assert said.endswith("a fixed offset in 47%. 1 other head follows some relation.")
+
+
+def test_no_relation_is_followed() -> None:
+    (said, _) = classify_findings({"heads": heads(held("sink")), "syntax": syntax({"significant": False})})[::-1]
+    assert said == "m, encoder: no head follows a relation significantly better than a fixed offset, by the margin."
+
+
+def test_the_role_farthest_above_its_threshold() -> None:
+    same = {"same_word": 0.73, "same_word_ci_low": 0.7, "same_word_ci_high": 0.76, "repeated_words": 1812.0}
+    rows = heads(held("broad", 1.05, entropy_norm=0.95), held("same word", 1.46, same_word_chance=0.06, **same))
+    assert classify_findings({"heads": rows}) == [
+        "m, encoder: encoder.0.1 finds another occurrence of a repeated word in 73% [70%, 76%] of 1,812 cases, "
+        "at random 6%."
+    ]
+
+
+def test_without_any_role() -> None:
+    assert classify_findings({"heads": heads({}, {})}) == ["m, encoder: none of 2 heads holds a role."]
+    assert classify_findings({"heads": heads({})}, ["m"]) == [
+        "m, encoder: no head is given a role, for too little text was read; the notes say how much."
+    ]
+    assert classify_findings({}) == []
