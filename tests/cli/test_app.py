@@ -28,7 +28,7 @@ Headlens = Callable[..., Any]
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Make the recipe of `classify` raise."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("headlens.analyses.classify.recipe.run_classify", broken)
