@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
 import time
+import traceback
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +18,10 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from headlens.visible_text import visible_text
 
 from . import models
 from .command import COMMANDS
@@ -28,8 +35,33 @@ _READER_LEFT = 141
 # What a newcomer is shown first; the others follow by the alphabet.
 _FIRST = ("classify",)
 
+
+@contextlib.contextmanager
+def _visible_errors() -> Iterator[None]:
+    """Errors of Typer quote the command line and files with options as they are."""
+    try:
+        yield
+    except TyperException as error:
+        message = visible_text(error.format_message())
+        error.format_message = lambda: message  # type: ignore[method-assign]
+        raise
+
+
+class _Commands(TyperGroup):
+    """The commands; nothing that their errors quote reaches the terminal raw."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        with _visible_errors():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _visible_errors():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="headlens",
+    cls=_Commands,
     help="What every attention head of a transformer does, and what it is worth.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -48,7 +80,7 @@ def _version(given: bool) -> None:
     if given:
         from headlens import __version__
 
-        typer.echo(f"headlens {__version__}")
+        typer.echo(visible_text(f"headlens {__version__}"))
         raise typer.Exit
 
 
@@ -72,6 +104,7 @@ def main() -> None:
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
             signal.signal(getattr(signal, name), _interrupt)
     sys.stdout, sys.stderr = _Stream.of(sys.stdout), _Stream.of(sys.stderr)
+    _show_visibly()
     try:
         _run()
     except BaseException as error:
@@ -121,6 +154,26 @@ class _Stream:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
+class _VisibleRecord(logging.LogRecord):
+    """A record of a log, whose message shows the names in it and obeys none."""
+
+    def getMessage(self) -> str:  # noqa: N802 - its name in `logging`
+        return visible_text(super().getMessage())
+
+
+_warning_text = warnings.formatwarning
+
+
+def _show_visibly() -> None:
+    """Let nothing raw through of what Python and other packages write by themselves: logs and warnings."""
+    logging.setLogRecordFactory(_VisibleRecord)
+    warnings.formatwarning = lambda *words, **more: visible_text(_warning_text(*words, **more))
+
+
+def _show_traceback(*raised: Any) -> None:
+    sys.stderr.write(visible_text("".join(traceback.format_exception(*raised))))
+
+
 def _run() -> None:
     try:
         app()
@@ -157,6 +210,7 @@ def _leave(error: BaseException) -> NoReturn:
         # 130 for Ctrl-C, 143 for SIGTERM: what shells say of a process that a signal ended.
         _end("Interrupted.", error, 128 + error.signal)
     if not isinstance(error, Exception) or "--debug" in sys.argv:
+        sys.excepthook = _show_traceback  # Typer sets its own, which writes everything as it is
         raise error
     if isinstance(error, HeadlensError):
         _end(f"Error: {error}", error, 2 if isinstance(error, InputError) else 1)
@@ -171,5 +225,6 @@ def _end(message: str, error: BaseException, code: int) -> NoReturn:
         message = f"[process {rank()}] {message}"
     sys.stdout.flush()
     lines = [message, *getattr(error, "__notes__", [])]
-    typer.secho("\n".join(lines), err=True, fg=None if "NO_COLOR" in os.environ else "red" if code < 128 else None)
+    colour = None if "NO_COLOR" in os.environ else "red" if code < 128 else None
+    typer.secho(visible_text("\n".join(lines)), err=True, fg=colour)
     sys.exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass
 from functools import wraps
 from pathlib import Path
@@ -85,11 +86,12 @@ def with_options(
         declared.refuse_trust(_from_file(context, {n: values[n] for n in declared.options}), source)
         screen = _screen(values)
         resumed, dry_run = values.pop("resume", None), values.pop("dry_run", False)
-        request = declared.request(_placed(values, resumed))
-        if dry_run:
-            (plan or _show_plan)(request, screen, resumed)
-        else:
-            function(request, screen)
+        with _network(offline=values.get("offline", False)):
+            request = declared.request(_placed(values, resumed))
+            if dry_run:
+                (plan or _show_plan)(request, screen, resumed)
+            else:
+                function(request, screen)
 
     parameters = [*map(_parameter, declared.options.values()), *_of_terminal(terminal)]
     # The command line knows arguments by their place: these come first.
@@ -99,6 +101,15 @@ def with_options(
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}
     return flat
+
+
+def _network(*, offline: bool) -> AbstractContextManager[None]:
+    """Whether anything may be asked of the network, known before what would ask is imported."""
+    if not offline:
+        return nullcontext()
+    from headlens.hub_access import only_cache
+
+    return only_cache(enabled=True)
 
 
 def _from_file(context: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,3 +26,8 @@ class ListsOnce(TyperCommand):
                     f"{option} is given {times} times. Give it once, with commas: {option} ONE,ANOTHER.", ctx=ctx
                 )
         return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show the defaults of the command, and not those of a file of `--config`, which may come from anybody."""
+        ctx.default_map = None
+        super().format_help(ctx, formatter)

@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from headlens.visible_text import visible_text
+
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun, as messages tell it: `1 sentence`, `2 sentences`."""
@@ -42,7 +44,7 @@ class HeadlensError(Exception):
     """
 
     def __init__(self, message: str, advice: str = "") -> None:
-        super().__init__(f"{message}\n{advice}" if advice else message)
+        super().__init__(visible_text(f"{message}\n{advice}" if advice else message))
         self.message = message
         self.advice = advice
 

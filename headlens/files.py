@@ -13,7 +13,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,11 @@ NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
+
+# Text that spreadsheets would run; numbers they only read. An apostrophe before it, which they hide, keeps it text, and
+# one more before text that begins with apostrophes itself, so that reading finds every text as it was.
+_RUN = re.compile(r"'*[=+\-@\t\r\n](?s:.)")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 # pandas reads floats exactly by default since 3.1, and warns when it is asked to
 _PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
@@ -110,25 +115,52 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
     """Writes a table as CSV that reads back exactly.
 
     Floats are written with the digits that identify them (narrow floats are widened first), missing values
-    as empty cells, infinities as `inf` and `-inf`, booleans as `true` and `false`; lines end in a line feed,
-    the text is UTF-8, the index is not written.
+    as empty cells, infinities as `inf` and `-inf`, booleans as `true` and `false`; text that a spreadsheet would run
+    as a formula has an apostrophe before it (`'=A1`); lines end in a line feed, the text is UTF-8, the index is not
+    written.
 
     Raises:
         OutputError: if the folder cannot be written or the disk is full.
     """
-    cells = pd.DataFrame({name: _csv_column(column) for name, column in frame.items()})
-    with atomic_path(path) as temporary:
-        cells.to_csv(temporary, index=False, lineterminator="\n", encoding="utf-8", errors="backslashreplace")
+    cells = pd.DataFrame({_csv_cell(name): _csv_column(column) for name, column in frame.items()})
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        # Carriage returns within a cell are quoted only where lines end in one, too.
+        lines: Any = _LineFeeds(file)
+        cells.to_csv(lines, index=False, lineterminator="\r\n")
     return Path(path)
+
+
+class _LineFeeds:
+    """A text file whose lines are given with CRLF at their ends, and end in a line feed."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+
+    def write(self, line: str) -> int:
+        return self.file.write(line.removesuffix("\r\n") + "\n")
 
 
 def _csv_column(column: pd.Series) -> pd.Series:
     if pd.api.types.is_float_dtype(column.dtype):
         return column.astype("float64")
-    if pd.api.types.is_bool_dtype(column.dtype) or column.dtype == object:
-        cells = [str(bool(value)).lower() if isinstance(value, bool | np.bool_) else value for value in column]
-        return pd.Series(cells, index=column.index, dtype=object)
-    return column
+    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype):
+        return column
+    return pd.Series(list(map(_csv_cell, column)), index=column.index, dtype=object)
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    is_run = isinstance(value, str) and _RUN.match(value) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if is_run else value
+
+
+def plain_cell(text: Any) -> Any:
+    """Returns the text that `write_csv` was given for what stands in a cell; what is no text is left."""
+    return text[1:] if isinstance(text, str) and text.startswith("'") and _RUN.match(text) else text
 
 
 def read_csv(path: str | Path, words: Collection[str] = ()) -> pd.DataFrame:
@@ -145,6 +177,10 @@ def read_csv(path: str | Path, words: Collection[str] = ()) -> pd.DataFrame:
     frame: pd.DataFrame = pd.read_csv(
         path, keep_default_na=False, na_values=[""], dtype=types, low_memory=False, encoding="utf-8", **_EXACT
     )
+    frame.columns = frame.columns.map(plain_cell)
+    for name, column in frame.items():
+        if not pd.api.types.is_numeric_dtype(column.dtype) and column.astype(str).str.startswith("'").any():
+            frame[name] = column.map(plain_cell)
     return frame
 
 

@@ -22,6 +22,7 @@ from headlens.pages.command_report import CommandReport
 from headlens.plots.export import Animation
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
+from headlens.visible_text import visible_text
 
 
 class Result:
@@ -118,13 +119,13 @@ class Result:
         """The command, its models, its tables and what it found first."""
         tables = ", ".join(f"{name} ({len(table)} rows)" for name, table in self.tables.items())
         lines = [f"headlens {self.command} of {', '.join(self._recorded.models)}: {tables or 'no table'}"]
-        return "\n".join([*lines, *(f"  {text}" for text in self.findings[:3])])
+        return visible_text("\n".join([*lines, *(f"  {text}" for text in self.findings[:3])]))
 
     def _repr_html_(self) -> str:
         """The result in a notebook: what was found, what to know, and the main figure."""
-        found = "".join(f"<li>{escape(text)}</li>" for text in self.findings)
-        notes = "".join(f"<li>{escape(text)}</li>" for text in self.notes)
-        title = escape(f"headlens {self.command} of {', '.join(self._recorded.models)}")
+        found = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.findings)
+        notes = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.notes)
+        title = escape(visible_text(f"headlens {self.command} of {', '.join(self._recorded.models)}"))
         tables = escape(", ".join(f"{name} ({len(table)})" for name, table in self.tables.items()))
         parts = [f"<h4>{title}</h4>", f"<ul>{found}</ul>" if found else "", f"<p>Tables: {tables}</p>"]
         parts += [f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else ""]

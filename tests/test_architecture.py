@@ -26,6 +26,7 @@ LAYERS = [
     {"heads"},
     {"options", "nested_text"},
     {"errors"},
+    {"visible_text"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 # Folders of one layer may see each other only where that is the design: a run folder writes figures.

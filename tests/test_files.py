@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -246,3 +246,43 @@ def test_whoever_writes_a_file_that_cannot_grow_gives_the_same_error(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not [name for name in leftovers(tmp_path) if name.startswith((".", "file"))]
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1) | st.from_regex(
+    r"\A'{0,3}[-=+@\t\r\n]['a(0-9]{0,3}\Z"
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(CELLS, min_size=1), CELLS.filter(lambda name: name[0] != "\ufeff"))
+def test_csv_gives_every_text_back(tmp_path_factory: pytest.TempPathFactory, words: list[str], name: str) -> None:
+    path = write_csv(pd.DataFrame({name: words, f"{name}2": 1}), tmp_path_factory.mktemp("csv") / "t.csv")
+    back = read_csv(path, words=(name,))
+    assert back.columns[0] == name
+    assert back[name].tolist() == words
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-LRB-", "'-LRB-"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", '"\'\r=1"'),
+        ("'=1", "''=1"),
+        ("'s", "'s"),
+        ("-0.5", "-0.5"),
+        ("+1", "+1"),
+        ("-1e-3", "-1e-3"),
+        ("<-8", "<-8"),
+        ("-", "-"),
+        ("dep->head", "dep->head"),
+        (-0.5, "-0.5"),
+        (-np.inf, "-inf"),
+    ],
+)
+def test_no_spreadsheet_runs_a_cell(tmp_path: Path, text: object, cell: str) -> None:
+    path = write_csv(pd.DataFrame({"a": [text, "x"] if isinstance(text, str) else [text], "b": 1}), tmp_path / "t.csv")
+    assert path.read_bytes().decode().startswith(f"a,b\n{cell},1\n")

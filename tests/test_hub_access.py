@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -197,3 +199,21 @@ def test_a_full_cache_is_told(number: int, wrapped: bool, what: str) -> None:
 
     with pytest.raises(InputError, match=r"(?s)a/b.*cannot be (fetched|loaded).*Free some space.*HF_HOME=FOLDER"):
         fetch()
+
+
+@pytest.mark.parametrize("asked", [None, "1"])
+def test_what_is_imported_within_is_as_it_would_be(monkeypatch: pytest.MonkeyPatch, asked: str | None) -> None:
+    if asked is not None:
+        monkeypatch.setenv("HF_DATASETS_OFFLINE", asked)
+    monkeypatch.delitem(sys.modules, "datasets.config")
+    late = SimpleNamespace(HF_HUB_OFFLINE=True)
+    with only_cache(enabled=True):
+        monkeypatch.setitem(sys.modules, "datasets.config", late)
+    assert late.HF_HUB_OFFLINE is (asked is not None)
+    assert os.environ.get("HF_DATASETS_OFFLINE") == asked
+
+
+def test_nobody_is_told_who_asks_and_nothing_is_counted() -> None:
+    assert constants.HF_HUB_DISABLE_TELEMETRY
+    assert not datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
+    assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"

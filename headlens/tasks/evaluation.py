@@ -23,10 +23,11 @@ from headlens.statistics.paired_tests import replicates_of
 from headlens.tasks.example_sources import SourceCounts, TaskSource
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
+from headlens.visible_text import visible_text
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=2)
+    warnings.warn(visible_text(text), stacklevel=2)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ def test_a_new_masked_language_model(headlens: Headlens) -> None:
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_going_on_from_a_checkpoint_adds_a_head(headlens: Headlens, tiny_bert: Path) -> None:
     done = headlens("train", tiny_bert, *SMALL, "--out", "run", "--json")
     assert done.code == 0, done.err

@@ -101,7 +101,7 @@ def judged(wordpiece_tokenizer: PreTrainedTokenizerBase) -> Callable[..., Evalua
     return judge
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(called=called(), where=st.sampled_from(WHERE))
 def test_a_permuted_model_scores_the_same(tmp_path: Path, judged: Any, called: Any, where: str) -> None:
     name, order, names = called

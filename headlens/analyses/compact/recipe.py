@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import io
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import OptionError, OutputError, counted
-from headlens.files import output_errors
+from headlens.files import output_errors, plain_cell
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.interventions.compacting import Compaction, compact_model, refilled, save_compacted
 from headlens.models.loading import LoadedModel, load, quiet
@@ -208,13 +209,15 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
         OptionError: if it cannot be read, names no head, or has rows that name different heads.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
         raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
+    lines = text.splitlines()
     columns = next(csv.reader(lines[:1]), [])
     if REMOVED in columns:
-        heads = _of_table(path, list(csv.DictReader(lines)), where)
+        rows = csv.DictReader(io.StringIO(text, newline=""))
+        heads = _of_table(path, [{name: plain_cell(cell) for name, cell in row.items()} for row in rows], where)
     elif where:
         raise OptionError(f"--where: {path} has no column {REMOVED!r}.", "Leave --where out for a plain list.")
     else:

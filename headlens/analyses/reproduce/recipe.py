@@ -19,6 +19,7 @@ from headlens.analyses.reproduce.options import ReproduceRequest
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.errors import HeadlensError, OptionError
 from headlens.files import write_json
+from headlens.pages.formatting import escaped
 from headlens.runs.folder import RunFolder, read_run
 from headlens.runs.progress import Reporter
 
@@ -151,6 +152,6 @@ def _compared(
     comparison = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=COMPARISON_COLUMNS)
     folder.table("comparison", comparison)
     with folder.file("comparison.md") as path:
-        about = "\n\n".join(notes)
-        path.write_text(f"# {recipe.title}\n\n{about}\n\n{comparison_markdown(lines)}", encoding="utf-8")
+        about = "\n\n".join(map(escaped, notes))
+        path.write_text(f"# {escaped(recipe.title)}\n\n{about}\n\n{comparison_markdown(lines)}", encoding="utf-8")
     return comparison, lines, notes
