@@ -180,7 +180,7 @@ def _run() -> None:
     except SystemExit as end:
         # What could not be written is told by us, and not by Python on its way out.
         sys.stdout.flush()
-        problem = getattr(sys.stdout, "problem", None)
+        problem: Any = getattr(sys.stdout, "problem", None)
         if problem is None or end.code:
             raise
     if isinstance(problem, BrokenPipeError):
