@@ -30,7 +30,7 @@ from .process_rank import rank
 
 _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
-# of the signals below. The run itself is complete by then: its folder is written before anything is printed.
+# of the signals below. The run itself is complete by then: it goes on when nobody reads what it shows.
 _READER_LEFT = 141
 # What a newcomer is shown first; the others follow by the alphabet.
 _FIRST = ("classify",)
@@ -104,11 +104,55 @@ def main() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
             signal.signal(getattr(signal, name), _interrupt)
+    sys.stdout, sys.stderr = _Stream.of(sys.stdout), _Stream.of(sys.stderr)
     _show_visibly()
     try:
         _run()
     except BaseException as error:
         _leave(error)
+
+
+class _Stream:
+    """Standard output or standard error; after it could not be written once, everything else for it is dropped.
+
+    A run goes on without what it would have shown, and Python does not try again on its way out, and end with 120.
+
+    Args:
+        stream: what Python made of it.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.problem: OSError | None = None
+
+    @classmethod
+    def of(cls, stream: Any) -> Any:
+        """Returns the guarded stream; one that leads nowhere for a stream that was closed (`>&-`)."""
+        if isinstance(stream, cls):
+            return stream
+        # The new stream takes the descriptor that is free, so that no file of ours does: libraries may print there.
+        return cls(Path(os.devnull).open("w") if stream is None else stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._guarded():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._guarded():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.problem = self.problem or error
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 class _VisibleRecord(logging.LogRecord):
@@ -134,11 +178,18 @@ def _show_traceback(*raised: Any) -> None:
 def _run() -> None:
     try:
         app()
-    except SystemExit:
-        # What cannot be written is told by us, and not by Python on its way out.
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        raise
+    except SystemExit as end:
+        # What could not be written is told by us, and not by Python on its way out.
+        sys.stdout.flush()
+        problem: Any = getattr(sys.stdout, "problem", None)
+        if problem is None or end.code:
+            raise
+    if isinstance(problem, BrokenPipeError):
+        raise problem
+    from headlens.errors import OutputError
+
+    advice = "Send it elsewhere. What a run wrote into its folder is complete."
+    raise OutputError(f"Cannot write to standard output: {problem.strerror or problem}.", advice)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -152,8 +203,7 @@ def _leave(error: BaseException) -> NoReturn:
     """End the process with the message and the exit code that an exception stands for."""
     from headlens.errors import HeadlensError, InputError, Interrupted
 
-    if _reader_left(error):
-        _drop_output()
+    if isinstance(error, BrokenPipeError):
         sys.exit(_READER_LEFT)
     if isinstance(error, SystemExit):
         raise error
@@ -168,29 +218,13 @@ def _leave(error: BaseException) -> NoReturn:
     _end(f"Unexpected {type(error).__name__}: {error}\n{_DEBUG}", error, 1)
 
 
-def _drop_output() -> None:
-    """Forget what cannot be written: Python tries once more on its way out, and ends with 120 and words of its own."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _reader_left(error: BaseException) -> bool:
-    """Whether nobody reads our output any more; Rich and Typer both turn that into a SystemExit of 1."""
-    cause = error.__context__ if isinstance(error, SystemExit) else error
-    return isinstance(cause, BrokenPipeError)
-
-
 def _end(message: str, error: BaseException, code: int) -> NoReturn:
     if rank():
         # Of several processes the first speaks for all: the others give it time to, until torchrun ends them.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(5)
         message = f"[process {rank()}] {message}"
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        _drop_output()
+    sys.stdout.flush()
     lines = [message, *getattr(error, "__notes__", [])]
     colour = None if "NO_COLOR" in os.environ else "red" if code < 128 else None
     typer.secho(visible_text("\n".join(lines)), err=True, fg=colour)

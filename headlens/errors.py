@@ -19,6 +19,7 @@ KeyboardInterrupt.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from headlens.visible_text import visible_text
@@ -27,6 +28,13 @@ from headlens.visible_text import visible_text
 def counted(number: int, noun: str) -> str:
     """A number with its noun, as messages tell it: `1 sentence`, `2 sentences`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def error_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error, the one that it came from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class HeadlensError(Exception):

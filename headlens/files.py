@@ -18,12 +18,13 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from headlens.errors import OutputError
+from headlens.errors import HeadlensError, OutputError, error_chain
 
 # Pattern of the names of files that are not complete yet.
 TEMPORARY = ".*.tmp*"
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
 
 # Text that spreadsheets would run; numbers they only read. An apostrophe before it, which they hide, keeps it text, and
@@ -41,17 +42,37 @@ def output_errors(path: str | Path) -> Iterator[None]:
     """Turns errors of the file system into an `OutputError` that names `path` and says what to do.
 
     Raises:
-        OutputError: for every `OSError` of the block.
+        OutputError: for every `OSError` of the block, also in the words of a library written in Rust.
     """
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OutputError(f"Cannot write {path}: {reason}.", _advice(error.errno)) from error
+    except Exception as error:
+        problem = system_error(error)
+        if problem is None:
+            raise
+        reason = problem.strerror or str(problem)
+        raise OutputError(f"Cannot write {path}: {reason}.", _advice(problem.errno)) from error
+
+
+def system_error(error: Exception) -> OSError | None:
+    """Returns what the file system said; None for an error of another kind.
+
+    safetensors and tokenizers hide the number in their text: `No space left on device (os error 28)`.
+    """
+    if isinstance(error, OSError):
+        return error
+    match = None if isinstance(error, HeadlensError) else _SYSTEM_ERROR.search(str(error))
+    return None if match is None else OSError(int(match[1]), os.strerror(int(match[1])))
+
+
+def full_disk(error: Exception) -> str | None:
+    """Returns what the system said of a full disk, where that is what an error came from."""
+    found = (e for e in error_chain(error) if isinstance(e, OSError) and e.errno in NO_SPACE)
+    return next((e.strerror for e in found), None)
 
 
 def _advice(number: int | None) -> str:
-    if number in _NO_SPACE:
+    if number in NO_SPACE:
         return "Free some space, or name a folder on another disk with --out."
     if number in _NOT_ALLOWED:
         return "Name a folder that you may write with --out."

@@ -16,7 +16,8 @@ from markupsafe import escape
 from matplotlib.figure import Figure
 
 from headlens.analyses.report.registry import report_of
-from headlens.errors import OptionError, OutputError
+from headlens.errors import OptionError
+from headlens.files import output_errors
 from headlens.pages.command_report import CommandReport
 from headlens.plots.export import Animation
 from headlens.runs.folder import RunFolder
@@ -106,10 +107,8 @@ class Result:
         model = str(self._recorded.record.get("model"))
         with RunFolder.create(place, command=self.command, model=model, overwrite=overwrite):
             pass
-        try:
+        with output_errors(place):
             shutil.copytree(self.folder, place, dirs_exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{place} cannot be written: {error}.", "Name another folder.") from error
         if figures and not self._recorded.pictures:
             with RunFolder.reopen(place) as run:
                 for name, figure in self._drawn():

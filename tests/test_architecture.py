@@ -22,7 +22,7 @@ LAYERS = [
     {"attention"},
     {"weights"},
     {"statistics"},
-    {"files", "memory", "hub_access", "languages"},
+    {"files", "unchanged_files", "memory", "hub_access", "languages"},
     {"heads"},
     {"options", "nested_text"},
     {"errors"},

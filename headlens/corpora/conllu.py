@@ -99,9 +99,9 @@ def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> 
     if not isinstance(target, str | Path):
         target.writelines(map(_format_block, sentences))
         return
-    with atomic_path(target) as part:
-        opened = gzip.open if part.suffix == ".gz" else open
-        with opened(part, "wt", encoding="utf-8", newline="\n") as handle:
+    with atomic_path(target) as path:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "wt", encoding="utf-8", newline="\n") as handle:
             handle.writelines(map(_format_block, sentences))
 
 

@@ -19,6 +19,7 @@ from typing import IO, NamedTuple, cast
 from headlens.corpora.broken_rows import sound
 from headlens.corpora.sentence import Corpus, Example, Sentence, Word
 from headlens.errors import CorpusError, OptionError, counted
+from headlens.unchanged_files import unchanged
 
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -50,10 +51,11 @@ def text_lines(path: str | Path) -> Generator[Line | CorpusError]:
 
     Raises:
         CorpusError: the file is missing or unreadable, is UTF-16, or is a broken gzip file.
+        InputError: somebody changed the file while it was read, see `unchanged`.
     """
     number = 0
     try:
-        with _open_binary(Path(path)) as raw:
+        with unchanged(path), _open_binary(Path(path)) as raw:
             for number, line in enumerate(raw, 1):
                 if number == 1 and line == BOM:
                     continue  # a file of nothing else is empty

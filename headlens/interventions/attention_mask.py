@@ -188,13 +188,12 @@ class AttentionMask:
         Raises:
             OutputError: if it cannot be written.
         """
-        target = Path(path)
         rules = {"ends": self.ends, "diagonal": self.diagonal, "name": self.name, "stack": self.stack}
         rules |= {} if self.layers is None else {"layers": list(self.layers)}
         header = {"format": _FORMAT, "mask": json.dumps(rules), "metadata": json.dumps(dict(self.metadata))}
-        with atomic_path(target) as temporary:
+        with atomic_path(path) as temporary:
             temporary.write_bytes(_with_sorted_header(save({_TENSOR: self.allowed.cpu().contiguous()}, header)))
-        return target
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> AttentionMask:

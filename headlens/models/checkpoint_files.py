@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ from transformers.utils.hub import cached_file
 
 from headlens.errors import ModelError, counted
 from headlens.nested_text import parse_json
+from headlens.unchanged_files import file_hashes
+from headlens.weights.head_map import FILE
+
+# Names of configurations and tokenizers of all kinds.
+_SETTINGS = ("*config*.json", "*token*", "*vocab*", "merges.txt", "*.model", "*.spm", "*.bpe", FILE)
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,14 @@ class CheckpointFiles:
                     )
                 return [path for path in paths.values() if path is not None]
         return []
+
+    def settings_hash(self) -> str:
+        """Returns a hash of the files of a folder that say how its weights are used and how text is cut into tokens.
+
+        On the hub a revision tells the same.
+        """
+        files = {path.name: path for pattern in _SETTINGS for path in Path(self.place).glob(pattern)}
+        return hashlib.sha256(repr(sorted(file_hashes(files).items())).encode()).hexdigest()
 
     def read_json(self, name: str) -> Any:
         """Returns the content of a JSON file; None where there is none, or one that cannot be read."""

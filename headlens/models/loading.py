@@ -46,6 +46,7 @@ from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
 from headlens.models.tokenizer_loading import load_tokenizer
 from headlens.options import DEMO, Given
+from headlens.unchanged_files import unchanged
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
@@ -68,6 +69,7 @@ class LoadedModel:
         untold: the sides, `source` and `target`, whose language it or its tokenizer has to be told and was not.
         max_unknown: share of tokens that it does not know from which text is refused; 1 refuses none.
         notes: what the user should know about how it was loaded.
+        settings_hash: SHA-256 of the files of a folder, beside its weights, that decide what is computed; or empty.
     """
 
     name: str
@@ -79,6 +81,7 @@ class LoadedModel:
     untold: frozenset[str] = frozenset()
     max_unknown: float = 0.5
     notes: tuple[str, ...] = ()
+    settings_hash: str = ""
 
     def __post_init__(self) -> None:
         if type(self.model).__name__.endswith("ForSequenceClassification"):
@@ -247,7 +250,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         files = CheckpointFiles(
             place, options.revision or "main", offline, options.trust_remote_code, options.allow_pickle
         )
-        with only_cache(enabled=offline):
+        with unchanged(place), only_cache(enabled=offline):
             if files.path("adapter_config.json") is not None:
                 raise ModelError(
                     f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."
@@ -266,6 +269,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
                 notes += filter(None, [case_note(tokenizer)])
             if config.is_encoder_decoder:
                 notes += set_start_token(name, model, written, files)
+            settings_hash = files.settings_hash()
             stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
     restore_class(model)
     restore_attention(name, model)
@@ -285,6 +289,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         untold,
         options.max_unknown,
         tuple(notes),
+        settings_hash,
     )
 
 

@@ -13,7 +13,9 @@ from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
 
 from headlens.attention.supported_models import FAMILIES
-from headlens.errors import HeadlensError, ModelError
+from headlens.errors import HeadlensError, ModelError, error_chain
+from headlens.files import full_disk
+from headlens.hub_access import FULL_CACHE
 from headlens.models.model_options import ModelOptions
 from headlens.nested_text import parse_json
 from headlens.weights.head_map import FILE as HEAD_MAP
@@ -58,7 +60,9 @@ def explained(name: str, options: ModelOptions) -> Iterator[None]:
 
 def explain(name: str, options: ModelOptions, error: Exception) -> ModelError:
     """The error for a model that could not be loaded, by the exception that was raised."""
-    kinds = {type(e) for e in _chain(error)}
+    if (full := full_disk(error)) is not None:
+        return ModelError(f"{name} cannot be fetched: {full}.", FULL_CACHE)
+    kinds = {type(e) for e in error_chain(error)}
     text = _Text(str(error), name)
     return _hub_error(name, options, kinds, text) or _file_error(name, options, kinds, text) or _unknown(name, error)
 
@@ -170,12 +174,6 @@ def _unknown(name: str, error: Exception) -> ModelError:
 def first_line(error: Exception) -> str:
     """Returns the first line of an error's message, empty where there is none."""
     return next(iter(str(error).strip().splitlines()), "")
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _any(kinds: set[type[BaseException]], *classes: type[BaseException]) -> bool:

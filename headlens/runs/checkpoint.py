@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from headlens.errors import ResumeError
-from headlens.files import atomic_path
+from headlens.files import atomic_path, output_errors
 from headlens.metrics.accumulator import Array
 from headlens.nested_text import parse_json
 from headlens.runs.folder import check_unchanged
@@ -71,6 +71,8 @@ class Checkpoint:
             OutputError: if the folder cannot be written or the disk is full.
         """
         start = time.monotonic()
+        with output_errors(self.path):
+            self.path.parent.mkdir(exist_ok=True)  # but not the folder of the run, which somebody removed
         with atomic_path(self.path) as temporary:
             temporary.write_bytes(result.dump(self.identity))
         end = time.monotonic()

@@ -146,8 +146,9 @@ class RunFolder:
         """
         before = self._record.setdefault("depends_on", {})
         check_unchanged({name: before.get(name, value) for name, value in parts.items()}, parts)
-        before.update(parts)
-        self._write()
+        if not parts.items() <= before.items():
+            before.update(parts)
+            self._write()
 
     def table(self, name: str, frame: pd.DataFrame) -> Path:
         """Writes a table to `<name>.csv` in the run folder, lists the file in the record and returns its path."""
@@ -234,6 +235,7 @@ class RunFolder:
         self._record["files"] = [n for n in record.get("files", []) if (self.path / n).is_file()]
 
     def _place(self, name: str, below: str = "") -> Path:
+        self._lock.check()
         if not name or Path(name).name != name:
             raise ValueError(f"{name!r} is not a plain file name")
         return self.path / below / name
@@ -245,6 +247,7 @@ class RunFolder:
         return path
 
     def _write(self) -> None:
+        self._lock.check()
         write_json(self._record, self.path / RUN_FILE)
 
 

@@ -57,10 +57,8 @@ class TrainingState:
         """Write everything but the random numbers of other processes."""
         weights = {name: tensor.contiguous() for name, tensor in _distinct(model).items()}
         save_file(weights, folder / _WEIGHTS)
-        torch.save(
-            {"optimiser": optimiser.state_dict(), "scaler": None if scaler is None else scaler.state_dict()},
-            folder / _OPTIMISER,
-        )
+        scaled = None if scaler is None else scaler.state_dict()
+        _save({"optimiser": optimiser.state_dict(), "scaler": scaled}, folder / _OPTIMISER)
         (folder / _RECORD).write_text(json.dumps(vars(self)), encoding="utf-8")
 
     def restore(self, folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any = None) -> None:
@@ -90,7 +88,16 @@ class TrainingState:
 def save_random(folder: Path, rank: int) -> None:
     """Write the state of this process's random numbers."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    torch.save({"cpu": torch.get_rng_state(), "cuda": cuda}, folder / _RANDOM.format(rank))
+    _save({"cpu": torch.get_rng_state(), "cuda": cuda}, folder / _RANDOM.format(rank))
+
+
+def _save(content: dict[str, Any], path: Path) -> None:
+    # Given a path, torch would open it by itself, and say of a full disk no more than "unexpected pos".
+    with path.open("wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:  # closing the archive fails, too, and hides why
+            raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
 
 
 def restore_random(folder: Path, rank: int) -> None:

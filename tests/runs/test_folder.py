@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from headlens.errors import Interrupted, OptionError, OutputError, ResumeError
 from headlens.files import write_json
+from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.folder import RunFolder, default_name, read_run
 from headlens.runs.lock import LOCK_NAME
 
@@ -438,3 +440,50 @@ def test_a_run_without_a_folder_is_not_resumed(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ResumeError, match="no folder of a run to go on with"):
         RunFolder.create(None, command="classify", model="demo", resume=True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+@pytest.mark.parametrize("what", ["table", "json", "file", "finish"])
+def test_a_folder_that_vanishes_is_noticed(tmp_path: Path, how: str, what: str) -> None:
+    """Files would be written into a new folder, beside nothing of what was there before."""
+    folder = tmp_path / "run"
+
+    def work() -> None:
+        with new_run(folder) as run:
+            run.start({})
+            if how == "removed":
+                shutil.rmtree(folder)
+            else:
+                folder.rename(tmp_path / "elsewhere")
+            if how == "replaced":
+                folder.mkdir()
+                (folder / LOCK_NAME).touch()
+            if what == "table":
+                run.table("heads", TABLE)
+            elif what == "json":
+                run.json("heads", {})
+            elif what == "file":
+                with run.file("heads.txt") as path:
+                    path.touch()
+            run.finish()
+
+    with pytest.raises(OutputError, match=r"(?s)run was removed or moved while this run wrote there.*leave the folder"):
+        work()
+    assert folder.exists() == (how == "replaced")
+    assert not folder.exists() or [p.name for p in folder.iterdir()] in ([LOCK_NAME], [])
+
+
+def test_sums_are_not_kept_in_a_folder_that_vanished(tmp_path: Path) -> None:
+    class Nothing:
+        def dump(self, identity: object = None) -> bytes:
+            return b""
+
+        def take(self, content: bytes) -> None: ...
+
+    keeper = Checkpoint(tmp_path / "run" / ".resume" / "sums.npz", {})
+    (tmp_path / "run").mkdir()
+    keeper.save(Nothing())
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(OutputError, match=r"Cannot write .*sums\.npz: No such file or directory"):
+        keeper.save(Nothing())
+    assert not (tmp_path / "run").exists()

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from headlens.analyses.compact.analysis import (
@@ -157,13 +156,7 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
     try:
         with run.reporter.status("saving"), output_errors(run.path), quiet():
             shutil.rmtree(folder, ignore_errors=True)
-            try:
-                save_compacted(small, folder)
-            except SafetensorError as error:  # what it makes of a full disk
-                raise OutputError(
-                    f"Cannot write {run.path}: {error}.",
-                    "Free some space, or name a folder on another disk with --out.",
-                ) from error
+            save_compacted(small, folder)
             if loaded.tokenizer is not None:
                 loaded.tokenizer.save_pretrained(folder)
         yield folder

@@ -26,6 +26,7 @@ from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.training.hyperparameters import learning_rate
+from headlens.unchanged_files import file_hashes
 
 
 def open_roles(request: PruneRequest) -> RoleCorpus | None:
@@ -56,7 +57,9 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
     with open_run("prune", request.model, request, reporter) as run:
         if request.place.overwrite and run.writes:
             forget_models(run.path)
-        roles = open_roles(request)
+        roles, given = open_roles(request), request.roles
+        files = {"roles-corpus": given.roles_corpus, "roles-target": given.roles_target, "frequency": given.frequency}
+        run.depend_on(None, file_hashes({f"the file of --{option}": path for option, path in files.items()}))
         loaded = run.load(request.model, request.model_options)
         opened = open_training_set(request.lesson, run, loaded, request.training.seed, offline=offline)
         sweep = GateSweep(

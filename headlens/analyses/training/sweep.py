@@ -122,7 +122,8 @@ class Trainings:
         processes = self.run.processes
         total = TrainingCallbacks(processes=processes.count).updates(data, training or self.training)
         with DeferredSignals() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
-            yield TrainingCallbacks(CheckpointFolder(self._state(name), signals, processes), advance, processes.count)
+            keeper = CheckpointFolder(self._state(name), signals, processes, tell=self.run.tell)
+            yield TrainingCallbacks(keeper, advance, processes.count)
 
     def compared(
         self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel, baseline: Baseline | None = None
