@@ -59,7 +59,12 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
     """The options of a step of a recipe, see `headlens reproduce`."""
     from headlens.analyses.reproduce.paper_recipe import Step
 
-    matching = [step for step in map(Step.of, steps) if step.command == command]
+    try:
+        matching = [step for step in map(Step.of, steps) if step.command == command]
+    except ValueError as error:
+        raise _error(
+            f"--config: {path} is no recipe: {error}.", "headlens reproduce NAME --show prints one."
+        ) from error
     chosen = [step for step in matching if name in (None, step.name)]
     if len(chosen) != 1:
         problem = f"no step {name!r} of {command}" if name else f"{len(matching)} steps of {command}"

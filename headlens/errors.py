@@ -19,6 +19,8 @@ KeyboardInterrupt.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -100,3 +102,32 @@ class Interrupted(BaseException):
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
         self.signal = signal
+
+
+@contextmanager
+def read_errors(path: str | Path, what: str, advice: str, kind: type[InputError] = InputError) -> Iterator[None]:
+    """Turns whatever a damaged or foreign file makes its reader raise into one error; errors of headlens stay.
+
+    Readers of tensors, pickles and archives raise everything from KeyError to MemoryError, by where the damage is.
+
+    Args:
+        path: the file.
+        what: what is wrong with it, such as `cannot be read as graphs`.
+        advice: what to do.
+        kind: class of the error.
+
+    Raises:
+        InputError: of this kind, for every exception of the block.
+    """
+    try:
+        yield
+    except HeadlensError:
+        raise
+    except Exception as error:
+        raise kind(f"{path} {what}: {reason_of(error)}.", advice) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns what an exception says, in one line of at most 200 characters without a full stop."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(reason.split())[:200].rstrip(".") or type(error).__name__

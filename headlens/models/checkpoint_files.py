@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from safetensors import safe_open
 from transformers.utils.hub import cached_file
 
-from headlens.nested_text import parse_json
+from headlens.nested_text import conform, parse_json
+
+_INDEX = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,25 @@ class CheckpointFiles:
         """Returns the first name that a file has; None if there is none of them."""
         return next((name for name in names if self.path(name) is not None), None)
 
+    def weights(self) -> list[Path]:
+        """Returns where the safetensors files of the weights are: the shards that an index lists, or the only one.
+
+        Raises:
+            ValueError: if the index lists what is no file beside it.
+        """
+        index = self.read_json(_INDEX)
+        listed = index.get("weight_map", {}) if isinstance(index, dict) else {}
+        shards = set(conform(listed, dict[str, str], f"weight_map of {_INDEX}").values()) or {"model.safetensors"}
+        for name in shards:
+            # transformers would follow the name to any place of this machine.
+            if name in ("", ".", "..") or re.search(r"[\\/:\0]", name):
+                raise ValueError(f"{_INDEX} lists {name[:60]!r}, which is no file beside it")
+        return [path for path in map(self.path, sorted(shards)) if path is not None]
+
     def integer_weights(self) -> list[str]:
         """Returns the names of weights in safetensors files that are whole numbers, as quantised ones are; sorted."""
-        index = self.read_json("model.safetensors.index.json")
-        shards = set(index["weight_map"].values()) if isinstance(index, dict) and "weight_map" in index else set()
         found = []
-        for path in filter(None, map(self.path, sorted(shards or {"model.safetensors"}))):
+        for path in self.weights():
             with safe_open(path, "pt") as file:
                 found += [name for name in file.keys() if file.get_slice(name).get_dtype()[0] in "IU"]  # noqa: SIM118
         return sorted(found)
