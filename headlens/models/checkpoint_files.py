@@ -68,13 +68,13 @@ class CheckpointFiles:
                 raise ValueError(f"{_INDEX} lists {name[:60]!r}, which is no file beside it")
         return [path for path in map(self.path, sorted(shards)) if path is not None]
 
-    def integer_weights(self) -> list[str]:
-        """Returns the names of weights in safetensors files that are whole numbers, as quantised ones are; sorted."""
-        found = []
+    def tensor_types(self) -> dict[str, str]:
+        """Returns the types of the weights in safetensors files by name, as `F32` or `I8`; sorted."""
+        found: dict[str, str] = {}
         for path in self.weights():
             with safe_open(path, "pt") as file:
-                found += [name for name in file.keys() if file.get_slice(name).get_dtype()[0] in "IU"]  # noqa: SIM118
-        return sorted(found)
+                found |= {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - no mapping
+        return dict(sorted(found.items()))
 
     def read_json(self, name: str) -> Any:
         """Returns the content of a JSON file; None where there is none, or one that cannot be read."""
