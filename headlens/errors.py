@@ -19,9 +19,12 @@ KeyboardInterrupt.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_ENDLESS = re.compile(r"\S{600,}")
 
 
 def counted(number: int, noun: str) -> str:
@@ -32,10 +35,12 @@ def counted(number: int, noun: str) -> str:
 class HeadlensError(Exception):
     """Root of all errors headlens raises on purpose.
 
-    `advice` says what to do next; it is part of the message, on a line of its own.
+    `advice` says what to do next; it is part of the message, on a line of its own. Words of thousands of characters,
+    as damaged files and options have, are cut in both.
     """
 
     def __init__(self, message: str, advice: str = "") -> None:
+        message, advice = (_ENDLESS.sub(lambda word: f"{word[0][:100]}…", text) for text in (message, advice))
         super().__init__(f"{message}\n{advice}" if advice else message)
         self.message = message
         self.advice = advice

@@ -301,8 +301,10 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name may be that of a file in a run folder."""
-    return bool(name) and "\0" not in name and not Path(name).is_absolute() and ".." not in Path(name).parts
+    """Whether a name may be that of a file in a run folder, as far as the file system can have it."""
+    parts = Path(name).parts
+    longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=256)
+    return longest < 256 and len(parts) < 10 and not re.search("[\0\ud800-\udfff]", name) and not {"/", ".."} & {*parts}
 
 
 def _missing(path: Path) -> list[Path]:

@@ -177,7 +177,8 @@ def read_recorded(folder: Path, label: str) -> RecordedRun:
     """
     record = _record(folder)
     names = [name for name in record.get("files", ()) if name.endswith(".csv") and Path(name).name == name]
-    names += sorted(p.name for p in folder.glob("*.csv") if p.name not in names)
+    if "files" not in record or record.get("status") != "finished":
+        names += sorted(p.name for p in folder.glob("*.csv") if p.name not in names)
     tables = {}
     for path in (folder / name for name in names):
         if path.is_file():
