@@ -32,6 +32,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def without_endless_words(text: str) -> str:
+    """A message in which words of 600 characters and more are cut to their first 100."""
+    return _ENDLESS.sub(lambda word: f"{word[0][:100]}…", text)
+
+
 class HeadlensError(Exception):
     """Root of all errors headlens raises on purpose.
 
@@ -40,7 +45,7 @@ class HeadlensError(Exception):
     """
 
     def __init__(self, message: str, advice: str = "") -> None:
-        message, advice = (_ENDLESS.sub(lambda word: f"{word[0][:100]}…", text) for text in (message, advice))
+        message, advice = without_endless_words(message), without_endless_words(advice)
         super().__init__(f"{message}\n{advice}" if advice else message)
         self.message = message
         self.advice = advice
