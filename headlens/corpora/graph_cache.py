@@ -153,7 +153,9 @@ class GraphCache:
             ends = np.cumsum(parts["lengths"])[:-1]
             ids, words = (np.split(parts[name].astype(np.int32), ends) for name in ("ids", "words"))
             edges = np.split(parts["edges"].astype(np.int32).reshape(-1, 2), np.cumsum(parts["counts"])[:-1])
-            texts = zip(ids, words, edges, strict=True) if len(parts["lengths"]) else ()
+            texts = list(zip(ids, words, edges, strict=True)) if len(parts["lengths"]) else []
+            if any(len(e) and not 0 <= e.min() <= e.max() <= w.max(initial=-1) for _, w, e in texts):
+                raise ValueError("an edge is between words that are not there")
             return cls(about["name"], about["about"], {_key(i): _Text(w, e) for i, w, e in texts})
 
 

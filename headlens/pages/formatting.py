@@ -20,18 +20,20 @@ _LATEX = str.maketrans({
     "–": "--", "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\rightarrow$",
     "λ": r"$\lambda$", "μ": r"$\mu$", "×": r"$\times$", "\n": " ", "\t": " ",
 })  # fmt: skip
+# Control characters, ends of lines, halves of characters and what is none: TeX stops at them, files cannot hold them.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 # The sign of a number; a hyphen within a word or a range is none.
 _MINUS = re.compile(r"(?<![^ \[(,])-(?=\d)")
 
 
 def escaped(text: str) -> str:
     """Escapes text so that Markdown shows it as it stands, in one line."""
-    return " ".join(text.split()).translate(_UNSAFE)
+    return " ".join(_UNSEEN.sub(" ", text).split()).translate(_UNSAFE)
 
 
 def escaped_latex(text: str) -> str:
-    """Escapes text so that LaTeX shows it as it stands; signs of negative numbers become minus signs."""
-    return _MINUS.sub("−", text.replace("->", "→")).translate(_LATEX)
+    """Escapes text so that LaTeX shows it as it stands, in one line; signs of negative numbers become minus signs."""
+    return _MINUS.sub("−", _UNSEEN.sub(" ", text).replace("->", "→")).translate(_LATEX)
 
 
 def slug(title: str) -> str:
