@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from headlens.nested_text import parse_json, parse_toml
+from headlens.nested_text import conform, parse_json, parse_toml
 from headlens.options import check_text
 
 
@@ -80,9 +80,10 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
 def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
     """What run.json records; options without a value keep their default."""
     try:
-        record = parse_json(_read(path))
-        recorded_command, values = record["command"], dict(record["arguments"])
-    except (ValueError, KeyError, TypeError) as error:
+        record = conform(parse_json(_read(path)), dict[str, Any])
+        recorded_command = conform(record.get("command"), str, "command")
+        values = conform(record.get("arguments"), dict[str, Any], "arguments")
+    except ValueError as error:
         raise _error(f"{option}: {path} is not the run.json of a run.", "A run folder holds one.") from error
     if recorded_command != command:
         where = path if option == "--config" else path.parent
@@ -122,7 +123,8 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path)
             try:
                 declared[name].value(value)  # Typer would make 2 of 2.7, 1 of true, and a text of a table
             except OptionError as error:
-                raise _error(f"--config: {path}: {error.message}", error.advice) from error
+                advice = error.advice or f"headlens {context.info_name} --help tells what it takes."
+                raise _error(f"--config: {path}: {error.message}", advice) from error
         defaults[name] = _fit(value, parameters[name])
     context.default_map = {**(context.default_map or {}), **defaults}
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.errors import OutputError
-from headlens.files import atomic_path, output_errors, plain_value, read_csv, write_csv, write_json
+from headlens.files import atomic_path, csv_rows, output_errors, plain_value, read_csv, write_csv, write_json
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -183,3 +183,25 @@ def test_json_has_plain_values(tmp_path: Path) -> None:
 def test_json_refuses_what_has_no_plain_form() -> None:
     with pytest.raises(TypeError, match="object has no plain JSON form"):
         plain_value({"x": object()})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a,b\n1,2\n3,4", "its last line has no end"),
+        ("a,b\n1,2\n3\n", "line 3 has 1 cell where the first line has 2"),
+        ("a,b\n1,2,3\n", "line 2 has 3 cells where the first line has 2"),
+        ('a,b\n1,"2\n', "line 2: unexpected end of data"),
+        ("a,a\n1,2\n", "two columns have the same name"),
+        ("a,b\n1," + "x" * 200_000 + "\n", "line 2: field larger than field limit"),
+    ],
+)
+def test_tables_that_were_cut_are_refused(tmp_path: Path, content: str, words: str) -> None:
+    (path := tmp_path / "a.csv").write_text(content)
+    with pytest.raises(ValueError, match=words):
+        read_csv(path)
+
+
+def test_rows_of_a_table_with_their_lines(tmp_path: Path) -> None:
+    (path := tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfa,b\r\n\r\n1,"x\ny"\r\n2,\r\n')
+    assert list(csv_rows(path)) == [(3, {"a": "1", "b": "x\ny"}), (5, {"a": "2", "b": ""})]

@@ -156,6 +156,9 @@ class GraphCache:
             texts = list(zip(ids, words, edges, strict=True)) if len(parts["lengths"]) else []
             if any(len(e) and not 0 <= e.min() <= e.max() <= w.max(initial=-1) for _, w, e in texts):
                 raise ValueError("an edge is between words that are not there")
+            # Masks have a row and a column for every word; few have no token of their own.
+            if any(w.max(initial=-1) > 10 * len(w) + 100 for _, w, _ in texts):
+                raise ValueError("a text has far more words than tokens")
             return cls(about["name"], about["about"], {_key(i): _Text(w, e) for i, w, e in texts})
 
 

@@ -27,7 +27,8 @@ _SETTINGS: Mapping[str, tuple[Any, ...]] = {
 }
 # Whole numbers that say how large a model is. Others may be negative, as `n_inner` or the number of a layer.
 _SIZE = re.compile(
-    r"^(?:num|n|encoder|decoder)_(?:\w+_)?(layer|head|group|label)s?$|^inner_(group)_num$|(size|position_embeddings|positions)$"
+    r"^(?:num|n|encoder|decoder)_(?:\w+_)?(layer|head|group|label)s?$|^inner_(group)_num$"
+    r"|(?:vocab|hidden|intermediate|embedding)_size$|_(?:position_embeddings|positions)$"
 )
 _SHARED_LAYERS, _MOST_LABELS = 256, 1_000_000
 # Models that normalise before their layers whatever the setting says, as their own always does.
@@ -52,6 +53,8 @@ def check_sizes(name: str, written: Mapping[str, Any], tensors: int) -> None:
     for key, value in written.items():
         if isinstance(value, Mapping):  # of the parts of a model
             check_sizes(name, value, tensors)
+        if "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:  # read in every forward pass
+            raise ModelError(f"{name}: {key} of its config.json is {value}.", "A share of dropout is from 0 to 1.")
         if type(value) is not int or not (match := _SIZE.search(key)):
             continue
         kind = match[1] or match[2]

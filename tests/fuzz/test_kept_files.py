@@ -158,6 +158,8 @@ RECIPES = {name: packaged(name) for name in recipe_names()}
 @given(st.sampled_from(sorted(RECIPES)), blows(least=1))
 def test_recipes_of_other_types(name: str, strokes: Any) -> None:
     content = edited(tomllib.loads(RECIPES[name].read_text()), strokes)  # type: ignore[union-attr]
+    if "\\ud8" in json.dumps(content, default=str):  # half a character, which TOML cannot hold
+        return
 
     def read() -> object:
         with read_errors(name, "is no recipe", "Look at it.", OptionError):

@@ -108,7 +108,8 @@ def test_damaged_maps_of_heads_with_their_models(head_map: Path, strokes: Any) -
         *(("num_hidden_layers", n) for n in (10**9, 5000, -1)),
         *(("num_hidden_groups", 10**7), ("inner_group_num", 10**7), ("num_attention_heads", -2)),
         *(("num_labels", 10**9), ("max_position_embeddings", -3), ("vocab_size", 10**12), ("hidden_size", 0)),
-        *(("num_attention_heads", 3), ("hidden_size", "16"), ("hidden_size", 16.5), ("vocab_size", None)),
+        *(("hidden_dropout_prob", 4.0), ("classifier_dropout_prob", -1), ("num_attention_heads", 3)),
+        *(("hidden_size", "16"), ("hidden_size", 16.5), ("vocab_size", None)),
     ],
 )
 def test_sizes_that_cannot_be(tmp_path: Path, setting: str, value: Any) -> None:
