@@ -25,10 +25,10 @@ _SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "adapters": (None, {}),
     "adapter_config": (None, {}),
 }
-# Whole numbers that say how large a model is. Others may be negative, as `n_inner` or the number of a layer.
+# Whole numbers that say how large a model is. Others may be negative, as `n_inner` or `max_relative_positions`.
 _SIZE = re.compile(
-    r"^(?:num|n|encoder|decoder)_(?:\w+_)?(layer|head|group|label)s?$|^inner_(group)_num$"
-    r"|(?:vocab|hidden|intermediate|embedding)_size$|_(?:position_embeddings|positions)$"
+    r"^(?:num|n|encoder|decoder)_(?!\w*_per_)(?:\w+_)?(layer|head|label)s?$|^(?:num_hidden_groups|inner_group_num)$"
+    r"|(?:vocab|hidden|intermediate|embedding)_size$|^max_position_embeddings$"
 )
 _SHARED_LAYERS, _MOST_LABELS = 256, 1_000_000
 # Models that normalise before their layers whatever the setting says, as their own always does.
@@ -57,7 +57,7 @@ def check_sizes(name: str, written: Mapping[str, Any], tensors: int) -> None:
             raise ModelError(f"{name}: {key} of its config.json is {value}.", "A share of dropout is from 0 to 1.")
         if type(value) is not int or not (match := _SIZE.search(key)):
             continue
-        kind = match[1] or match[2]
+        kind = "group" if "group" in key else match[1]
         most = {"layer": layers, "head": MOST_HEADS, "group": layers, "label": _MOST_LABELS}.get(kind, sys.maxsize)
         if not 0 <= value <= most:
             bounds = "0 or more" if most == sys.maxsize else f"from 0 to {most:,}"
