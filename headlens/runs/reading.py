@@ -177,8 +177,7 @@ def read_recorded(folder: Path, label: str) -> RecordedRun:
     """
     record = _record(folder)
     names = [name for name in record.get("files", ()) if name.endswith(".csv") and Path(name).name == name]
-    if "files" not in record or record.get("status") != "finished":
-        names += sorted(p.name for p in folder.glob("*.csv") if p.name not in names)
+    names += sorted(p.name for p in folder.glob("*.csv") if p.name not in names)
     tables = {}
     for path in (folder / name for name in names):
         if path.is_file():
