@@ -34,12 +34,14 @@ class Columns:
         numbers: columns of finite numbers, which may be empty.
         words: columns of words, with the words that are allowed; none for any.
         identity: columns that tell one row from another.
+        together: columns of numbers that tables of earlier versions do not have; all of them or none.
     """
 
     keys: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
     identity: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
 
     def check(self, frame: pd.DataFrame, path: Path) -> None:
         """Checks the columns and cells of a table.
@@ -48,10 +50,11 @@ class Columns:
             InputError: if a column is missing or has a cell that cannot be meant, or a row is there twice; names the
                 file, column and row.
         """
-        missing = [name for name in (*self.keys, *self.words, *self.numbers) if name not in frame]
+        numbers = (*self.numbers, *(self.together if {*self.together} & {*frame.columns} else ()))
+        missing = [name for name in (*self.keys, *self.words, *numbers) if name not in frame]
         if missing:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
-        for name in (*self.keys, *self.numbers):
+        for name in (*self.keys, *numbers):
             values = pd.to_numeric(frame[name], errors="coerce")
             wrong, expected = (values.isna() & frame[name].notna()) | np.isinf(values), "a finite number"
             if name in self.keys:
