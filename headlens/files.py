@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import enum
 import errno
@@ -11,14 +12,14 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 import pandas as pd
 
-from headlens.errors import HeadlensError, OutputError, error_chain
+from headlens.errors import HeadlensError, OutputError, counted, error_chain
 
 # Pattern of the names of files that are not complete yet.
 TEMPORARY = ".*.tmp*"
@@ -171,7 +172,12 @@ def read_csv(path: str | Path, words: Collection[str] = ()) -> pd.DataFrame:
     Args:
         path: the file.
         words: names of columns that are read as text whatever they hold.
+
+    Raises:
+        ValueError: if it is no table, or was cut: a row has more or fewer cells than the first, the last line no end.
     """
+    for _ in csv_rows(path):
+        pass
     types = dict.fromkeys(words, "str")
     # not in pieces: a column whose type differs between them would be guessed
     frame: pd.DataFrame = pd.read_csv(
@@ -182,6 +188,36 @@ def read_csv(path: str | Path, words: Collection[str] = ()) -> pd.DataFrame:
         if not pd.api.types.is_numeric_dtype(column.dtype) and column.astype(str).str.startswith("'").any():
             frame[name] = column.map(plain_cell)
     return frame
+
+
+def csv_rows(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the number of the line at which every row of a table of ours begins, and its cells by column.
+
+    Raises:
+        ValueError: as in `read_csv`; pandas fills rows that were cut with empty cells, and the `csv` module with None.
+    """
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        reader, names, start = csv.reader(_whole_lines(file), strict=True), list[str](), 1
+        try:
+            for cells in reader:
+                if names and cells and len(cells) != len(names):
+                    what = f"{counted(len(cells), 'cell')} where the first line has {len(names)}"
+                    raise ValueError(f"line {start} has {what}")
+                if names and cells:
+                    yield start, dict(zip(map(plain_cell, names), map(plain_cell, cells), strict=True))
+                names, start = names or cells, reader.line_num + 1
+                if len(set(names)) < len(names):
+                    raise ValueError("two columns have the same name")
+        except csv.Error as error:
+            raise ValueError(f"line {start}: {error}") from error
+
+
+def _whole_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Yields the lines of a text, all of which must have an end: the last number could have had more digits."""
+    for line in lines:
+        if not line.endswith(("\n", "\r")):
+            raise ValueError("its last line has no end, so that it may have been cut; if it is whole, end that line")
+        yield line
 
 
 def write_json(data: Mapping[str, Any], path: str | Path) -> Path:

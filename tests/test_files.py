@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.text import plain_sentence
 from headlens.errors import ModelError, OutputError
-from headlens.files import atomic_path, output_errors, plain_value, read_csv, write_csv, write_json
+from headlens.files import atomic_path, csv_rows, output_errors, plain_value, read_csv, write_csv, write_json
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.training.loop import save_random
 
@@ -286,3 +286,25 @@ def test_csv_gives_every_text_back(tmp_path_factory: pytest.TempPathFactory, wor
 def test_no_spreadsheet_runs_a_cell(tmp_path: Path, text: object, cell: str) -> None:
     path = write_csv(pd.DataFrame({"a": [text, "x"] if isinstance(text, str) else [text], "b": 1}), tmp_path / "t.csv")
     assert path.read_bytes().decode().startswith(f"a,b\n{cell},1\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a,b\n1,2\n3,4", "its last line has no end"),
+        ("a,b\n1,2\n3\n", "line 3 has 1 cell where the first line has 2"),
+        ("a,b\n1,2,3\n", "line 2 has 3 cells where the first line has 2"),
+        ('a,b\n1,"2\n', "line 2: unexpected end of data"),
+        ("a,a\n1,2\n", "two columns have the same name"),
+        ("a,b\n1," + "x" * 200_000 + "\n", "line 2: field larger than field limit"),
+    ],
+)
+def test_tables_that_were_cut_are_refused(tmp_path: Path, content: str, words: str) -> None:
+    (path := tmp_path / "a.csv").write_text(content)
+    with pytest.raises(ValueError, match=words):
+        read_csv(path)
+
+
+def test_rows_of_a_table_with_their_lines(tmp_path: Path) -> None:
+    (path := tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfa,b\r\n\r\n1,"x\ny"\r\n2,\r\n')
+    assert list(csv_rows(path)) == [(3, {"a": "1", "b": "x\ny"}), (5, {"a": "2", "b": ""})]

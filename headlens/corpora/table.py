@@ -15,7 +15,7 @@ from typing import Any
 from headlens.corpora.broken_rows import sound
 from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.text import Line, NamedFile, file_kind, full_examples, open_text, plain_sentence
+from headlens.corpora.text import Line, NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
 from headlens.nested_text import parse_json
 
@@ -269,6 +269,7 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
         message = f"{column!r} holds a list or a mapping that is written as text."
         advice = "Choose a column of text; a part of a mapping is named like this: translation.de."
     else:
+        check_length(cell, path, line)
         return cell
     raise CorpusError(message, advice, path=path, line=line)
 

@@ -23,6 +23,7 @@ from headlens.unchanged_files import unchanged
 
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+LONGEST_TEXT = 1_000_000  # characters; no model reads as many tokens at once
 ONLY_ONCE = "Save it as a file first: a corpus is read more than once."
 
 
@@ -162,10 +163,23 @@ class TextCorpus(NamedFile):
 
     def rows(self) -> Iterator[Sentence | CorpusError]:
         """Yields a sentence for every line, also for blank ones (without words), so that two files stay in step."""
-        lines = text_lines(self.path)
-        return (
-            line if isinstance(line, CorpusError) else plain_sentence(line.text, str(line.number)) for line in lines
-        )
+        for line in text_lines(self.path):
+            if isinstance(line, CorpusError):
+                yield line
+                continue
+            check_length(line.text, self.path, line.number)
+            yield plain_sentence(line.text, str(line.number))
+
+
+def check_length(text: str, path: str | Path | None, line: int | None) -> None:
+    """Refuses a text that is no sentence: one of megabytes would be split and cut into tokens for minutes.
+
+    Raises:
+        CorpusError: naming its place.
+    """
+    if len(text) > LONGEST_TEXT:
+        message = f"a text of {len(text):,} characters, where at most {LONGEST_TEXT:,} are read as one."
+        raise CorpusError(message, "Put sentences on lines, or into rows, of their own.", path=path, line=line)
 
 
 def plain_sentence(text: str, identifier: str) -> Sentence:

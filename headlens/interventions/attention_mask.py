@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from headlens.errors import OptionError, counted
+from headlens.errors import OptionError, counted, read_errors
 from headlens.files import atomic_path
 from headlens.heads import STACKS, Stack
 from headlens.interventions.patterns import Pattern, cached_positions
@@ -211,16 +211,14 @@ class AttentionMask:
             others = sorted(map(str, masks)) if Path(path).is_dir() else []
             problem = f"there is no {FILE} in this folder" if others else "there is no such mask file"
             raise OptionError(f"{path}: {problem}.", f"Give one of: {', '.join(others)}." if others else _ADVICE)
-        try:
+        with read_errors(file, "cannot be read as a mask", _ADVICE, OptionError):
             with safe_open(file, framework="pt") as content:
                 header = content.metadata() or {}
                 tensor = content.get_tensor(_TENSOR) if header.get("format") == _FORMAT else None
                 rules, metadata = parse_json(header.get("mask", "{}")), parse_json(header.get("metadata", "{}"))
-        except (SafetensorError, OSError, ValueError) as error:
-            raise OptionError(f"{file} cannot be read as a mask: {error}.", _ADVICE) from error
-        if tensor is None:
-            raise OptionError(f"{file} holds no attention mask.", _ADVICE)
-        return cls(tensor, **_check_rules(rules, file), metadata=metadata)
+            if tensor is None:
+                raise OptionError(f"{file} holds no attention mask.", _ADVICE)
+            return cls(tensor, **_check_rules(rules, file), metadata=metadata)
 
 
 def _check_rules(rules: Any, file: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 from transformers.utils.hub import cached_file
 
 from headlens.errors import ModelError, counted
-from headlens.nested_text import parse_json
+from headlens.nested_text import conform, parse_json
 from headlens.unchanged_files import file_hashes
 from headlens.weights.head_map import FILE
 
@@ -66,6 +67,7 @@ class CheckpointFiles:
 
         Raises:
             ModelError: if a file that the index of the others names is not there.
+            ValueError: if the index lists what is no file beside it.
         """
         found: dict[str, bool] = {}
         for path in self._weight_files():
@@ -87,8 +89,13 @@ class CheckpointFiles:
             if (whole := self.path(name)) is not None:
                 return [whole]
             index = self.read_json(f"{name}.index.json")
-            if isinstance(index, dict) and isinstance(index.get("weight_map"), dict):
-                paths = {shard: self.path(shard) for shard in sorted(set(index["weight_map"].values()))}
+            if isinstance(index, dict) and "weight_map" in index:
+                listed = conform(index["weight_map"], dict[str, str], f"weight_map of {name}.index.json")
+                for shard in set(listed.values()):
+                    # transformers would follow the name to any place of this machine.
+                    if shard in ("", ".", "..") or re.search(r"[\\/:\0]", shard):
+                        raise ValueError(f"{name}.index.json lists {shard[:60]!r}, which is no file beside it")
+                paths = {shard: self.path(shard) for shard in sorted(set(listed.values()))}
                 if missing := [shard for shard, path in paths.items() if path is None]:
                     raise ModelError(
                         f"{self.place}: of the {counted(len(paths), 'file')} of weights that {name}.index.json names, "

@@ -39,7 +39,14 @@ from headlens.languages import (
     writes_lower_case,
 )
 from headlens.models.checkpoint_files import CheckpointFiles
-from headlens.models.checkpoint_settings import check_settings, class_of, name_classes, set_start_token, settings_notes
+from headlens.models.checkpoint_settings import (
+    check_settings,
+    check_sizes,
+    class_of,
+    name_classes,
+    set_start_token,
+    settings_notes,
+)
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
@@ -116,11 +123,11 @@ class LoadedModel:
         self.require_language("target")
         self._check_target_vocabulary()
         ids = (getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
-        start = next((int(i) for i in ids if i is not None), None)
+        start = next((i for i in ids if i is not None), None)
         advice = "Write decoder_start_token_id into its config.json, as it was in training."
         if start is None:
             raise ModelError(f"{self.name} does not say which token its decoder starts with.", advice)
-        if start >= self.n_embeddings:
+        if not isinstance(start, int) or not 0 <= start < self.n_embeddings:
             problem = (
                 f"{self.name}: its decoder starts with token {start}, but there are {self.n_embeddings} embeddings."
             )
@@ -255,10 +262,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
                 raise ModelError(
                     f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."
                 )
+            written, stored = PreTrainedConfig.get_config_dict(place, **files.arguments)[0], files.weights()
+            check_sizes(name, written, len(stored))
             config = AutoConfig.from_pretrained(place, **files.trusting)
-            written = PreTrainedConfig.get_config_dict(place, **files.arguments)[0]
             name_classes(config, written)
-            stored = files.weights()
             if getattr(config, "quantization_config", None) is None:
                 check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
             weights = read_weights(name, class_of(config), _reader(files, config, options, stored))
@@ -271,14 +278,14 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
                 notes += set_start_token(name, model, written, files)
             settings_hash = files.settings_hash()
             stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
-    restore_class(model)
-    restore_attention(name, model)
-    if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
-        # The model has one kind of segment, whatever its tokenizer numbers.
-        tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
-    languages = (options.source_language, options.target_language)
-    untold = tell_languages(name, tokenizer, model, languages, stated)
-    notes += language_notes(tokenizer, model, untold, languages)
+        restore_class(model)
+        restore_attention(name, model)
+        if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
+            # The model has one kind of segment, whatever its tokenizer numbers.
+            tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
+        languages = (options.source_language, options.target_language)
+        untold = tell_languages(name, tokenizer, model, languages, stated)
+        notes += language_notes(tokenizer, model, untold, languages)
     return LoadedModel(
         name,
         model.eval().to(device),

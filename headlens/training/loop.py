@@ -15,8 +15,8 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from headlens.errors import ModelError, ResumeError
-from headlens.nested_text import parse_json
+from headlens.errors import ModelError, ResumeError, read_errors
+from headlens.nested_text import conform, parse_json
 from headlens.training.batch_sampler import BatchSampler, Indices
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.objectives import SCALE, Objective, moved, parameter_groups
@@ -67,12 +67,13 @@ class TrainingState:
         Raises:
             ResumeError: if it cannot be read, or is of another model.
         """
-        try:
-            record = parse_json((folder / _RECORD).read_text(encoding="utf-8"))
+        with read_errors(folder, "cannot be gone on with", "Start again with --overwrite.", ResumeError):
+            record = conform(parse_json((folder / _RECORD).read_text(encoding="utf-8")), TrainingState)
             weights = load_file(folder / _WEIGHTS)
             kept = torch.load(folder / _OPTIMISER, weights_only=True)
             parameters = _distinct(model)
-            if weights.keys() != parameters.keys():
+            shapes, own = ({name: t.shape for name, t in side.items()} for side in (weights, parameters))
+            if shapes != own:
                 raise ValueError("its weights are those of another model")
             with torch.no_grad():
                 for name, tensor in parameters.items():
@@ -80,9 +81,7 @@ class TrainingState:
             optimiser.load_state_dict(kept["optimiser"])
             if scaler is not None and kept["scaler"] is not None:
                 scaler.load_state_dict(kept["scaler"])
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ResumeError(f"{folder} cannot be gone on with: {error}.", "Start again with --overwrite.") from error
-        vars(self).update(record)
+        vars(self).update(vars(record))
 
 
 def save_random(folder: Path, rank: int) -> None:
@@ -109,10 +108,11 @@ def restore_random(folder: Path, rank: int) -> None:
     path = folder / _RANDOM.format(rank)
     if not path.exists():
         raise ResumeError(f"{folder} has no state of process {rank}.", "Resume with as many processes as began.")
-    states = torch.load(path, weights_only=True)
-    torch.set_rng_state(states["cpu"])
-    if states["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
+    with read_errors(path, "cannot be gone on with", "Start again with --overwrite.", ResumeError):
+        states = torch.load(path, weights_only=True)
+        torch.set_rng_state(states["cpu"])
+        if states["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(states["cuda"])
 
 
 def _distinct(model: nn.Module) -> dict[str, Tensor]:

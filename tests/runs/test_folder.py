@@ -487,3 +487,30 @@ def test_sums_are_not_kept_in_a_folder_that_vanished(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"Cannot write .*sums\.npz: No such file or directory"):
         keeper.save(Nothing())
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_the_run_file_of_another_program_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
+    content = '{"run_id": "abc", "project": "mine"}'
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(OutputError, match=r"holds a run\.json that headlens did not write\.\nName another folder"):
+        new_run(tmp_path, overwrite=overwrite)
+    assert (tmp_path / "run.json").read_text() == content
+
+
+def test_a_damaged_run_is_replaced_with_the_files_that_it_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with new_run(folder) as run:
+        run.table("old", TABLE)
+    (folder / "notes.txt").write_text("mine")
+    text = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(text[: text.index("]") + 40])
+    with new_run(folder, overwrite=True) as run:
+        run.table("new", TABLE)
+    assert sorted(p.name for p in folder.iterdir()) == ["new.csv", "notes.txt", "run.json"]
+
+
+def test_rows_of_tables_are_recorded_also_when_a_run_goes_on(tmp_path: Path) -> None:
+    with new_run(tmp_path / "run") as run:
+        run.table("new", TABLE)
+    assert record(tmp_path / "run")["rows"] == {"new.csv": len(TABLE)}

@@ -129,12 +129,6 @@ class CurvePointResult:
     sparsity: float
     samples: list[float] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> CurvePointResult:
-        """Makes a result of the record that `asdict` gives of one."""
-        metrics = {name: Estimate(**estimate) for name, estimate in record["metrics"].items()}
-        return cls(metrics, record["sparsity"], record["samples"])
-
 
 @dataclass(frozen=True)
 class RestrictedTask:

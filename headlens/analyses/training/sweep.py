@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,10 @@ from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.result_notes import left_out_notes, narrow_interval_notes
 from headlens.analyses.training.training_run import CheckpointFolder, measure, save_checkpoint
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
-from headlens.errors import ResumeError
+from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.nested_text import parse_json
+from headlens.nested_text import conform, parse_json
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
 from headlens.runs.signals import DeferredSignals
@@ -93,10 +93,8 @@ class Trainings:
         """
         run, path = self.run, self.run.kept(f"{name}.json")
         if run.processes.share(path.is_file()):
-            try:
-                outcome = kind(**parse_json(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError, TypeError) as error:
-                raise ResumeError(f"{path} cannot be read: {error}.", "Start again with --overwrite.") from error
+            with read_errors(path, "cannot be read", "Start again with --overwrite.", ResumeError):
+                outcome = cast("Kept", conform(parse_json(path.read_text(encoding="utf-8")), kind))
         else:
             outcome = run.processes.share(make())
             if run.writes:
