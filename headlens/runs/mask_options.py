@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from headlens.errors import OptionError, counted
 from headlens.options import MASK, option
 
 MASK_LAYERS = "--mask-layers"
+_NUMBER = re.compile("[0-9]{1,6}")
 _LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
 
 
@@ -87,14 +89,15 @@ def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tup
 
 def _range(part: str, given: str) -> range:
     first, dash, last = map(str.strip, part.partition("-"))
-    if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+    numbers = [first, *([last] if dash else [])]
+    if not all(_NUMBER.fullmatch(number) for number in numbers) or int(numbers[-1]) < int(first):
         raise OptionError(f"{given} is no range of layers.", _LAYERS)
     return range(int(first), int(last or first) + 1)
 
 
 def _end(part: str, given: str, count: int) -> range:
     name, _, number = map(str.strip, part.partition(":"))
-    if name not in ("first", "last") or not number.isdecimal() or not int(number):
+    if name not in ("first", "last") or not _NUMBER.fullmatch(number) or not int(number):
         raise OptionError(f"{given} is no range of layers.", _LAYERS)
     if count and int(number) > count:
         raise OptionError(f"{given}: there are {counted(count, 'layer')}.", f"Give at most {name}:{count}.")
