@@ -104,7 +104,7 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
 
     Args:
         heads: with the columns of the metrics.
-        syntax: with the column `syntactic`; None when there were no trees.
+        syntax: with the columns `syntactic` and `significant`, which a role needs; None when there were no trees.
         thresholds: from where on.
     """
     syntactic: dict[tuple[Any, ...], list[Candidate]] = {}
@@ -114,7 +114,8 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
         needed = float(thresholds.syntactic(np.array(row["baseline"])))
         name = f"syntactic({row['relation']} {row['direction']})"
         margin = _scaled(row["accuracy"], needed)
-        candidate = Candidate(name, bool(row["syntactic"]), margin, _of_threshold(row["accuracy"], needed))
+        # Of all heads, relations and directions some are above the margin by chance.
+        candidate = Candidate(name, bool(row["significant"]), margin, _of_threshold(row["accuracy"], needed))
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     columns: dict[str, list[Any]] = {"role": [], "roles": [], "nearest": [], "nearest_score": []}
     for row in heads.rows.to_dict("records"):

@@ -273,8 +273,8 @@ def test_roles_come_from_the_thresholds(make: Make) -> None:
     rows = found.tables["heads"].rows
     for roles in rows["roles"]:
         held = roles.split("; ")
-        assert {r.partition("(")[0] for r in held} == {"positional", "self", "rare", "separator", "broad", "syntactic"}
-        assert {"syntactic(nsubj dep->head)", "syntactic(nsubj head->dep)"} <= set(held)
+        # Heads of random weights follow no relation significantly, however low the margin.
+        assert {r.partition("(")[0] for r in held} == {"positional", "self", "rare", "separator", "broad"}
     assert rows["role"].tolist() == [r.split("; ")[0] for r in rows["roles"]]
 
 

@@ -202,8 +202,12 @@ def test_a_relation_that_never_occurs_gives_no_role() -> None:
     assert table.rows[["syntactic", "significant"]].to_numpy().tolist() == [[False, False]]
 
 
-def test_syntactic_without_significance_is_a_role() -> None:
-    assert roles(syntax({"p_holm": 0.9})) == "syntactic(nsubj dep->head)"
+def test_above_the_margin_without_significance_is_the_nearest_role_and_none_that_is_held() -> None:
+    """Of all relations some are above the margin by chance."""
+    table = syntax({"p_holm": 0.9})
+    assert table.rows["syntactic"].tolist() == [True]
+    assert roles(table) == ""
+    assert nearest(table) == ("syntactic(nsubj dep->head)", pytest.approx(0.5 / 0.4))
 
 
 def test_several_relations() -> None:
