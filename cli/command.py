@@ -43,7 +43,7 @@ COMMANDS: dict[str, Command] = {}
 
 
 def command(
-    declared: CommandOptions, panel: str, *, plan: Plan | None = None, plans: bool = True
+    declared: CommandOptions, panel: str, *, plan: Plan | None = None, lacks: Collection[str] = ()
 ) -> Callable[[Callable[[Any, Screen], None]], Callable[..., None]]:
     """Returns a decorator that makes a command of a function of a request and the screen.
 
@@ -51,9 +51,9 @@ def command(
         declared: its options.
         panel: the group of commands that it stands in.
         plan: shows what would be done with `--dry-run`; without it the plan of the request.
-        plans: whether there is `--dry-run`.
+        lacks: names of the options of the terminal that it does not have, such as `dry_run`.
     """
-    terminal = [name for name in inspect.signature(_terminal).parameters if plans or name != "dry_run"]
+    terminal = [name for name in inspect.signature(_terminal).parameters if name not in lacks]
 
     def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
         flat = with_options(function, declared, plan=plan, terminal=terminal)

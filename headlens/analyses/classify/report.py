@@ -9,7 +9,7 @@ import pandas as pd
 
 from headlens.analyses.classify.before_after import roles_before_after
 from headlens.analyses.classify.findings import recorded_findings
-from headlens.analyses.classify.head_cards import classification_facts
+from headlens.analyses.classify.head_cards import classification_facts, shown_attention
 from headlens.analyses.classify.mass_bars import mass_bars
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
 from headlens.analyses.classify.overviews import best_rows, fewest, measures, role_counts, roles_held
@@ -171,6 +171,7 @@ REPORT = CommandReport(
     },
     overviews=_overviews,
     heads=classification_facts,
+    attention=shown_attention,
     findings=recorded_findings,
     first={"similarity": "js_distance"},
     declared=_declared,

@@ -1,0 +1,29 @@
+"""`headlens serve`: attention on sentences that are typed in a browser."""
+
+from __future__ import annotations
+
+import signal
+
+from headlens.analyses.attend.serve_options import SERVE, ServeRequest
+
+from .command import command
+from .screen import Screen
+
+
+@command(SERVE, "Analyses", lacks=("resume", "config", "json", "quiet", "dry_run"))
+def serve(request: ServeRequest, screen: Screen) -> None:
+    """Show where every head looks in sentences that you type in your browser; Ctrl-C ends it.
+
+    Nothing leaves this machine, and nobody else reaches the page. Examples: headlens serve · headlens serve runs/my-run
+    """
+    from headlens.analyses.attend.sentence_server import open_server
+    from headlens.errors import Interrupted
+
+    with open_server(request, screen, screen.warn) as server:
+        screen.out.print(f"Open {server.address} (Ctrl-C ends it)", markup=False, highlight=False, soft_wrap=True)
+        try:
+            server.serve_forever()
+        except Interrupted as interrupt:
+            if interrupt.signal != signal.SIGINT:
+                raise
+    screen.out.print("Stopped.")
