@@ -128,7 +128,11 @@ class Result:
         notes = "".join(f"<li>{escape(text)}</li>" for text in self.notes)
         title = escape(f"headlens {self.command} of {', '.join(self._recorded.models)}")
         tables = escape(", ".join(f"{name} ({len(table)})" for name, table in self.tables.items()))
-        parts = [f"<h4>{title}</h4>", f"<ul>{found}</ul>" if found else "", f"<p>Tables: {tables}</p>" if tables else ""]
+        parts = [
+            f"<h4>{title}</h4>",
+            f"<ul>{found}</ul>" if found else "",
+            f"<p>Tables: {tables}</p>" if tables else "",
+        ]
         parts += [f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else ""]
         if (view := self._report.attention(self._recorded)) is not None and not tables:
             page = escape(attention_page(f"Attention of {' and '.join(view.states)}", view))

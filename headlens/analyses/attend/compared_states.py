@@ -58,8 +58,7 @@ def states_of(request: AttendRequest, models: Sequence[LoadedModel]) -> list[Att
     for loaded in models:
         names.append(model_label(loaded, names))
     states = [
-        AttentionState(name + change, loaded, request.mask, without)
-        for name, loaded in zip(names, models, strict=True)
+        AttentionState(name + change, loaded, request.mask, without) for name, loaded in zip(names, models, strict=True)
     ]
     if change and len(models) == 1:
         states.append(AttentionState(names[0], models[0], MaskOptions()))

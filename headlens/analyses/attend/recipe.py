@@ -68,9 +68,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         return AttendRun(run.path, run.files, notes)
 
 
-def _write_figures(
-    folder: RunFolder, maps: Sequence[SentenceMap], selection: Selection, reporter: Reporter
-) -> None:
+def _write_figures(folder: RunFolder, maps: Sequence[SentenceMap], selection: Selection, reporter: Reporter) -> None:
     first = [own for own in maps if not own.state]
     layers = sum(len(own.weights) if selection.layer is None else 1 for own in first)
     with reporter.progress("drawing", layers) as advance:

@@ -107,12 +107,12 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _PATIENCE
     server_version, sys_version = "headlens", ""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+    def do_GET(self) -> None:
         """Sends the page."""
         if self._is_ours(""):
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
 
-    def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
+    def do_POST(self) -> None:
         """Measures a sentence; what is wrong with it is part of the answer."""
         if not self._is_ours("measure"):
             return
