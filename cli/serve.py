@@ -17,9 +17,10 @@ def serve(request: ServeRequest, screen: Screen) -> None:
     Nothing leaves this machine, and nobody else reaches the page. Examples: headlens serve · headlens serve runs/my-run
     """
     from headlens.analyses.attend.sentence_server import open_server
+    from headlens.analyses.report.registry import report_of_run
     from headlens.errors import Interrupted
 
-    with open_server(request, screen, screen.warn) as server:
+    with open_server(request, screen, screen.warn, lambda run: report_of_run(run).attention(run)) as server:
         screen.out.print(f"Open {server.address} (Ctrl-C ends it)", markup=False, highlight=False, soft_wrap=True)
         try:
             server.serve_forever()

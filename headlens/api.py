@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Result])
 # Beside the options: what the command line alone needs.
-_HIDDEN = ("show", "words")
+_HIDDEN = ("show",)
 
 
 def _documented(command: CommandOptions) -> Callable[[F], F]:

@@ -57,10 +57,10 @@ def attention_data(view: AttentionView, room: int = LARGEST) -> dict[str, Any]:
     shown: list[dict[str, Any]] = []
     left_out = 0
     for maps in view.sentences.values():
-        sentence = {"text": _safe(_text(maps[0])), "maps": [_packed(own) for own in maps]}
-        room -= sum(len(own["weights"]) for own in sentence["maps"])
+        packed = [_packed(own) for own in maps]
+        room -= sum(len(own["weights"]) for own in packed)
         if room >= 0:
-            shown.append(sentence)
+            shown.append({"text": _safe(_text(maps[0])), "maps": packed})
         else:
             left_out += 1
     states = [*map(_safe, view.states)]
@@ -121,7 +121,7 @@ def view_style() -> str:
 
 def view_script() -> str:
     """Returns the script of the view."""
-    return part(_HERE, "attention.js")
+    return part(_HERE, "attention_weights.js") + part(_HERE, "attention.js")
 
 
 def _safe(text: str) -> str:

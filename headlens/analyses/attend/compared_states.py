@@ -26,12 +26,14 @@ class AttentionState:
 
     Args:
         name: of the state.
+        model: name of the model, which two of its states share.
         loaded: the model.
         mask: the mask that it runs under.
         without: the heads that it runs without.
     """
 
     name: str
+    model: str
     loaded: LoadedModel
     mask: MaskOptions
     without: Sequence[Head] = ()
@@ -58,10 +60,11 @@ def states_of(request: AttendRequest, models: Sequence[LoadedModel]) -> list[Att
     for loaded in models:
         names.append(model_label(loaded, names))
     states = [
-        AttentionState(name + change, loaded, request.mask, without) for name, loaded in zip(names, models, strict=True)
+        AttentionState(name + change, name, loaded, request.mask, without)
+        for name, loaded in zip(names, models, strict=True)
     ]
     if change and len(models) == 1:
-        states.append(AttentionState(names[0], models[0], MaskOptions()))
+        states.append(AttentionState(names[0], names[0], models[0], MaskOptions()))
     return states
 
 
@@ -94,4 +97,4 @@ def attention_of_states(
 
 def view_of(states: Sequence[AttentionState], maps: Sequence[SentenceMap]) -> AttentionView:
     """Returns the view of sentences in their states."""
-    return AttentionView([state.name for state in states], maps, len({id(state.loaded) for state in states}) == 1)
+    return AttentionView([state.name for state in states], maps, len({state.model for state in states}) == 1)

@@ -16,7 +16,7 @@ from headlens.heads import parse_heads
 from headlens.pages.attention_page import attention_page, size_notes
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RunFolder
-from headlens.runs.model_record import model_label, model_record
+from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
 
@@ -60,11 +60,8 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
             notes += size_notes(page, view)
             if request.figures:
                 _write_figures(run.folder, maps, request.selection, run.reporter)
-            labels: list[str] = []
-            for loaded in models:
-                labels.append(model_label(loaded, labels))
-            records = [model_record(loaded, label) for loaded, label in zip(models, labels, strict=True)]
-            run.folder.finish({"models": records, "states": list(view.states), "notes": notes})
+            records = {state.model: model_record(state.loaded, state.model) for state in states}
+            run.folder.finish({"models": [*records.values()], "states": list(view.states), "notes": notes})
         return AttendRun(run.path, run.files, notes)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from http import HTTPStatus
+from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,11 @@ from typing import Any
 from headlens.analyses.attend.compared_states import AttentionState, attention_of_states, states_of, view_of
 from headlens.analyses.attend.options import COMMAND, AttendRequest
 from headlens.analyses.attend.serve_options import ServeRequest
-from headlens.analyses.report.registry import report_of
 from headlens.corpora.text import sentence_examples
 from headlens.errors import HeadlensError, OptionError, OutputError
 from headlens.models.loading import load
 from headlens.nested_text import parse_json
-from headlens.pages.attention_page import LARGEST, Measuring, attention_data, attention_page
+from headlens.pages.attention_page import LARGEST, AttentionView, Measuring, attention_data, attention_page
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RUN_FILE
 from headlens.runs.mask_options import MaskOptions
@@ -82,6 +83,11 @@ class SentenceServer(ThreadingHTTPServer):
         title = f"Attention of {' and '.join(view.states)}"
         return attention_page(title, view, Measuring(LONGEST_TEXT, translated)).encode()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of browsers that left before their answer."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
     def measure(self, text: str, translation: str = "") -> dict[str, Any]:
         """Returns what the page shows of a sentence.
 
@@ -132,6 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
             answer = self.server.measure(text, translation)
         except HeadlensError as error:
             answer = {"error": str(error)}
+        except Exception as error:  # the next sentence may do
+            answer = {"error": f"Unexpected {type(error).__name__}: {error}"}
         self._send(HTTPStatus.OK, "application/json", json.dumps(answer, allow_nan=False).encode())
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
@@ -139,7 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_ours(self, name: str) -> bool:
         """Whether a request is one of the page itself; others are refused."""
-        hosts = {f"{host}:{self.server.server_port}" for host in (_HERE, "localhost")}
+        port = "" if self.server.server_port == HTTP_PORT else f":{self.server.server_port}"
+        hosts = {f"{host}{port}" for host in (_HERE, "localhost")}
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         if host not in hosts or origin not in (None, f"http://{host}"):
             self._refuse(HTTPStatus.FORBIDDEN)
@@ -169,13 +178,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def open_server(request: ServeRequest, reporter: Reporter, tell: Callable[[str], None]) -> SentenceServer:
+def open_server(
+    request: ServeRequest,
+    reporter: Reporter,
+    tell: Callable[[str], None],
+    attention: Callable[[RecordedRun], AttentionView | None] = lambda _: None,
+) -> SentenceServer:
     """Loads the model of a request, or of the run that it names, and opens its server.
 
     Args:
         request: what `headlens serve` is asked for.
         reporter: shows what is loaded.
         tell: called with what the user should know of the model.
+        attention: gives the sentences that a run keeps.
 
     Raises:
         InputError: whatever is wrong with what was asked for.
@@ -189,7 +204,7 @@ def open_server(request: ServeRequest, reporter: Reporter, tell: Callable[[str],
             models.append(load(name, asked.model_options))
         for note in models[-1].notes:
             tell(f"{models[-1].name}: {note}")
-    view = None if run is None else report_of(run.command).attention(run)
+    view = None if run is None else attention(run)
     return SentenceServer(states_of(asked, models), asked, [] if view is None else [*view.maps], request.port)
 
 

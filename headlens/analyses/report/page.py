@@ -135,7 +135,7 @@ def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
 
 def _attention(runs: Sequence[RecordedRun]) -> list[tuple[str, Markup]]:
     """Returns the data of the views of attention on sentences that runs keep, with their labels."""
-    views = [(run.label, report_of(run.command).attention(run)) for run in runs]
+    views = [(run.label, report_of_run(run).attention(run)) for run in runs]
     room = LARGE // max(1, sum(view is not None for _, view in views))
     return [(label, script_data(attention_data(view, room))) for label, view in views if view is not None]
 

@@ -1,11 +1,11 @@
 // Attention on sentences, head by head and token by token. All it shows is in the page, see attention_page.py.
 document.querySelectorAll(".attention-view").forEach((root) => {
   "use strict";
+  const { unpack, isMissing, percent, quoted, unitsOf, look, thumbnail, telling, gives, gets } = attentionWeights;
   const data = JSON.parse(root.querySelector("template").content.textContent);
   const LOOKS = { lines: "Lines", matrix: "Matrix" };
   const UNITS = { tokens: "Subwords", words: "Words" };
   const SPECIAL = { shown: "shown", out: "left out", scaled: "left out, the rest scaled to 100 %" };
-  const THUMBNAIL = 64; // pixels at most; of longer sentences a pixel stands for the largest of several weights
   const chosen = { sentence: 0, stack: "", look: "lines", units: "tokens", special: "shown" };
   const heads = data.states.map(() => null); // layer and head of each state
   const panels = []; // what is shown of each state
@@ -19,80 +19,13 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     return element;
   }
 
-  // Bytes hold square roots; they are unpacked when they are first shown.
-  const WEIGHTS = Float32Array.from({ length: 256 }, (_, byte) => (byte / 255) ** 2);
-  async function unpack(own) {
-    if (own.bytes) return;
-    const packed = Uint8Array.from(atob(own.weights), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-    own.bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  }
-
   const sentence = () => data.sentences[chosen.sentence];
   const stacks = () => [...new Set(sentence().maps.map((own) => own.stack))];
   const mapOf = (state) => sentence().maps.find((own) => own.state === state && own.stack === chosen.stack);
-  const isMissing = (own, layer, head) => own.missing.some(([l, h]) => l === layer && h === head);
-  const percent = (weight) => `${(100 * weight).toFixed(weight >= 0.0995 || weight === 0 ? 0 : 1)} %`;
-  const quoted = (token) => `“${token}”`;
-
-  // The units of a side: their labels, the tokens of each, and whether they are shown.
-  function unitsOf(tokens, groups) {
-    const words = chosen.units === "words" && groups;
-    const labels = words ? groups.forms : tokens;
-    const unit = words ? groups.words : tokens.map((_, i) => i);
-    const pieces = labels.map(() => 0);
-    unit.forEach((u) => pieces[u]++);
-    const special = labels.map(() => false);
-    if (groups) unit.forEach((u, i) => (special[u] ||= groups.special[i]));
-    const shown = labels.map((_, u) => chosen.special === "shown" || !special[u]);
-    let count = 0;
-    const place = shown.map((is) => (is ? count++ : -1)); // where a unit is shown
-    return { labels: labels.filter((_, u) => shown[u]), unit, pieces, place, count };
-  }
-
-  // What a map shows of a head: weights (query, key), and of each query what it gives to tokens that are left out.
-  function look(own, layer, head, queries, keys) {
-    const weights = new Float32Array(queries.count * keys.count);
-    const lost = new Float32Array(queries.count);
-    const [m, n] = [own.queries.length, own.keys.length];
-    const start = (layer * own.heads + head) * m * n;
-    for (let q = 0; q < m; q++) {
-      const row = queries.place[queries.unit[q]];
-      if (row < 0) continue;
-      const share = 1 / queries.pieces[queries.unit[q]];
-      for (let k = 0; k < n; k++) {
-        const weight = WEIGHTS[own.bytes[start + q * n + k]] * share;
-        const column = keys.place[keys.unit[k]];
-        if (column < 0) lost[row] += weight;
-        else weights[row * keys.count + column] += weight;
-      }
-    }
-    if (chosen.special === "scaled")
-      for (let q = 0; q < queries.count; q++) {
-        const row = weights.subarray(q * keys.count, (q + 1) * keys.count);
-        const sum = row.reduce((a, b) => a + b, 0);
-        if (sum) row.forEach((weight, k) => (row[k] = weight / sum));
-      }
-    return { weights, lost };
-  }
-
   // The colour of the page for all weights, in its light or dark form.
   function accent() {
     const hex = getComputedStyle(document.documentElement).getPropertyValue("--accent").trim();
     return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-  }
-
-  function thumbnail(canvas, weights, [rows, columns], [r, g, b]) {
-    const step = Math.max(1, Math.ceil(Math.max(rows, columns) / THUMBNAIL));
-    [canvas.width, canvas.height] = [Math.max(1, Math.ceil(columns / step)), Math.max(1, Math.ceil(rows / step))];
-    const context = canvas.getContext("2d");
-    const image = context.createImageData(canvas.width, canvas.height);
-    for (let i = 0; i < weights.length; i++) {
-      const at = 4 * (Math.floor(Math.floor(i / columns) / step) * canvas.width + Math.floor((i % columns) / step));
-      const alpha = Math.round(255 * Math.sqrt(Math.min(1, weights[i])));
-      if (alpha > image.data[at + 3]) image.data.set([r, g, b, alpha], at);
-    }
-    context.putImageData(image, 0, 0);
   }
 
   function picker(text, entries, value, change, kind = "") {
@@ -119,7 +52,11 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   function set(name, value) {
     chosen[name] = value;
     pinned = null;
-    if (name === "sentence" || name === "added") controls();
+    if (name === "sentence") {
+      const chooses = bar.contains(document.activeElement);
+      controls();
+      if (chooses) bar.querySelector(".sentence select").focus();
+    }
     paint();
   }
 
@@ -156,7 +93,12 @@ document.querySelectorAll(".attention-view").forEach((root) => {
 
   async function paint() {
     const own = ++pass;
-    await Promise.all(data.states.map((_, state) => mapOf(state)).filter(Boolean).map(unpack));
+    try {
+      await Promise.all(data.states.map((_, state) => mapOf(state)).filter(Boolean).map(unpack));
+    } catch (error) {
+      about.textContent = `This browser cannot unpack the weights (${error.message}). Browsers since 2023 can.`;
+      return;
+    }
     if (own !== pass) return;
     tellAbout();
     panels.length = 0;
@@ -174,36 +116,15 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       box.append(make("p", { class: "remark" }, "It has no such attention on this sentence."));
       return box;
     }
-    const [queries, keys] = [unitsOf(own.queries, own.query_groups), unitsOf(own.keys, own.key_groups)];
+    const [queries, keys] = [unitsOf(own.queries, own.query_groups, chosen), unitsOf(own.keys, own.key_groups, chosen)];
     const shown = { own, state, queries, keys, place: make("div") };
     panels.push(shown);
     // Of one model the states begin with the same head.
-    heads[state] ??= (data.linked && heads.find(Boolean)) || telling(shown);
+    heads[state] ??= (data.linked && heads.find(Boolean)) || telling(shown, chosen);
     heads[state] = heads[state].map((number, i) => Math.min(number, [own.layers, own.heads][i] - 1));
     box.append(make("div", { class: "scroll" }, thumbnails(shown)), shown.place);
     showHead(shown);
     return box;
-  }
-
-  // The head that is shown first: tokens give most to one other token, special ones and themselves left out.
-  function telling({ own, queries, keys }) {
-    const special = (groups, i) => Boolean(chosen.units === "tokens" && groups?.special[i]);
-    const alike = own.stack !== "cross";
-    let best = [-1, 0, 0];
-    for (let layer = 0; layer < own.layers; layer++)
-      for (let head = 0; head < own.heads; head++) {
-        if (isMissing(own, layer, head)) continue;
-        const { weights } = look(own, layer, head, queries, keys);
-        let sum = 0;
-        for (let q = 0; q < queries.count; q++) {
-          let most = 0;
-          for (let k = 0; k < keys.count; k++)
-            if (!special(own.query_groups, q) && !special(own.key_groups, k) && !(alike && q === k)) most = Math.max(most, weights[q * keys.count + k]);
-          sum += most;
-        }
-        if (sum > best[0]) best = [sum, layer, head];
-      }
-    return best.slice(1);
   }
 
   // Layer 0 is at the bottom, as in all figures.
@@ -219,7 +140,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
         made.setAttribute("aria-label", `${name}, removed`);
         return made;
       }
-      const { weights } = look(own, layer, head, queries, keys);
+      const { weights } = look(shown, layer, head, chosen);
       const canvas = make("canvas", { "aria-hidden": "true" });
       thumbnail(canvas, weights, [queries.count, keys.count], ink);
       made.append(canvas);
@@ -275,7 +196,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       shown.place.replaceChildren(title, make("p", { class: "remark" }, "This head is removed here."));
       return;
     }
-    Object.assign(shown, look(own, layer, head, queries, keys));
+    Object.assign(shown, look(shown, layer, head, chosen));
     const list = (side, labels, text) => {
       const button = (label, i) => make("button", { type: "button", tabindex: i ? "-1" : "0", "data-token": i, title: label }, label);
       return make("ul", { class: `side ${side}`, "aria-label": text }, ...labels.map((label, i) => make("li", {}, button(label, i))));
@@ -285,7 +206,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const grid = make("div", { class: `look ${chosen.look}` }, shown.lists.queries, shown.canvas, shown.lists.keys);
     shown.looking = [null, -1]; // the side and the number of the token that is pointed at
     shown.told = make("div", { class: "told", role: "status" });
-    const lines = queries.labels.map((_, q) => make("li", {}, gives(shown, q)));
+    const lines = queries.labels.map((_, q) => make("li", {}, gives(shown, q, chosen)));
     const words = make("details", { class: "words" }, make("summary", {}, "In words"), make("ul", {}, ...lines));
     shown.place.replaceChildren(title, make("div", { class: "scroll" }, grid), shown.told, words);
     listen(shown, grid);
@@ -343,32 +264,13 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     });
   }
 
-  // The largest of what a token gives or gets, in words.
-  function most(labels, weightOf, text) {
-    const order = labels.map((_, i) => i).sort((a, b) => weightOf(b) - weightOf(a));
-    return order.slice(0, 5).filter((i, rank) => weightOf(i) >= 0.01 || !rank).map((i) => text(labels[i], percent(weightOf(i)))).join(", ");
-  }
-
-  function gives(shown, q) {
-    const { queries, keys, weights, lost } = shown;
-    const left = 1 - lost[q];
-    const note = chosen.special === "shown" ? "" : `; ${percent(lost[q])} goes to tokens that are left out`;
-    const rough = chosen.special === "scaled" && left < 0.02 ? ", and so little is left that these shares are rough" : "";
-    return `${quoted(queries.labels[q])} gives ${most(keys.labels, (k) => weights[q * keys.count + k], (label, share) => `${share} to ${quoted(label)}`) || "nothing"}${note}${rough}.`;
-  }
-
-  function gets(shown, k) {
-    const { queries, keys, weights } = shown;
-    return `${quoted(keys.labels[k])} gets ${most(queries.labels, (q) => weights[q * keys.count + k], (label, share) => `${share} from ${quoted(label)}`) || "nothing"}.`;
-  }
-
   // What is told of a token is told of it in every state that has the same tokens.
   function tell(from, side, number, key = null) {
     const labels = (shown) => [...shown.queries.labels, "", ...shown.keys.labels].join("\n");
     for (const shown of panels.filter((one) => one.weights && (one === from || labels(one) === labels(from)))) {
       const { queries, keys, weights } = shown;
       const alike = queries.labels.join("\n") === keys.labels.join("\n"); // one text looks at itself
-      const lines = side === "queries" ? [gives(shown, number), ...(alike ? [gets(shown, number)] : [])] : [gets(shown, number), ...(alike ? [gives(shown, number)] : [])];
+      const lines = side === "queries" ? [gives(shown, number, chosen), ...(alike ? [gets(shown, number)] : [])] : [gets(shown, number), ...(alike ? [gives(shown, number, chosen)] : [])];
       if (key !== null) lines.unshift(`${quoted(queries.labels[number])} gives ${percent(weights[number * keys.count + key])} to ${quoted(keys.labels[key])}.`);
       shown.told.replaceChildren(...lines.map((line) => make("p", {}, line)));
       mark(shown, "queries", (q) => (side === "keys" ? weights[q * keys.count + number] : 0), side === "queries" ? number : -1);
