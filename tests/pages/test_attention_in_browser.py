@@ -34,7 +34,8 @@ HOSTILE = ["</template><script>alert(1)</script>", "</script><img src=x onerror=
 # What "rusts" gives in head 1.2, and what the pieces of "tricycle" give in it.
 RUSTS, TRI, CYCLE = [0.2, 0.1, 0.5, 0.1, 0.1], [0.0, 0.0, 0.0, 1.0, 0.0], [0.4, 0.0, 0.0, 0.6, 0.0]
 # A pixel of the open head's thumbnail, where "tri" looks at "rusts"; the colour below everything.
-PIXEL = """() => [...document.querySelector("[aria-selected=true] canvas").getContext("2d").getImageData(3, 1, 1, 1).data]"""
+PIXEL = """() => { const canvas = document.querySelector("[aria-selected=true] canvas");
+    return [...canvas.getContext("2d").getImageData(3, 1, 1, 1).data]; }"""
 GROUND = "() => getComputedStyle(document.body).backgroundColor"
 
 
