@@ -15,6 +15,7 @@ import pytest
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
+import headlens
 from headlens.analyses.attend.compared_states import states_of
 from headlens.analyses.attend.options import AttendRequest
 from headlens.analyses.attend.sentence_server import SentenceServer
@@ -309,6 +310,21 @@ def test_hostile_tokens_stay_words(look: Callable[..., Seen], words: str) -> Non
     assert seen.page.locator(".words li").text_content() == f"“{words}” gives 100 % to “{words}”."
     assert seen.page.locator("script, img, b").count() == 1
     assert seen.troubles == []
+
+
+def test_it_works_in_the_frame_of_a_notebook(
+    browser: playwright.Browser, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    loaded = LoadedModel("tiny", build("BertModel", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
+    page = browser.new_page()
+    troubles: list[str] = []
+    page.on("console", lambda m: troubles.append(m.text))
+    page.set_content(headlens.attend(loaded, "Cats </iframe> sleep.")._repr_html_())
+    frame = page.frame_locator("iframe")
+    frame.locator(".queries button").get_by_text("cats", exact=True).hover()
+    assert frame.locator(".told p").first.text_content().startswith("“cats” gives ")
+    assert troubles == []
+    page.close()
 
 
 def test_typed_sentences_are_measured_and_errors_shown(
