@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from headlens.errors import counted
 from headlens.pages.head_cards import SentenceMap
-from headlens.pages.self_contained import environment, part, policy, script_data, visible
+from headlens.pages.self_contained import page_environment, policy, script_data, template_part, visible
 
 LARGE = 5_000_000  # bytes of a page from which on its size is told
 LARGEST = 50_000_000  # bytes of weights on a page; a browser is slow to open more
@@ -102,7 +102,7 @@ def attention_page(title: str, view: AttentionView, measuring: Measuring | None 
     more = {} if measuring is None else {"limit": measuring.limit, "translated": measuring.translated}
     style, script = view_style(), view_script()
     return (
-        environment(_HERE)
+        page_environment(_HERE)
         .get_template("attention.html")
         .render(
             title=title,
@@ -116,12 +116,12 @@ def attention_page(title: str, view: AttentionView, measuring: Measuring | None 
 
 def view_style() -> str:
     """Returns the style of all pages, and of the view."""
-    return part(_HERE, "page.css") + part(_HERE, "attention.css")
+    return template_part(_HERE, "page.css") + template_part(_HERE, "attention.css")
 
 
 def view_script() -> str:
-    """Returns the script of the view."""
-    return part(_HERE, "attention_weights.js") + part(_HERE, "attention.js")
+    """Returns the script of the view of attention, which a page includes once."""
+    return template_part(_HERE, "attention_weights.js") + template_part(_HERE, "attention.js")
 
 
 def _safe(text: str) -> str:

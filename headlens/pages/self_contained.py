@@ -29,7 +29,7 @@ def visible(value: Any) -> Any:
     return "".join(f"⟨U+{ord(c):04X}⟩" if c in hidden else c for c in text)
 
 
-def environment(package: str, filters: dict[str, Callable[..., Any]] | None = None) -> Environment:
+def page_environment(package: str, filters: dict[str, Callable[..., Any]] | None = None) -> Environment:
     """Returns the environment of the templates of a package, in which every text is escaped and made visible."""
     made = Environment(
         loader=PackageLoader(package),
@@ -44,7 +44,7 @@ def environment(package: str, filters: dict[str, Callable[..., Any]] | None = No
 
 
 @cache
-def part(package: str, name: str) -> str:
+def template_part(package: str, name: str) -> str:
     """Returns a style or a script among the templates of a package."""
     text = resources.files(package).joinpath("templates", name).read_text(encoding="utf-8")
     # The hash of the policy is over what the browser sees, which has plain line feeds

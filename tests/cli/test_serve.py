@@ -67,7 +67,7 @@ def test_a_run_is_served_with_its_sentences(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--port", "70000"], "70000 is not in the range"),
+        (["--port", "70000"], "less than or equal to 65535"),
         (["no-such-folder"], "no-such-folder"),
         (["--layers", "1"], "--layers says where a mask holds"),
     ],

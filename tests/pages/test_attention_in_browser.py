@@ -171,16 +171,20 @@ def test_words_and_special_tokens(look: Callable[..., Seen]) -> None:
     assert seen.troubles == []
 
 
-def test_what_is_left_of_very_little_is_called_rough(look: Callable[..., Seen]) -> None:
+def test_very_little_is_not_scaled(look: Callable[..., Seen]) -> None:
     own = np.full((1, 1, 5, 5), 0.2, np.float32)
     own[0, 0, 3] = [0.99, 0.006, 0.004, 0, 0]
     groups = SentenceMap("1", "encoder", TOKENS, TOKENS, own, "T", 0, GROUPS, GROUPS)
     seen = look(AttentionView(["m"], [groups]))
     seen.page.get_by_label("Special tokens").select_option("scaled")
     seen.token("queries", "rusts").hover()
-    assert "99 % goes to tokens that are left out, and so little is left that these shares are rough" in seen.told()[0]
-    seen.token("queries", "tri").hover()
-    assert "rough" not in seen.told()[0]
+    told = "“rusts” gives 99 % to tokens that are left out: too little is left to be scaled."
+    assert seen.told()[0] == told
+    seen.page.get_by_text("In words").click()
+    assert told in seen.page.locator(".words li").all_text_contents()
+    # nobody gets any of it
+    seen.token("keys", "tri").hover()
+    assert seen.told()[0] == "“tri” gets 33 % from “tri”, 33 % from “##cycle”."
 
 
 def test_a_matrix_tells_of_the_cell_under_the_mouse(look: Callable[..., Seen]) -> None:

@@ -72,12 +72,12 @@ class SentenceServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Address of the page."""
+        """Address of the page, with the random word that nobody else knows."""
         return f"http://{_HERE}:{self.server_port}/{self.word}/"
 
     @cached_property
     def page(self) -> bytes:
-        """The page as it is sent."""
+        """HTML of the page, as it is sent to the browser."""
         view = view_of(self.states, self.kept)
         translated = all(state.loaded.model.config.is_encoder_decoder for state in self.states)
         title = f"Attention of {' and '.join(view.states)}"
@@ -107,14 +107,14 @@ class SentenceServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers a browser."""
+    """Answers one request of a browser, if it comes from the page itself."""
 
     server: SentenceServer
     timeout = _PATIENCE
     server_version, sys_version = "headlens", ""
 
     def do_GET(self) -> None:
-        """Sends the page."""
+        """Sends the page to whoever knows its address."""
         if self._is_ours(""):
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
 

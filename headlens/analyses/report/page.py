@@ -17,7 +17,7 @@ from headlens.pages.command_report import Caption
 from headlens.pages.embedded_images import Picture
 from headlens.pages.head_cards import head_page
 from headlens.pages.page_tables import MOST_CELLS, PageTable, csv_table
-from headlens.pages.self_contained import environment, part, policy, script_data, visible
+from headlens.pages.self_contained import page_environment, policy, script_data, template_part, visible
 from headlens.runs.reading import RecordedRun
 
 _HERE = "headlens.analyses.report"
@@ -66,8 +66,8 @@ def render(sections: Sequence[RunSection]) -> str:
     """Returns the page as HTML; the same runs give the same bytes."""
     runs = [section.run for section in sections]
     several = len(runs) > 1
-    style = view_style() + part(_HERE, "report.css")
-    script = part(_HERE, "report.js") + part(_HERE, "heads.js") + view_script()
+    style = view_style() + template_part(_HERE, "report.css")
+    script = template_part(_HERE, "report.js") + template_part(_HERE, "heads.js") + view_script()
     tables = [
         csv_table(
             frame,
@@ -114,7 +114,7 @@ def _environment() -> Environment:
         "counts": counts,
         "moment": lambda time: time.replace("T", " ").replace("+00:00", " UTC"),
     }
-    return environment(_HERE, filters)
+    return page_environment(_HERE, filters)
 
 
 def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:

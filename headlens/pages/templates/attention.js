@@ -86,7 +86,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const how = chosen.look === "lines" ? "Tokens on the left look at tokens on the right: a line is as strong as its weight." : "Tokens at the side look at tokens on top.";
     const shades = make("i", { class: "scale", role: "img", "aria-label": "from pale to strong" });
     const units = chosen.units === "words" ? " What goes to the pieces of a word is added up, what comes from them is averaged." : "";
-    const special = { shown: "", out: " Special tokens are left out; the other weights are as they are.", scaled: " Special tokens are left out, and what each token gives to the others is scaled to 100 %." }[chosen.special];
+    const special = { shown: "", out: " Special tokens are left out; the other weights are as they are.", scaled: " Special tokens are left out, and what each token gives to the others is scaled to 100 %; less than 2 % is not scaled but left empty." }[chosen.special];
     const gone = data.left_out ? ` ${data.left_out} more sentences are left out, which would make this page too large.` : "";
     about.replaceChildren(`${how}${units}${special} Shades grow with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255: a weight is off by 0.4 points at most, a small one by less.${gone}`);
   }

@@ -1,6 +1,7 @@
 // Weights of attention: out of the bytes of the page, between tokens or words, as small pictures and in words.
 const attentionWeights = (() => {
   "use strict";
+  const LEAST = 0.02; // of a token's attention must be left to be scaled: roundings would be scaled as well
   const THUMBNAIL = 64; // pixels at most; of longer sentences a pixel stands for the largest of several weights
 
   // Bytes hold square roots; they are unpacked when they are first shown.
@@ -52,7 +53,8 @@ const attentionWeights = (() => {
       for (let q = 0; q < queries.count; q++) {
         const row = weights.subarray(q * keys.count, (q + 1) * keys.count);
         const sum = row.reduce((a, b) => a + b, 0);
-        if (sum) row.forEach((weight, k) => (row[k] = weight / sum));
+        const enough = lost[q] <= 1 - LEAST;
+        row.forEach((weight, k) => (row[k] = enough && sum ? weight / sum : 0));
       }
     return { weights, lost };
   }
@@ -100,10 +102,9 @@ const attentionWeights = (() => {
 
   function gives(shown, q, chosen) {
     const { queries, keys, weights, lost } = shown;
-    const left = 1 - lost[q];
     const note = chosen.special === "shown" ? "" : `; ${percent(lost[q])} goes to tokens that are left out`;
-    const rough = chosen.special === "scaled" && left < 0.02 ? ", and so little is left that these shares are rough" : "";
-    return `${quoted(queries.labels[q])} gives ${most(keys.labels, (k) => weights[q * keys.count + k], (label, share) => `${share} to ${quoted(label)}`) || "nothing"}${note}${rough}.`;
+    if (chosen.special === "scaled" && lost[q] > 1 - LEAST) return `${quoted(queries.labels[q])} gives ${percent(lost[q])} to tokens that are left out: too little is left to be scaled.`;
+    return `${quoted(queries.labels[q])} gives ${most(keys.labels, (k) => weights[q * keys.count + k], (label, share) => `${share} to ${quoted(label)}`) || "nothing"}${note}.`;
   }
 
   function gets(shown, k) {
