@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.attend.options import AttendRequest
 from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.errors import counted
 from headlens.runs.progress import Reporter
 
 
@@ -14,7 +15,9 @@ def attend_plan(request: AttendRequest, reporter: Reporter) -> Plan:
     for number, name in enumerate(filter(None, (request.model, request.second))):
         model = planner.model(name, request.model_options)
         layers = sum(count for count, _ in model.stacks.values()) if request.figures and not number else 0
-        planner.add(Work(f"attention on {len(request.text)} sentences", tokens=words * 1.3, fixed=1.5 * layers))
+        planner.add(
+            Work(f"attention on {counted(len(request.text), 'sentence')}", tokens=words * 1.3, fixed=1.5 * layers)
+        )
     return planner.plan()
 
 
