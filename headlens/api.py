@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from headlens.analyses.ablate.options import COMMAND as ABLATE
 from headlens.analyses.attend.options import COMMAND as ATTEND
+from headlens.analyses.attend.options import is_sentence
 from headlens.analyses.attend.report import attend_figures
 from headlens.analyses.classify.options import COMMAND as CLASSIFY
 from headlens.analyses.compact.options import COMMAND as COMPACT
@@ -154,6 +155,8 @@ def attend(model: Model = DEMO, text: str | Sequence[str] = (), **options: Any) 
         InputError: whatever is wrong with what was asked for.
     """
     texts = (text,) if isinstance(text, str) else tuple(text)
+    if isinstance(model, str) and is_sentence(model):
+        model, texts = DEMO, (model, *texts)
     if options.get("second") is not None:
         options["second"] = _model(options["second"])
     return _run(ATTEND, {"model": _model(model), "text": texts or None, **options}, attend_figures)

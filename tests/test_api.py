@@ -112,6 +112,13 @@ def test_attention_shows_itself_in_a_notebook(wordpiece_tokenizer: PreTrainedTok
     assert "</iframe> A cat & a <b>dog</b> sleep.".replace("<", "\\u003c") in unescape(unescape(frame))
 
 
+def test_sentences_alone_are_for_the_demo_model() -> None:
+    result = headlens.attend("Cats sleep.", "Dogs")
+    record = json.loads((result.folder / "run.json").read_text())
+    assert (record["arguments"]["text"], record["arguments"]["model"]) == (["Cats sleep.", "Dogs"], "demo")
+    assert not (result.folder / "figures").exists()  # they are drawn when they are asked for
+
+
 def test_a_model_is_a_name_a_folder_a_pair_or_loaded(
     tmp_path: Path, wordpiece_tokenizer: Any, classified: headlens.Result
 ) -> None:
