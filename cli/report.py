@@ -8,7 +8,7 @@ from .command import command
 from .screen import Screen
 
 
-@command(COMMAND, "Results", lacks=("dry_run",))
+@command(COMMAND, "Results", plans=False)
 def report(request: ReportRequest, screen: Screen) -> None:
     """Draw the figures of runs again from their tables, and write one self-contained page, report.html.
 

@@ -6,11 +6,10 @@ import signal
 
 from headlens.analyses.attend.serve_options import SERVE, ServeRequest
 
-from .command import command
+from .command import with_options
 from .screen import Screen
 
 
-@command(SERVE, "Analyses", lacks=("resume", "config", "json", "quiet", "dry_run"))
 def serve(request: ServeRequest, screen: Screen) -> None:
     """Show where every head looks in sentences that you type in your browser; Ctrl-C ends it.
 
@@ -28,3 +27,6 @@ def serve(request: ServeRequest, screen: Screen) -> None:
             if interrupt.signal != signal.SIGINT:
                 raise
     screen.out.print("Stopped.")
+
+
+SERVE_COMMAND = with_options(serve, SERVE, terminal=["debug"])

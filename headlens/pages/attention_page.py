@@ -17,7 +17,8 @@ from markupsafe import Markup
 
 from headlens.errors import counted
 from headlens.pages.head_cards import SentenceMap
-from headlens.pages.self_contained import page_environment, policy, script_data, template_part, visible
+from headlens.pages.self_contained import page_environment, policy, script_data, template_part
+from headlens.visible_text import visible_text
 
 LARGE = 5_000_000  # bytes of a page from which on its size is told
 LARGEST = 50_000_000  # bytes of weights on a page; a browser is slow to open more
@@ -60,10 +61,10 @@ def attention_data(view: AttentionView, room: int = LARGEST) -> dict[str, Any]:
         packed = [_packed(own) for own in maps]
         room -= sum(len(own["weights"]) for own in packed)
         if room >= 0:
-            shown.append({"text": _safe(_text(maps[0])), "maps": packed})
+            shown.append({"text": visible_text(_text(maps[0])), "maps": packed})
         else:
             left_out += 1
-    states = [*map(_safe, view.states)]
+    states = [*map(visible_text, view.states)]
     return {"states": states, "linked": view.one_model, "sentences": shown, "left_out": left_out}
 
 
@@ -124,10 +125,6 @@ def view_script() -> str:
     return template_part(_HERE, "attention_weights.js") + template_part(_HERE, "attention.js")
 
 
-def _safe(text: str) -> str:
-    return str(visible(text))
-
-
 def _text(own: SentenceMap) -> str:
     groups = own.key_groups
     return own.text or " ".join(own.keys if groups is None else groups.forms)
@@ -140,14 +137,14 @@ def _packed(own: SentenceMap) -> dict[str, Any]:
     roots = np.sqrt(np.clip(np.nan_to_num(own.weights), 0, 1))
     packed = zlib.compress(np.rint(255 * roots).astype(np.uint8).tobytes(), 9)
     groups = {
-        side: None if made is None else vars(made) | {"forms": [*map(_safe, made.forms)]}
+        side: None if made is None else vars(made) | {"forms": [*map(visible_text, made.forms)]}
         for side, made in (("query_groups", own.query_groups), ("key_groups", own.key_groups))
     }
     return {
         "state": own.state,
         "stack": own.stack,
-        "queries": [*map(_safe, own.queries)],
-        "keys": [*map(_safe, own.keys)],
+        "queries": [*map(visible_text, own.queries)],
+        "keys": [*map(visible_text, own.keys)],
         **groups,
         "layers": layers,
         "heads": heads,

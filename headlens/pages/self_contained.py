@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import unicodedata
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
@@ -14,19 +13,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-# Letters that reorder the text around them
-_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+from headlens.visible_text import visible_text
 
 
 def visible(value: Any) -> Any:
-    """Returns text in which nothing hides: control characters and those that turn its direction are spelled out."""
-    if isinstance(value, Markup):
-        return value
-    if (text := str(value)).isprintable():  # nearly all are, and pages have tens of thousands
-        return text
-    hidden = {c for c in {*text} - {*"\n\t"} if c in _REORDERING or unicodedata.category(c) in ("Cc", "Cs")}
-    hidden |= {c for c in text if ord(c) & 0xFFFE == 0xFFFE}  # no characters
-    return "".join(f"⟨U+{ord(c):04X}⟩" if c in hidden else c for c in text)
+    """Returns text in which nothing hides, see `visible_text`; what is markup on purpose stays."""
+    return value if isinstance(value, Markup) else visible_text(str(value))
 
 
 def page_environment(package: str, filters: dict[str, Callable[..., Any]] | None = None) -> Environment:

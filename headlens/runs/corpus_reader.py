@@ -61,7 +61,12 @@ class CorpusReader:
         return cls(
             model=model,
             encoder=SentenceEncoder(
-                tokenizer_of(loaded), loaded.max_length, start, long_sentences, max_unknown=loaded.max_unknown
+                tokenizer_of(loaded),
+                loaded.longest("source"),
+                start,
+                long_sentences,
+                max_unknown=loaded.max_unknown,
+                max_target_length=loaded.longest("target"),
             ),
             pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,

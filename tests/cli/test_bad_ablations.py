@@ -233,3 +233,10 @@ def test_an_error_after_hours_keeps_what_was_done(
     monkeypatch.setattr(HeadRecords, "put", never)
     assert headlens("ablate", "--resume", "run", "-q").code == 0
     assert Path("run/ablation.csv").read_bytes() == Path("whole/ablation.csv").read_bytes()
+
+
+def test_labels_of_one_of_two_models(headlens: Headlens) -> None:
+    done = headlens("ablate", "one", "two", "--task", "sst2", "--labels", "model=negative,positive")
+    assert done.code == 2
+    assert "names the outputs of one model, and two are given" in done.err
+    assert "Run them one after the other" in done.err

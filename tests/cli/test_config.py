@@ -90,7 +90,7 @@ def test_options_before_or_after_the_file_are_the_same(headlens: Headlens, tiny_
 
 BAD = {
     "unknown option": ("limt = 3\n", "options.toml: there is no option 'limt' of classify.\nDid you mean limit?"),
-    "nothing alike": ("zzz = 3\n", "classify --help lists all"),
+    "nothing alike": ("zzz = 3\n", "classify --help-all lists all"),
     "not TOML": ("limit = = 3\n", "options.toml is no TOML: Invalid value (at line 1"),
     "wrong kind of value": ('limit = "many"\n', "--limit"),
     "out of range": ("limit = 0\n", "--limit"),

@@ -151,4 +151,10 @@ def _span(numbers: set[int]) -> str:
     return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else ", ".join(map(str, sorted(numbers)))
 
 
-COMMAND = CommandOptions("attend", (AttendRequest,), "run_attend", sorted_arguments)
+COMMAND = CommandOptions(
+    "attend",
+    (AttendRequest,),
+    "run_attend",
+    make=sorted_arguments,
+    first=("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device"),
+)

@@ -158,7 +158,7 @@ def classify_heads(
     syntax = next((m for m in metrics if isinstance(m, Syntax)), None)
     offsets = None if syntax is None else relation_offsets(statistics.sums(syntax), relations)
     own = [*too_little, *encoding_notes(feed, encoding)]
-    own += annotation_notes(annotation, relations, options.thresholds.min_instances)
+    own += annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances)
     own += label_notes(annotation.labels, relations)
     return Classification(tables, encoding, annotation, [*own, *notes], offsets, bool(too_little))
 

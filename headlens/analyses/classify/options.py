@@ -147,4 +147,9 @@ class ClassifyRequest:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
 
 
-COMMAND = CommandOptions("classify", (ClassifyRequest,), "run_classify")
+COMMAND = CommandOptions(
+    "classify",
+    (ClassifyRequest,),
+    "run_classify",
+    first=("corpus", "target", "column", "limit", "parser", "frequency", "relations", "relevance", "mask", "device"),
+)

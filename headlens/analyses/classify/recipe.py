@@ -39,6 +39,7 @@ from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
+from headlens.unchanged_files import file_hashes
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,11 @@ def run_classify(
         if request.baseline_corpus is not None:
             corpus_options = replace(request.corpus_options, target=None, limit=None)
             baseline = open_corpus(request.baseline_corpus, corpus_options, request.parser)
+        run.depend_on(None, _hashes(request))
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
-        options = request.options
-        options = replace(options, relations=asked_relations(options, summary))
+        options = replace(request.options, relations=asked_relations(request.options, summary))
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
         shown: dict[str, AttentionMaps] = {}
@@ -138,6 +139,13 @@ def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
     """Writes what the heads of each model attend to on one sentence, which the report shows."""
     if each := [own for label, maps in shown.items() for own in maps.sentence_maps(label)]:
         write_maps(folder, each)
+
+
+def _hashes(request: ClassifyRequest) -> dict[str, str]:
+    """Hashes of the files, beside the corpus, that the sums of the pass come from."""
+    lists = {"frequency": request.frequency, "target-frequency": request.target_frequency}
+    files = {**lists, "baseline-corpus": request.baseline_corpus}
+    return file_hashes({f"the file of --{option}": path for option, path in files.items()})
 
 
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:

@@ -17,8 +17,9 @@ from headlens.pages.command_report import Caption
 from headlens.pages.embedded_images import Picture
 from headlens.pages.head_cards import head_page
 from headlens.pages.page_tables import MOST_CELLS, PageTable, csv_table
-from headlens.pages.self_contained import page_environment, policy, script_data, template_part, visible
+from headlens.pages.self_contained import page_environment, policy, script_data, template_part
 from headlens.runs.reading import RecordedRun
+from headlens.visible_text import visible_text
 
 _HERE = "headlens.analyses.report"
 
@@ -127,7 +128,7 @@ def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
 def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
     """Returns what the script shows of single heads, as JSON that ends no element; None where there is nothing."""
     facts = [(run.label, report_of(run.command).heads(run)) for run in runs]
-    data = head_page(facts, lambda text: str(visible(text)), pruned_pairs(runs))
+    data = head_page(facts, visible_text, pruned_pairs(runs))
     if not data:
         return None
     return script_data(data)
