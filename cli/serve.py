@@ -20,13 +20,13 @@ def serve(request: ServeRequest, screen: Screen) -> None:
     from headlens.errors import Interrupted
 
     with open_server(request, screen, screen.warn, lambda run: report_of_run(run).attention(run)) as server:
-        screen.out.print(f"Open {server.address} (Ctrl-C ends it)", markup=False, highlight=False, soft_wrap=True)
+        screen.say([f"Open {server.address} (Ctrl-C ends it)"])
         try:
             server.serve_forever()
         except Interrupted as interrupt:
             if interrupt.signal != signal.SIGINT:
                 raise
-    screen.out.print("Stopped.")
+    screen.say(["Stopped."])
 
 
 SERVE_COMMAND = with_options(serve, SERVE, terminal=["debug"])
