@@ -85,7 +85,9 @@ class TokenGroups:
         Raises:
             ValueError: if they are not.
         """
-        if not len(self.words) == len(self.special) == count or set(self.words) != set(range(len(self.forms))):
+        kinds = ({*map(type, values)} for values in (self.words, self.forms, self.special))
+        fits = len(self.words) == len(self.special) == count and set(self.words) == set(range(len(self.forms)))
+        if not fits or not all(own <= {kind} for own, kind in zip(kinds, (int, str, bool), strict=True)):
             raise ValueError(f"words {self.words} do not fit {count} tokens and {len(self.forms)} forms")
 
 

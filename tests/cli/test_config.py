@@ -142,7 +142,7 @@ def test_every_argument_of_a_run_is_an_option(command: str) -> None:
 def test_every_option_of_a_command_is_recorded(command: str) -> None:
     group: Any = typer.main.get_command(app)
     options = {p.name for p in group.commands[command].params}
-    printed = {"out", "overwrite", "resume", "config", "json", "quiet", "debug", "help", "dry_run"}
+    printed = {"out", "overwrite", "resume", "config", "json", "quiet", "debug", "help", "help_all", "dry_run"}
     assert options - printed == all_arguments(command)
 
 

@@ -76,7 +76,11 @@ def test_runs_of_earlier_versions_have_tokens_alone(folder: Path) -> None:
         {"key_groups": {"words": [0, 1, 2], "forms": ["a"], "special": [False] * 3}},
         {"key_groups": {"words": [0]}},
         {"key_groups": 3},
+        {"key_groups": {"words": [0, True, 2], "forms": ["a", "b", "c"], "special": [False] * 3}},
+        {"key_groups": {"words": [0, 1, 2], "forms": ["a", "b", 3], "special": [False] * 3}},
+        {"key_groups": {"words": [0, 1, 2], "forms": ["a", "b", "c"], "special": [0, 1, "x"]}},
         {"state": "x"},
+        {"state": float("inf")},
         {"state": None},
     ],
 )
