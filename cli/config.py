@@ -107,11 +107,13 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path)
     from headlens.errors import OptionError
 
     parameters = {p.name: p for p in context.command.params if p.name}
+    names = {flag.removeprefix("--").replace("-", "_"): p.name for p in context.command.params for flag in p.opts}
     declared = commands()[context.info_name].options if context.info_name in commands() else {}
     defaults = {}
     for key, value in values.items():
         name = key.replace("-", "_")
-        if name not in parameters or name in ("config", "resume", "help"):
+        name = name if name in parameters else names.get(name) or name
+        if name not in parameters or name in ("config", "resume", "help", "help_all"):
             close = get_close_matches(name, parameters, n=1)
             hint = (
                 f"Did you mean {close[0].replace('_', '-')}?"

@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from headlens.visible_text import visible_text
+
 _ALL = "headlens.all"
 _ALWAYS = ("out", "dry_run", "resume", "config", "help_all", "help")
 
@@ -60,5 +62,5 @@ def show_all(ctx: typer.Context, given: bool) -> None:
     """Print the help with every option of a command, and leave."""
     if given:
         ctx.meta[_ALL] = True
-        typer.echo(ctx.get_help())
+        typer.echo(visible_text(ctx.get_help()))
         raise typer.Exit

@@ -196,7 +196,10 @@ class CommandOptions:
         Raises:
             OptionError: if there is no option of a name.
         """
-        named = {name.replace("-", "_"): value for name, value in values.items()}
+        flags = {flag: own.name for own in self.options.values() for flag in own.option.flags}
+        named = {
+            flags.get(f"--{name.replace('_', '-')}", name.replace("-", "_")): value for name, value in values.items()
+        }
         for name in named:
             if name not in self.options:
                 close = get_close_matches(name, self.options, n=1)

@@ -183,8 +183,8 @@ def test_no_tokenizer(assert_refused: Callable[..., None], made: Made) -> None:
     ("lines", "say"),
     [
         (['strategies = ["best"]'], ["no strategy 'best'"]),
-        (['prune = "x"'], ["'--prune': 'x' is no list of whole numbers"]),
-        (["prune = [1, 2.5]"], ["'--prune': '1,2.5' is no list of whole numbers"]),
+        (['prune = "x"'], ["--prune: 'x' is no list of whole numbers"]),
+        (["prune = [1, 2.5]"], ["--prune: [1, 2.5] is no list of whole numbers"]),
         (["prune = true"], ["--prune"]),
         (["rank-split = nan"], ["--rank-split"]),
         (["strategy = 'ranked'"], ["there is no option 'strategy' of ablate", "Did you mean strategies"]),

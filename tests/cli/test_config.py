@@ -14,6 +14,7 @@ from tiers import rest_slow
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.attend.options import AttendRequest
 from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.commands import commands
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
@@ -208,3 +209,12 @@ def test_an_empty_name_is_no_folder(headlens: Headlens) -> None:
         assert done.code == 2
         assert "the name of the folder is empty" in " ".join(done.err.split())
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["mask-layers", "mask_layers", "layers"])
+def test_an_option_that_was_renamed_is_read_under_both_names(headlens: Headlens, tiny_bert: Path, key: str) -> None:
+    Path("own.toml").write_text(f'mask = "star"\n{key} = "x"\n')
+    done = headlens("attend", tiny_bert, "--text", "It is.", "--config", "own.toml", "--out", "run")
+    assert done.code == 2
+    assert "--mask-layers 'x' is no range of layers" in done.err
+    assert commands()["attend"].named({key: "0"}, "here") == {"layers": "0"}

@@ -17,7 +17,7 @@ from headlens.plots.role_colours import ARROWS
 from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
 
 _TITLE = "Syntactic heads: how far above the best fixed offset"
-_ROW, _NARROWEST = 0.15, 3.0  # inches
+_ROW, _NARROWEST, _SIDES, _COLUMN = 0.15, 3.0, 1.6, 0.02  # inches
 MOST_CELLS = 5_000  # an SVG of more squares makes viewers crawl
 DIRECTIONS = ("dep->head", "head->dep")
 FEWEST = 30  # the default of --min-instances
@@ -47,7 +47,8 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     if not pieces:
         return None
     heights = [len(part.rows.drop_duplicates(["relation", "direction"])) for part in pieces]
-    width = style.page_width(_NARROWEST)
+    columns = max(len(part.rows.drop_duplicates(["layer", "head"])) for part in pieces)
+    width = style.page_width(max(_NARROWEST, _SIDES + _COLUMN * columns))
     figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE)
     grid = figure.subplots(len(pieces), 1, squeeze=False, height_ratios=heights)
     scale = Scale("accuracy − baseline", high=max(float(above["gain"].max()), 0.0) or 1.0, colours=PALE)

@@ -144,7 +144,7 @@ def test_models_that_nobody_knows_are_refused() -> None:
         plan_of(TrainRequest("new:bert-huge"))
 
 
-@pytest.mark.parametrize(("steps", "epochs"), [(None, 3), (40, None)])
+@pytest.mark.parametrize(("steps", "epochs"), [(None, 3), (100, None)])
 def test_without_a_number_every_epoch_is_evaluated(steps: int | None, epochs: int | None) -> None:
     given = {name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None}
     request = TrainRequest("new:bert-tiny", training=TrainingOptions(batch_tokens=512, **given))
