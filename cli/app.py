@@ -24,7 +24,7 @@ from typer.exceptions import TyperException
 
 from headlens.visible_text import visible_text
 
-from . import models
+from . import models, serve
 from .command import COMMANDS
 from .lists import ListsOnce
 from .process_rank import rank
@@ -75,6 +75,7 @@ for _file in iter_modules([str(Path(__file__).parent)]):
 for _command in sorted(COMMANDS.values(), key=lambda own: (own.name not in _FIRST, own.name)):
     _kind = type("ListsOnce", (ListsOnce,), {"first": _command.first})
     app.command(_command.name, cls=_kind, rich_help_panel=_command.panel)(_command.function)
+app.command("serve", cls=ListsOnce, rich_help_panel="Analyses")(serve.SERVE_COMMAND)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 

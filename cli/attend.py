@@ -12,12 +12,14 @@ from .screen import Screen
 
 @command(COMMAND, "Analyses")
 def attend(request: AttendRequest, screen: Screen) -> None:
-    """Draw the attention maps of given sentences: a figure per layer, or one head large.
+    """Show where every head looks in given sentences: a page to be explored, and a figure per layer.
 
-    Example: headlens attend demo --text "The cat that I saw sleeps." --layer 2
+    Arguments with a space are sentences. Examples: headlens attend "The cat that I saw sleeps." ·
+    headlens attend bert-base-uncased "One sentence." "Another one." --without encoder.2.8
     """
     from headlens.analyses.attend.recipe import run_attend
 
     run = run_attend(request, screen)
     screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", request.model]))
+    classify = shlex.join(["headlens", "classify", request.model])
+    screen.finish(run.summary(), run.files, f"open {run.folder / 'attention.html'} in a browser, or {classify}")

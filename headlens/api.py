@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from headlens.analyses.ablate.options import COMMAND as ABLATE
 from headlens.analyses.attend.options import COMMAND as ATTEND
+from headlens.analyses.attend.options import is_sentence
 from headlens.analyses.attend.report import attend_figures
 from headlens.analyses.classify.options import COMMAND as CLASSIFY
 from headlens.analyses.compact.options import COMMAND as COMPACT
@@ -141,20 +142,25 @@ def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **op
 
 @_documented(ATTEND)
 def attend(model: Model = DEMO, text: str | Sequence[str] = (), **options: Any) -> Result:
-    """Runs given sentences and draws their attention maps: a figure per layer, or one head large.
+    """Shows where every head looks in given sentences, to be explored in a notebook: `headlens.attend("A sentence.")`.
 
     Args:
-        model: the model.
+        model: the model; a text with a space that names no folder is a sentence for the demo model.
         text: one sentence or several; an example where there is none.
-        options: those of `headlens attend`.
+        options: those of `headlens attend`; the second model may be given as the first one may.
 
     Returns:
-        No table; the maps lie in the folder of the result as `attention.safetensors`, and are its figures.
+        No table; the maps lie in the folder of the result as `attention.safetensors`, and are its figures; the page
+        `attention.html` there is what a notebook shows.
 
     Raises:
         InputError: whatever is wrong with what was asked for.
     """
     texts = (text,) if isinstance(text, str) else tuple(text)
+    if isinstance(model, str) and is_sentence(model):
+        model, texts = DEMO, (model, *texts)
+    if options.get("second") is not None:
+        options["second"] = _model(options["second"])
     return _run(ATTEND, {"model": _model(model), "text": texts or None, **options}, attend_figures)
 
 

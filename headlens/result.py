@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from headlens.analyses.report.registry import report_of
 from headlens.errors import OptionError
 from headlens.files import output_errors
+from headlens.pages.attention_page import attention_page
 from headlens.pages.command_report import CommandReport
 from headlens.plots.export import Animation
 from headlens.runs.folder import RunFolder
@@ -122,13 +123,22 @@ class Result:
         return visible_text("\n".join([*lines, *(f"  {text}" for text in self.findings[:3])]))
 
     def _repr_html_(self) -> str:
-        """The result in a notebook: what was found, what to know, and the main figure."""
+        """The result in a notebook: what was found, what to know, and attention to be explored or the main figure."""
         found = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.findings)
         notes = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.notes)
         title = escape(visible_text(f"headlens {self.command} of {', '.join(self._recorded.models)}"))
         tables = escape(", ".join(f"{name} ({len(table)})" for name, table in self.tables.items()))
-        parts = [f"<h4>{title}</h4>", f"<ul>{found}</ul>" if found else "", f"<p>Tables: {tables}</p>"]
+        parts = [
+            f"<h4>{title}</h4>",
+            f"<ul>{found}</ul>" if found else "",
+            f"<p>Tables: {tables}</p>" if tables else "",
+        ]
         parts += [f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else ""]
+        if (view := self._report.attention(self._recorded)) is not None and not tables:
+            page = escape(attention_page(f"Attention of {' and '.join(view.states)}", view))
+            # Of an origin of its own, in which scripts see nothing of the notebook.
+            frame = 'sandbox="allow-scripts" style="width: 100%; height: 48rem; border: 0"'
+            return "".join([*parts, f'<iframe title="{title}" {frame} srcdoc="{page}"></iframe>'])
         main = next((figure for _, figure in self._drawn() if isinstance(figure, Figure)), None)
         if main is not None:
             picture = io.BytesIO()

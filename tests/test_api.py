@@ -6,9 +6,11 @@ import dataclasses
 import inspect
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from dataclasses import MISSING
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,23 @@ def test_a_folder_is_kept_and_another_disappears(tmp_path: Path) -> None:
     assert list(passing.figures) == ["sentence1_encoder_layer1"]
     del passing
     assert not place.exists()
+
+
+def test_attention_shows_itself_in_a_notebook(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    small = LoadedModel("small", build("BertModel", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
+    result = headlens.attend(small, "</iframe> A cat & a <b>dog</b> sleep.", second=small)
+    shown = result._repr_html_()
+    (frame,) = re.findall(r'<iframe [^>]* sandbox="allow-scripts"[^>]* srcdoc="([^"]*)"></iframe>', shown)
+    assert unescape(frame) == (result.folder / "attention.html").read_text(encoding="utf-8")
+    assert shown.count("</iframe>") == 1
+    assert "</iframe> A cat & a <b>dog</b> sleep.".replace("<", "\\u003c") in unescape(unescape(frame))
+
+
+def test_sentences_alone_are_for_the_demo_model() -> None:
+    result = headlens.attend("Cats sleep.", "Dogs")
+    record = json.loads((result.folder / "run.json").read_text())
+    assert (record["arguments"]["text"], record["arguments"]["model"]) == (["Cats sleep.", "Dogs"], "demo")
+    assert not (result.folder / "figures").exists()  # they are drawn when they are asked for
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.errors import InputError
+from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import HeadFacts
 from headlens.pages.page_tables import PageTable
 from headlens.plots.export import Animation
@@ -56,6 +57,7 @@ class CommandReport:
         sources: the tables that figures are drawn from, by name of the figure, as with captions.
         overviews: short tables over all the runs of the command, to be read first.
         heads: facts about the single heads of a run.
+        attention: attention on sentences that a run keeps; None where it keeps none.
         findings: the results of a run, in a few sentences with their intervals.
         first: of tables too long for a page, the column whose smallest values are shown.
         together: results of several runs of the command together: by name figures, tables, and texts in Markdown,
@@ -72,6 +74,7 @@ class CommandReport:
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     overviews: Callable[[Sequence[RecordedRun]], list[PageTable]] = lambda _: []
     heads: Callable[[RecordedRun], HeadFacts] = lambda _: HeadFacts()
+    attention: Callable[[RecordedRun], AttentionView | None] = lambda _: None
     findings: Callable[[RecordedRun], list[str]] = lambda _: []
     first: Mapping[str, str] = field(default_factory=dict)
     together: Callable[[Sequence[RecordedRun]], Together] = lambda _: iter(())

@@ -66,14 +66,56 @@ class HeadShares:
 
 
 @dataclass(frozen=True)
+class TokenGroups:
+    """What tokens belong together: words, which special tokens are of their own.
+
+    Args:
+        words: of each token the number of its word; words count from 0, in their order.
+        forms: the text of each word.
+        special: of each token whether it is one of the tokenizer's special tokens.
+    """
+
+    words: Sequence[int]
+    forms: Sequence[str]
+    special: Sequence[bool]
+
+    def check(self, count: int) -> None:
+        """Checks that these are groups of so many tokens.
+
+        Raises:
+            ValueError: if they are not.
+        """
+        kinds = ({*map(type, values)} for values in (self.words, self.forms, self.special))
+        fits = len(self.words) == len(self.special) == count and set(self.words) == set(range(len(self.forms)))
+        if not fits or not all(own <= {kind} for own, kind in zip(kinds, (int, str, bool), strict=True)):
+            raise ValueError(f"words {self.words} do not fit {count} tokens and {len(self.forms)} forms")
+
+
+@dataclass(frozen=True)
 class SentenceMap:
-    """Attention on a sentence: weights (layers, heads, query, key), NaN for heads that there are not."""
+    """Attention on a sentence: weights (layers, heads, query, key), NaN for heads that there are not.
+
+    Args:
+        model: the model, or the name of the sentence.
+        stack: encoder, decoder or cross.
+        queries: tokens that attend.
+        keys: tokens attended to.
+        weights: (layers, heads, query, key).
+        text: the sentence; empty where it is not known.
+        state: which of several models or states of a model it is; 0 for the first.
+        query_groups: words and special tokens of the queries; None where they are not known.
+        key_groups: those of the keys.
+    """
 
     model: str
     stack: str
     queries: Sequence[str]
     keys: Sequence[str]
     weights: npt.NDArray[np.floating]
+    text: str = ""
+    state: int = 0
+    query_groups: TokenGroups | None = None
+    key_groups: TokenGroups | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,9 +61,64 @@ def test_three_stacks_of_a_translation(headlens: Headlens, tiny_marian: Path) ->
     assert labels["queries"][0] == "<pad>"
 
 
+def page_data(page: str = "run/attention.html") -> dict[str, Any]:
+    """What the page of a run shows."""
+    text = re.search(r"<template>(.*)</template>", Path(page).read_text(encoding="utf-8"), re.S)
+    assert text is not None
+    return json.loads(text[1])
+
+
+def test_sentences_are_arguments(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("attend", tiny_bert, TEXT, "She sold nothing.", "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    assert "open run/attention.html in a browser" in done.out
+    assert not Path("run/figures").exists()
+    data = page_data()
+    assert [one["text"] for one in data["sentences"]] == [TEXT, "She sold nothing."]
+    (own,) = data["sentences"][0]["maps"]
+    maps = load_file("run/attention.safetensors")["1.encoder"]
+    roots = torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(own["weights"]))), dtype=torch.uint8)
+    torch.testing.assert_close((roots / 255).square().view_as(maps), maps, atol=1 / 255, rtol=0)
+    assert own["key_groups"]["forms"] == ["[CLS]", "The", "children's", "tricycle", "rusted", ".", "[SEP]"]
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["arguments"]["text"] == [TEXT, "She sold nothing."]
+    again = headlens("attend", "--config", "run/run.json", "--out", "again")
+    assert again.code == 0, again.err
+    assert page_data("again/attention.html") == data
+
+
+def test_two_models_and_two_states_are_side_by_side(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other-bert"
+    shutil.copytree(tiny_bert, other)
+    assert headlens("attend", tiny_bert, other, TEXT, "--no-figures", "--out", "run").code == 0
+    data = page_data()
+    assert (data["states"], data["linked"]) == (["tiny-bert", "other-bert"], False)
+    first, second = data["sentences"][0]["maps"]
+    assert first["weights"] == second["weights"]
+    more = ("--without", "encoder.0.1", "--mask", "window:3")
+    assert headlens("attend", tiny_bert, TEXT, *more, "--no-figures", "--out", "states").code == 0
+    data = page_data("states/attention.html")
+    assert data["states"] == ["tiny-bert under window:width=3 without encoder.0.1", "tiny-bert"]
+    assert data["linked"]
+    masked, whole = data["sentences"][0]["maps"]
+    assert (masked["missing"], whole["missing"]) == ([[0, 1]], [])
+    assert whole["weights"] == first["weights"]
+    done = headlens("report", "states", "run", "--out", "page")
+    assert done.code == 0, done.err
+    page = Path("page/report.html").read_text(encoding="utf-8")
+    assert page.count('<div class="attention-view">') == 2
+    assert whole["weights"] in page
+    assert masked["weights"] in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--without", "encoder.7.0"], "There is no head encoder.7.0"),
+        (["--without", "2.8"], "'2.8' is not a head"),
+        (["second", "third"], "at most two models"),
+        (["second", "--without", "encoder.0.0"], "--without takes heads from one model"),
+        (["A sentence.", "--text", "Another."], "Sentences are given as arguments"),
         (["--layer", "2"], "--layer 2 is out of range"),
         (["--layer", "0", "--head", "3"], "--head 3 is out of range"),
         (["--stack", "cross"], "--stack cross"),

@@ -27,6 +27,7 @@ from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
 from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import InputError, OptionError, read_errors
 from headlens.interventions.attention_mask import AttentionMask
+from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import PassState
 from headlens.runs.folder import RunFolder
@@ -85,10 +86,11 @@ def projections(folder: Path) -> tuple[Path, Read]:
 
 
 def stored_maps(folder: Path) -> tuple[Path, Read]:
-    labels = {"a": {"encoder": {"queries": ["x", "y"], "keys": ["x", "y"]}}}
+    groups = TokenGroups([0, 1], ["x", "y"], [False, True])
+    weights = torch.rand(1, 2, 2, 2).numpy()
     with RunFolder.create(folder / "run", command="attend", model="demo") as run:
         run.start({})
-        write_maps(run, {"a.encoder": torch.rand(1, 2, 2, 2).numpy()}, labels)
+        write_maps(run, [SentenceMap("a", "encoder", ["x", "y"], ["x", "y"], weights, "x y", 0, groups, groups)])
     return folder / "run" / "attention.safetensors", lambda: read_maps(read_recorded(folder / "run", ""), str)
 
 

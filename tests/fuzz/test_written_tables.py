@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from headlens.analyses.report.page import visible
 from headlens.pages.page_tables import page_table, summary_table
+from headlens.pages.self_contained import visible
 
 CELLS = [*ODD_CELLS, "\\", "\\end{tabular}", "$x$", "%", "&", "a_b^c~d", "}{", "</td>", "<script>", "]]>", "|", "`a`"]
 VALUES = st.sampled_from([*CELLS, *(v for v in ODD_VALUES if not isinstance(v, list | dict))]) | st.text(max_size=9)

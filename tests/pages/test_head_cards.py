@@ -129,12 +129,13 @@ def recorded(folder: Path) -> RecordedRun:
 
 @pytest.fixture
 def sentences(tmp_path: Path) -> Path:
-    weights = {"1.encoder": np.eye(3)[None, None], "2.encoder": np.zeros((1, 1, 2, 2))}
-    labels = {"1": {"encoder": {"queries": list("abc"), "keys": list("abc")}}}
-    labels["2"] = {"encoder": {"queries": list("ab"), "keys": list("ab")}}
+    maps = [
+        SentenceMap("1", "encoder", "abc", "abc", np.eye(3)[None, None]),
+        SentenceMap("2", "encoder", "ab", "ab", np.zeros((1, 1, 2, 2))),
+    ]
     with RunFolder.create(tmp_path / "run", command="attend", model="m") as run:
         run.start({})
-        write_maps(run, weights, labels)
+        write_maps(run, maps)
         run.finish({})
     return tmp_path / "run"
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlens.analyses.attend.options import Selection
 from headlens.attention.capture import Capture
-from headlens.attention.edits_and_observers import BatchTokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.corpora.batches import Batch, collate
@@ -18,10 +18,12 @@ from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import unit_forms
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
-from headlens.heads import Stack
+from headlens.heads import Head, Stack
+from headlens.interventions.gates import HeadGates
 from headlens.metrics.words import WordLevel, word_level, word_weights
 from headlens.models.loading import LoadedModel
 from headlens.options import Level
+from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.runs.corpus_reader import CorpusReader
 
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
@@ -35,15 +37,30 @@ class AttentionMaps:
         example: the sentence, or the sentence and its translation.
         weights: by stack, (layers, heads, query, key); NaN in place of heads that were cut out of the model.
         labels: by stack, the texts of the queries and of the keys.
+        groups: by stack, words and special tokens among the queries and among the keys.
     """
 
     example: Example
     weights: dict[Stack, Tensor]
     labels: dict[Stack, tuple[list[str], list[str]]]
+    groups: dict[Stack, tuple[TokenGroups, TokenGroups]]
+
+    def sentence_maps(self, name: str, state: int = 0) -> list[SentenceMap]:
+        """The maps by stack, as pages and figures show them, under a name of the sentence."""
+        text = self.example.source.text
+        return [
+            SentenceMap(name, stack, *self.labels[stack], w.float().numpy(), text, state, *self.groups[stack])
+            for stack, w in self.weights.items()
+        ]
 
 
 def collect_attention(
-    loaded: LoadedModel, examples: Sequence[Example], selection: Selection | None = None, *, level: Level = "token"
+    loaded: LoadedModel,
+    examples: Sequence[Example],
+    selection: Selection | None = None,
+    *,
+    level: Level = "token",
+    without: Sequence[Head] = (),
 ) -> list[AttentionMaps]:
     """Run a few sentences, one at a time, and keep their attention maps.
 
@@ -52,10 +69,11 @@ def collect_attention(
         examples: sentences; in pairs for decoder and cross-attention, which is teacher-forced.
         selection: only this stack (layers and heads are not cut out here).
         level: tokens, or words (to a word the sum over its pieces, from it the mean; Clark et al. 2019).
+        without: heads whose output is zero; their maps are NaN.
 
     Raises:
         CorpusError: if a sentence is longer than the model reads.
-        OptionError: if the selection fits no head.
+        OptionError: if the selection fits no head, or there is no such head to go without.
     """
     if not examples:
         return []
@@ -63,7 +81,8 @@ def collect_attention(
     feed = CorpusReader.of(loaded, examples[0])
     selection.check([h for s in feed.sites for h in s.heads])
     capture = Capture()
-    session = AttentionSession(feed.model, observers=[capture])
+    gates = [HeadGates(dict.fromkeys(without, 0.0))] if without else []
+    session = AttentionSession(feed.model, observers=[capture], edits=gates)
     collected = []
     with session, torch.inference_mode():
         for example in examples:
@@ -72,9 +91,11 @@ def collect_attention(
             stacks: dict[Stack, dict[Site, Tensor]] = {}
             for site in session.sites:
                 if selection.takes(site.stack):
-                    stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
-            weights = {stack: _stacked(maps) for stack, maps in stacks.items()}
-            collected.append(_maps(loaded, feed, batch, weights, level))
+                    own = stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
+                    for number in (i for i, head in enumerate(site.heads) if head in without):
+                        own[number] = torch.nan
+            stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
+            collected.append(_maps(loaded, feed, batch, stacked, level))
     return collected
 
 
@@ -87,11 +108,6 @@ def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
         if encoded is not None and _SHORTEST <= len(encoded.source.ids) <= _LONGEST:
             return example
     return None
-
-
-def label_lists(maps: AttentionMaps) -> dict[str, dict[str, list[str]]]:
-    """The texts of queries and keys by stack."""
-    return {stack: {"queries": queries, "keys": keys} for stack, (queries, keys) in maps.labels.items()}
 
 
 def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
@@ -128,16 +144,27 @@ def _maps(
     tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
     rows = {id(batch.source): example.source} | ({id(batch.target): example.target} if example.target else {})
     labels: dict[Stack, tuple[list[str], list[str]]] = {}
+    groups: dict[Stack, tuple[TokenGroups, TokenGroups]] = {}
     for stack, maps in list(weights.items()):
         site = next(s for s in feed.sites if s.stack == stack)
         sides = [side for side in tokens.of(site) if side is not None]
         words = [word_level(side.to("cpu")) for side in sides]
         if level == "word":
             weights[stack] = word_weights(maps, words[0], words[1])
-        names = [_labels(loaded, rows[id(side)], word, level) for side, word in zip(sides, words, strict=True)]
-        labels[stack] = (names[0], names[1])
+        both = [
+            (_labels(loaded, rows[id(side)], word, level), _groups(loaded, rows[id(side)], side, word, level))
+            for side, word in zip(sides, words, strict=True)
+        ]
+        labels[stack], groups[stack] = (both[0][0], both[1][0]), (both[0][1], both[1][1])
     source = example.source.sentence
-    return AttentionMaps(Example(source, example.target.sentence if example.target else None), weights, labels)
+    return AttentionMaps(Example(source, example.target.sentence if example.target else None), weights, labels, groups)
+
+
+def _groups(loaded: LoadedModel, row: EncodedSequence, side: Tokens, words: WordLevel, level: Level) -> TokenGroups:
+    forms = _labels(loaded, row, words, "word")
+    if level == "word":
+        return TokenGroups([*range(len(forms))], forms, words.tokens.special[0].tolist())
+    return TokenGroups(words.unit[0].tolist(), forms, side.special[0].tolist())
 
 
 def _labels(loaded: LoadedModel, row: EncodedSequence, words: WordLevel, level: Level) -> list[str]:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.options import CORPUS, DEMO, LEVEL, MODEL_NAME, STATISTICS, CommandOptions, Level, StackName, option
+from headlens.options import (
+    CORPUS,
+    DEMO,
+    FIGURES,
+    HEADS,
+    LEVEL,
+    MODEL,
+    MODEL_NAME,
+    STATISTICS,
+    CommandOptions,
+    Given,
+    Level,
+    StackName,
+    build,
+    names,
+    option,
+)
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
 
@@ -59,13 +76,74 @@ class AttendRequest:
     """
 
     model: str = option(DEMO, MODEL_NAME)
+    words: tuple[str, ...] = option(
+        (),
+        "Sentences, each in quotation marks; a second model, beside which the first is shown.",
+        metavar="[SECOND] [SENTENCE]...",
+        shown="",
+        argument=True,
+    )
     text: tuple[str, ...] = option((EXAMPLE,), "A sentence; can be given again.", CORPUS)
     target_text: tuple[str, ...] = option((), "Its translation, for decoder and cross-attention.", CORPUS)
+    second: str | None = option(None, "A second model, to be shown side by side.", MODEL, metavar="MODEL", shown="none")
+    without: tuple[str, ...] = option(
+        (),
+        "Heads to take away, comma-separated STACK.LAYER.HEAD; attention.html shows the whole model beside.",
+        HEADS,
+        metavar="HEADS",
+        parse=names,
+        shown="",
+    )
     selection: Selection = field(default_factory=Selection)
     level: Level = option("token", LEVEL)
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = option(True, FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
+
+    def __post_init__(self) -> None:
+        if self.without and self.second is not None:
+            raise OptionError(
+                "--without takes heads from one model, and there are two.", "Leave out --without or the second model."
+            )
+
+
+def is_sentence(word: str) -> bool:
+    """Whether an argument is a sentence: it contains a space, and names neither a folder nor a model in memory."""
+    if isinstance(word, Given) or len(word.split()) < 2:
+        return False
+    try:
+        return not Path(word).exists()
+    except OSError:  # it is too long to be the name of a file
+        return True
+
+
+def sorted_arguments(values: Mapping[str, Any]) -> AttendRequest:
+    """Returns the request for values of options, of whose arguments those with a space are sentences.
+
+    Raises:
+        OptionError: if there are more than two models, or sentences both as arguments and by --text.
+    """
+    values = dict(values)
+    first, more, sentences = values.get("model"), [*(values.pop("words", None) or ())], [*(values.get("text") or ())]
+    if first is not None and is_sentence(first):
+        more, values["model"] = [first, *more], None
+    typed, models = [word for word in more if is_sentence(word)], [word for word in more if not is_sentence(word)]
+    if values.get("model") is None and models:
+        values["model"] = models.pop(0)
+    if values.get("second") is not None:
+        models.append(values["second"])
+    if len(models) > 1:
+        raise OptionError(
+            f"{', '.join(map(repr, models))}: at most two models are shown side by side.",
+            "Put every sentence in quotation marks; one of a single word goes by --text.",
+        )
+    if typed and sentences:
+        raise OptionError(
+            "Sentences are given as arguments, and others by --text or a file.", "Give all of them in one way."
+        )
+    values["text"], values["second"] = (typed or sentences or None), next(iter(models), None)
+    return build(AttendRequest, values)
 
 
 def _span(numbers: set[int]) -> str:
@@ -73,4 +151,10 @@ def _span(numbers: set[int]) -> str:
     return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else ", ".join(map(str, sorted(numbers)))
 
 
-COMMAND = CommandOptions("attend", (AttendRequest,), "run_attend")
+COMMAND = CommandOptions(
+    "attend",
+    (AttendRequest,),
+    "run_attend",
+    make=sorted_arguments,
+    first=("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device"),
+)

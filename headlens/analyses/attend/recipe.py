@@ -1,21 +1,26 @@
-"""`collect_attention` with everything around it: a model by name, a run folder with figures and the maps themselves."""
+"""`collect_attention` with everything around it: models by name, a run folder with figures, maps and an HTML page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists
+from headlens.analyses.attend.compared_states import attention_of_states, states_of, view_of
 from headlens.analyses.attend.figures import layer_figures
 from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.corpora.text import sentence_examples
+from headlens.heads import parse_heads
+from headlens.pages.attention_page import attention_page, size_notes
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
+
+PAGE = "attention.html"
 
 
 @dataclass(frozen=True)
@@ -32,39 +37,38 @@ class AttendRun:
 
 
 def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> AttendRun:
-    """Run the sentences and write maps and figures.
+    """Run the sentences and write maps, the page and figures.
 
     Raises:
         InputError: whatever is wrong with what was asked for.
     """
     examples = sentence_examples(request.text, request.target_text)
+    parse_heads(request.without)  # what cannot be read is refused before models are loaded
     with open_run("attend", request.model, request, reporter) as run:
-        loaded = run.load(request.model, request.model_options)
-        with run.masked(loaded, request.mask):
-            maps = collect_attention(loaded, examples, request.selection, level=request.level)
+        models = [run.load(name, request.model_options) for name in filter(None, (request.model, request.second))]
+        states = states_of(request, models)
+        maps = attention_of_states(states, examples, request.selection, request.level, run.tell)
         notes = list(run.warnings)
-        if loaded.model.config.is_encoder_decoder and not request.target_text:
+        if models[0].model.config.is_encoder_decoder and not request.target_text:
             notes.append("Without --target-text only the encoder was looked into.")
         if run.folder is not None:
-            _write_tensors(run.folder, maps)
-            _write_figures(run.folder, maps, request.selection, run.reporter)
-            run.folder.finish({"models": [model_record(loaded, loaded.short_name)], "notes": notes})
+            write_maps(run.folder, maps)
+            view = view_of(states, maps)
+            page = attention_page(f"Attention of {' and '.join(view.states)}", view)
+            with run.folder.file(PAGE) as path:
+                path.write_text(page, encoding="utf-8", newline="\n")
+            notes += size_notes(page, view)
+            if request.figures:
+                _write_figures(run.folder, maps, request.selection, run.reporter)
+            records = {state.model: model_record(state.loaded, state.model) for state in states}
+            run.folder.finish({"models": [*records.values()], "states": list(view.states), "notes": notes})
         return AttendRun(run.path, run.files, notes)
 
 
-def _write_figures(folder: RunFolder, maps: list[AttentionMaps], selection: Selection, reporter: Reporter) -> None:
-    stacks = [
-        SentenceMap(str(number), stack, *m.labels[stack], m.weights[stack].float().numpy())
-        for number, m in enumerate(maps, 1)
-        for stack in m.weights
-    ]
-    layers = sum(len(sentence.weights) if selection.layer is None else 1 for sentence in stacks)
+def _write_figures(folder: RunFolder, maps: Sequence[SentenceMap], selection: Selection, reporter: Reporter) -> None:
+    first = [own for own in maps if not own.state]
+    layers = sum(len(own.weights) if selection.layer is None else 1 for own in first)
     with reporter.progress("drawing", layers) as advance:
-        for name, figure in layer_figures(stacks, selection.layer, selection.head):
+        for name, figure in layer_figures(first, selection.layer, selection.head):
             folder.figure(name, figure)
             advance(1)
-
-
-def _write_tensors(run: RunFolder, maps: list[AttentionMaps]) -> None:
-    weights = {f"{i}.{stack}": w.numpy() for i, m in enumerate(maps, 1) for stack, w in m.weights.items()}
-    write_maps(run, weights, {str(i): label_lists(m) for i, m in enumerate(maps, 1)})

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from headlens.analyses.attend.figures import layer_figures
 from headlens.analyses.attend.stored_maps import read_maps
+from headlens.pages.attention_page import AttentionView
 from headlens.pages.command_report import CommandReport, Figures
 from headlens.pages.head_cards import HeadFacts
 from headlens.runs.reading import RecordedRun
 
 
 def _heads(run: RecordedRun) -> HeadFacts:
-    """Returns the attention maps of a run, whose sentences are numbered."""
+    """Returns the attention maps of a run, whose sentences are numbered, in the state that was asked for."""
     model = run.models[0]
-    return HeadFacts(maps=read_maps(run, lambda _: model))
+    return HeadFacts(maps=[own for own in read_maps(run, lambda _: model) if not own.state])
+
+
+def _attention(run: RecordedRun) -> AttentionView | None:
+    """Returns the view of the sentences, in all their states."""
+    maps = read_maps(run, str)
+    recorded = run.record.get("states")
+    count = max((own.state for own in maps), default=0) + 1
+    # Runs of earlier versions record no states.
+    states = [*map(str, recorded)] if isinstance(recorded, list) and len(recorded) == count else run.models[:1]
+    return AttentionView(states, maps, len(run.models) == 1) if maps and len(states) == count else None
 
 
 def attend_figures(run: RecordedRun) -> Figures:
     """Draws the maps that the run keeps, of the layer and the head that it was asked for."""
     layer, head = (run.argument(name, None) for name in ("layer", "head"))
-    return layer_figures(read_maps(run, str), layer, head)
+    return layer_figures([own for own in read_maps(run, str) if not own.state], layer, head)
 
 
 # The page shows the pictures that lie in the folder: those of an interrupted run are there before its maps are.
-REPORT = CommandReport("attend", heads=_heads)
+REPORT = CommandReport("attend", heads=_heads, attention=_attention)

@@ -11,25 +11,34 @@ from safetensors.numpy import load_file, save
 
 from headlens.errors import read_errors
 from headlens.nested_text import parse_json
-from headlens.pages.head_cards import SentenceMap
+from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, mapping
 
 WEIGHTS, LABELS = "attention.safetensors", "labels.json"
-Labels = Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]
+STATE = ".state"  # and its number follow the name of a sentence in every state but the first
+_GROUPS = ("query_groups", "key_groups")
 
 
-def write_maps(run: RunFolder, weights: Mapping[str, npt.NDArray[np.floating]], labels: Labels) -> None:
-    """Write maps of sentences.
+def write_maps(run: RunFolder, maps: Sequence[SentenceMap]) -> None:
+    """Write maps of sentences, named by their `model`, with what the view of attention shows beside the weights.
 
     Args:
         run: the folder, started.
-        weights: by `NAME.STACK`, (layers, heads, query, key).
-        labels: by name and stack, the texts of `queries` and `keys`.
+        maps: of all stacks and states.
     """
+    weights: dict[str, npt.NDArray[np.float32]] = {}
+    labels: dict[str, dict[str, dict[str, Any]]] = {}
+    for own in maps:
+        name = f"{own.model}{STATE}{own.state}" if own.state else own.model
+        weights[f"{name}.{own.stack}"] = np.ascontiguousarray(own.weights, np.float32)
+        facts = {key: list(getattr(own, key)) for key in ("queries", "keys")} | {"text": own.text, "state": own.state}
+        groups = ((key, getattr(own, key)) for key in _GROUPS)
+        facts |= {key: vars(group) for key, group in groups if group is not None}
+        labels.setdefault(name, {})[own.stack] = facts
     with run.file(WEIGHTS) as path:
         # save_file has an error of its own for a full disk
-        path.write_bytes(save({name: np.ascontiguousarray(w, np.float32) for name, w in weights.items()}))
+        path.write_bytes(save(weights))
     run.json(LABELS.removesuffix(".json"), labels)
 
 
@@ -38,7 +47,7 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
 
     Args:
         run: of a command that writes maps.
-        model_of: the model of a name, as tables call it.
+        model_of: the model of a name, as tables call it; the name is that which the maps were written under.
 
     Raises:
         InputError: if a file cannot be read, or does not hold what it should.
@@ -50,14 +59,29 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
     with read_errors(f"{paths[0]} and {LABELS}", "do not hold attention on sentences", advice):
         weights, labels = load_file(paths[0]), parse_json(paths[1].read_text(encoding="utf-8"))
         return [
-            _read(model_of(name), stack, weights[f"{name}.{stack}"], texts)
+            _read(model_of, name, stack, weights[f"{name}.{stack}"], texts)
             for name, stacks in labels.items()
             for stack, texts in mapping(stacks).items()
         ]
 
 
-def _read(model: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapping[str, Any]) -> SentenceMap:
-    queries, keys = (tuple(map(str, labels[name])) for name in ("queries", "keys"))
+def _read(
+    model_of: Callable[[str], str],
+    name: str,
+    stack: str,
+    weights: npt.NDArray[np.floating],
+    labels: Mapping[str, Any],
+) -> SentenceMap:
+    queries, keys = (tuple(map(str, labels[side])) for side in ("queries", "keys"))
     if weights.ndim != 4 or weights.shape[2:] != (len(queries), len(keys)):
         raise ValueError(f"weights {weights.shape} do not fit {len(queries)} queries and {len(keys)} keys")
-    return SentenceMap(model, stack, queries, keys, weights)
+    # Runs of earlier versions have no more than the tokens.
+    state = int(labels.get("state", 0))
+    groups = [TokenGroups(**labels[key]) if key in labels else None for key in _GROUPS]
+    for group, side in zip(groups, (queries, keys), strict=True):
+        if group is not None:
+            group.check(len(side))
+    sentence = name.removesuffix(f"{STATE}{state}") if state else name
+    return SentenceMap(
+        model_of(sentence), stack, queries, keys, weights, str(labels.get("text", "")), state, groups[0], groups[1]
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -9,6 +11,7 @@ from headlens.analyses.attend.stored_maps import read_maps
 from headlens.analyses.classify.metric_declarations import declarations_of
 from headlens.analyses.classify.syntax_figure import gain, is_marked
 from headlens.analyses.relevance.overviews import relevance_series
+from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadShares, HeadWords
 from headlens.pages.page_tables import number_text
 from headlens.plots.head_grid import float_column
@@ -49,6 +52,14 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
         shares.append(HeadShares("Where the most attended token stands", offsets))
     return HeadFacts(series, texts, shares, read_maps(run, str))
+
+
+def shown_attention(run: RecordedRun) -> AttentionView | None:
+    """Returns the view of the sentence that the run keeps, of each of its models."""
+    maps = read_maps(run, str)
+    models = list(dict.fromkeys(own.model for own in maps))
+    beside = [replace(own, model="1", state=models.index(own.model)) for own in maps]
+    return AttentionView(models, beside, len(models) == 1) if maps else None
 
 
 def _relations(syntax: pd.DataFrame) -> pd.DataFrame:

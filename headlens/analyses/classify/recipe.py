@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists, shown_example
+from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, shown_example
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.classify.analysis import (
     Classification,
@@ -137,10 +137,8 @@ def run_classify(
 
 def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
     """Writes what the heads of each model attend to on one sentence, which the report shows."""
-    each = [(f"{label}.{stack}", own) for label, maps in shown.items() for stack, own in maps.weights.items()]
-    if each:
-        weights = {name: own.float().numpy() for name, own in each}
-        write_maps(folder, weights, {label: label_lists(maps) for label, maps in shown.items()})
+    if each := [own for label, maps in shown.items() for own in maps.sentence_maps(label)]:
+        write_maps(folder, each)
 
 
 def _hashes(request: ClassifyRequest) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from headlens.analyses.classify.before_after import roles_before_after
 from headlens.analyses.classify.findings import recorded_findings
-from headlens.analyses.classify.head_cards import classification_facts
+from headlens.analyses.classify.head_cards import classification_facts, shown_attention
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
 from headlens.analyses.classify.overviews import best_rows, fewest, measures, role_counts, roles_held
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
@@ -167,6 +167,7 @@ REPORT = CommandReport(
     },
     overviews=_overviews,
     heads=classification_facts,
+    attention=shown_attention,
     findings=recorded_findings,
     first={"similarity": "js_distance"},
     declared=_declared,

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs
 from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.analyses.report.run_comparison import counts, differences, facts
+from headlens.pages.attention_page import LARGE, attention_data, view_script, view_style
 from headlens.pages.command_report import Caption
 from headlens.pages.embedded_images import Picture
 from headlens.pages.head_cards import head_page
 from headlens.pages.page_tables import MOST_CELLS, PageTable, csv_table
+from headlens.pages.self_contained import page_environment, policy, script_data, template_part
 from headlens.runs.reading import RecordedRun
 from headlens.visible_text import visible_text
+
+_HERE = "headlens.analyses.report"
 
 
 @dataclass(frozen=True)
@@ -68,15 +67,8 @@ def render(sections: Sequence[RunSection]) -> str:
     """Returns the page as HTML; the same runs give the same bytes."""
     runs = [section.run for section in sections]
     several = len(runs) > 1
-    style, script = _part("report.css"), _part("report.js") + _part("heads.js")
-    # A content security policy: nothing is fetched, and only our own script and style are used.
-    of_style, of_script = (
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)
-    )
-    policy = (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{of_style}'; script-src 'sha256-{of_script}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    style = view_style() + template_part(_HERE, "report.css")
+    script = template_part(_HERE, "report.js") + template_part(_HERE, "heads.js") + view_script()
     tables = [
         csv_table(
             frame,
@@ -98,12 +90,13 @@ def render(sections: Sequence[RunSection]) -> str:
         .get_template("report.html")
         .render(
             title="Attention heads: " + ", ".join(r.label for r in runs) if several else " and ".join(runs[0].models),
-            policy=policy,
+            policy=policy(style, script),
             style=Markup(style),  # noqa: S704 - a file of this package
             script=Markup(script),  # noqa: S704 - a file of this package
             sections=sections,
             findings=_findings(runs),
             heads=_heads(runs),
+            attention=_attention(runs),
             overviews=overviews(runs),
             figures=_figures(sections),
             undrawn=undrawn,
@@ -115,32 +108,14 @@ def render(sections: Sequence[RunSection]) -> str:
     )
 
 
-def visible(value: Any) -> Any:
-    """Returns text in which nothing hides, see `visible_text`; what is markup on purpose stays."""
-    return value if isinstance(value, Markup) else visible_text(str(value))
-
-
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("headlens.analyses.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = lambda share: f"{100 * share:.2f}"
-    environment.filters["counts"] = counts
-    environment.filters["moment"] = lambda time: time.replace("T", " ").replace("+00:00", " UTC")
-    return environment
-
-
-@cache
-def _part(name: str) -> str:
-    text = resources.files("headlens.analyses.report").joinpath("templates", name).read_text(encoding="utf-8")
-    # The hash of the policy is over what the browser sees, which has plain line feeds
-    return text.replace("\r\n", "\n")
+    filters = {
+        "percent": lambda share: f"{100 * share:.2f}",
+        "counts": counts,
+        "moment": lambda time: time.replace("T", " ").replace("+00:00", " UTC"),
+    }
+    return page_environment(_HERE, filters)
 
 
 def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
@@ -156,8 +131,14 @@ def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
     data = head_page(facts, visible_text, pruned_pairs(runs))
     if not data:
         return None
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the element
+    return script_data(data)
+
+
+def _attention(runs: Sequence[RecordedRun]) -> list[tuple[str, Markup]]:
+    """Returns the data of the views of attention on sentences that runs keep, with their labels."""
+    views = [(run.label, report_of_run(run).attention(run)) for run in runs]
+    room = LARGE // max(1, sum(view is not None for _, view in views))
+    return [(label, script_data(attention_data(view, room))) for label, view in views if view is not None]
 
 
 def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

@@ -27,9 +27,10 @@ from tiers import rest_slow
 
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.report.options import ReportRequest
-from headlens.analyses.report.page import visible
 from headlens.analyses.report.recipe import run_report
 from headlens.files import read_csv
+from headlens.pages.head_cards import SentenceMap
+from headlens.pages.self_contained import visible
 from headlens.runs.folder import RunFolder
 from headlens.runs.output_options import OutputOptions
 
@@ -453,9 +454,7 @@ def test_maps_and_other_runs_of_the_model_are_on_its_card(visit: Callable[..., O
     weights = np.full((2, 3, 2, 3), 0.25, np.float32)
     weights[1, 2, 0, 1] = 0.75
     with RunFolder.reopen(folder) as run:
-        write_maps(
-            run, {"demo.encoder": weights}, {"demo": {"encoder": {"queries": ["a", "b"], "keys": ["a", "<b>", "c"]}}}
-        )
+        write_maps(run, [SentenceMap("demo", "encoder", ["a", "b"], ["a", "<b>", "c"], weights)])
     runs = folder, write_ablation(tmp_path / "b"), write_relevance(tmp_path / "c")
     heads = Heads(visit(run_report(ReportRequest(runs, OutputOptions(tmp_path / "all"))).page))
     assert heads.options("model") == ["demo"]

@@ -1,4 +1,4 @@
-// The grid of layers and heads, and the card of one head. All it shows is in the page, see head_facts.py.
+// The grid of layers and heads, and the card of one head. All it shows is in the page, see head_cards.py.
 (() => {
   const data = document.getElementById("heads-data");
   if (!data) return;

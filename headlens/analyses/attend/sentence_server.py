@@ -1,0 +1,238 @@
+"""The page of `headlens attend` for sentences that are typed in it: a server for the browser of this machine alone.
+
+It listens on the loopback interface. Whoever opens the page must know a random word in its address, and other sites
+reach it neither by their scripts nor by a name of theirs that leads to this machine: Host and Origin are checked.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from http import HTTPStatus
+from http.client import HTTP_PORT
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from headlens.analyses.attend.compared_states import AttentionState, attention_of_states, states_of, view_of
+from headlens.analyses.attend.options import COMMAND, AttendRequest
+from headlens.analyses.attend.serve_options import ServeRequest
+from headlens.corpora.text import sentence_examples
+from headlens.errors import HeadlensError, OptionError, OutputError
+from headlens.models.loading import load
+from headlens.nested_text import parse_json
+from headlens.pages.attention_page import LARGEST, AttentionView, Measuring, attention_data, attention_page
+from headlens.pages.head_cards import SentenceMap
+from headlens.runs.folder import RUN_FILE
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.progress import Reporter
+from headlens.runs.reading import RecordedRun, read_recorded
+
+LONGEST_TEXT = 2_000  # letters
+_MOST_BYTES = 50_000  # of a request: two such texts, whatever their letters
+_PATIENCE = 20  # seconds for which a browser may be silent
+_HERE = "127.0.0.1"
+# What a run says of its model; where that is computed and whom it trusts is for whoever serves it to say.
+_OF_THE_RUN = ("second", "without", "level", "stack", "revision", "dtype", "source_language", "target_language")
+
+
+class SentenceServer(ThreadingHTTPServer):
+    """Serves a page, and measures the sentences that are typed in it, one at a time.
+
+    Args:
+        states: the states in which sentences are run.
+        request: their level and stack.
+        kept: maps of sentences that the page shows at first.
+        port: on this machine; 0 for a free one.
+
+    Raises:
+        OutputError: if the port is taken or may not be used.
+    """
+
+    daemon_threads = True
+
+    def __init__(
+        self, states: list[AttentionState], request: AttendRequest, kept: list[SentenceMap], port: int = 0
+    ) -> None:
+        self.states, self.request, self.kept = states, request, kept
+        self.word = secrets.token_urlsafe(24)
+        self.lock = threading.Lock()
+        try:
+            super().__init__((_HERE, port), _Handler)
+        except OSError as error:
+            raise OutputError(
+                f"--port {port} cannot be used: {error.strerror}.", "Give another one, or 0 for a free one."
+            ) from error
+
+    @property
+    def address(self) -> str:
+        """Address of the page, with the random word that nobody else knows."""
+        return f"http://{_HERE}:{self.server_port}/{self.word}/"
+
+    @cached_property
+    def page(self) -> bytes:
+        """HTML of the page, as it is sent to the browser."""
+        view = view_of(self.states, self.kept)
+        translated = all(state.loaded.model.config.is_encoder_decoder for state in self.states)
+        title = f"Attention of {' and '.join(view.states)}"
+        return attention_page(title, view, Measuring(LONGEST_TEXT, translated)).encode()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of browsers that left before their answer."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def measure(self, text: str, translation: str = "") -> dict[str, Any]:
+        """Returns what the page shows of a sentence.
+
+        Raises:
+            InputError: if it is too long, has no words, or a model cannot read it.
+        """
+        if max(len(text), len(translation)) > LONGEST_TEXT:
+            raise OptionError(f"A sentence has more than {LONGEST_TEXT} letters.", "Type a shorter one.")
+        if not text.strip():
+            raise OptionError("There is no sentence.", "Type one.")
+        examples = sentence_examples([text], [translation] if translation.strip() else [])
+        with self.lock:
+            maps = attention_of_states(
+                self.states, examples, self.request.selection, self.request.level, lambda _: None
+            )
+        return attention_data(view_of(self.states, maps), LARGEST)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request of a browser, if it comes from the page itself."""
+
+    server: SentenceServer
+    timeout = _PATIENCE
+    server_version, sys_version = "headlens", ""
+
+    def do_GET(self) -> None:
+        """Sends the page to whoever knows its address."""
+        if self._is_ours(""):
+            self._send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
+
+    def do_POST(self) -> None:
+        """Measures a sentence; what is wrong with it is part of the answer."""
+        if not self._is_ours("measure"):
+            return
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit() or int(length) > _MOST_BYTES:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
+        try:
+            typed = parse_json(self.rfile.read(int(length)))
+            text, translation = (typed[name] for name in ("text", "translation"))
+            if not isinstance(text, str) or not isinstance(translation, str):
+                raise TypeError
+        except (ValueError, TypeError, KeyError):
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        try:
+            answer = self.server.measure(text, translation)
+        except HeadlensError as error:
+            answer = {"error": str(error)}
+        except Exception as error:  # the next sentence may do
+            answer = {"error": f"Unexpected {type(error).__name__}: {error}"}
+        self._send(HTTPStatus.OK, "application/json", json.dumps(answer, allow_nan=False).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        """Logs nothing: sentences and the word in the address are nobody else's."""
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether a request is one of the page itself; others are refused."""
+        port = "" if self.server.server_port == HTTP_PORT else f":{self.server.server_port}"
+        hosts = {f"{host}{port}" for host in (_HERE, "localhost")}
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        if host not in hosts or origin not in (None, f"http://{host}"):
+            self._refuse(HTTPStatus.FORBIDDEN)
+        elif not hmac.compare_digest(self.path.encode(), f"/{self.server.word}/{name}".encode()):
+            self._refuse(HTTPStatus.NOT_FOUND)
+        elif name and self.headers.get_content_type() != "application/json":
+            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        else:
+            return True
+        return False
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self._send(status, "text/plain; charset=utf-8", status.phrase.encode())
+
+    def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+        self.send_response(status)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(content))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("X-Frame-Options", "DENY"),
+            ("Referrer-Policy", "no-referrer"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def open_server(
+    request: ServeRequest,
+    reporter: Reporter,
+    tell: Callable[[str], None],
+    attention: Callable[[RecordedRun], AttentionView | None] = lambda _: None,
+) -> SentenceServer:
+    """Loads the model of a request, or of the run that it names, and opens its server.
+
+    Args:
+        request: what `headlens serve` is asked for.
+        reporter: shows what is loaded.
+        tell: called with what the user should know of the model.
+        attention: gives the sentences that a run keeps.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    folder = Path(request.source).expanduser()
+    run = read_recorded(folder, folder.name) if _is_run(folder) else None
+    asked = _asked(request) if run is None else _asked_by(run, request)
+    models = []
+    for name in filter(None, (asked.model, asked.second)):
+        with reporter.status(f"loading {name}"):
+            models.append(load(name, asked.model_options))
+        for note in models[-1].notes:
+            tell(f"{models[-1].name}: {note}")
+    view = None if run is None else attention(run)
+    return SentenceServer(states_of(asked, models), asked, [] if view is None else [*view.maps], request.port)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / RUN_FILE).is_file() and not (folder / "config.json").exists()
+
+
+def _asked(request: ServeRequest) -> AttendRequest:
+    return AttendRequest(request.source, mask=request.mask, model_options=request.model_options)
+
+
+def _asked_by(run: RecordedRun, request: ServeRequest) -> AttendRequest:
+    """What a run asked of its model, or of its first two models.
+
+    Raises:
+        OptionError: if a mask is given as well, or the run has no model.
+    """
+    if request.mask.given:
+        raise OptionError(
+            f"{run.folder} says under which mask its model ran.", "Leave the mask out, or name the model."
+        )
+    models = run.argument("models", None) or [run.argument("model", None)]
+    if not isinstance(models, list) or not isinstance(models[0], str):
+        raise OptionError(f"{run.folder} is a run without a model.", "Name a model, or another run.")
+    names = [*_OF_THE_RUN, *vars(MaskOptions())]
+    values = {name: value for name in names if (value := run.argument(name, None)) is not None}
+    second = {"second": models[1]} if len(models) > 1 else {}
+    asked: AttendRequest = COMMAND.request({**values, "model": models[0], **second})
+    own = vars(request.model_options)
+    here = {name: own[name] for name in ("device", "offline", "allow_pickle", "trust_remote_code")}
+    return replace(asked, model_options=replace(asked.model_options, **here))

@@ -1,0 +1,153 @@
+"""Attention on sentences, to be looked at token by token: the data of the view, and a page of its own for it.
+
+Weights are kept as bytes of their square roots, all heads of a sentence together and packed by zlib: a head that gives
+nearly everything to one token keeps what it gives to the others, which a step of 1/255 of the weight itself would lose.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from headlens.errors import counted
+from headlens.pages.head_cards import SentenceMap
+from headlens.pages.self_contained import page_environment, policy, script_data, template_part
+from headlens.visible_text import visible_text
+
+LARGE = 5_000_000  # bytes of a page from which on its size is told
+LARGEST = 50_000_000  # bytes of weights on a page; a browser is slow to open more
+_HERE = "headlens.pages"
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """Attention on sentences, in one state or several side by side.
+
+    Args:
+        states: names of the states: of models, or of one model with all its heads and without some.
+        maps: of all sentences, states and stacks; `model` is the name of the sentence.
+        one_model: whether the states are those of one model, so that heads of the same number are the same heads.
+    """
+
+    states: Sequence[str]
+    maps: Sequence[SentenceMap]
+    one_model: bool = True
+
+    @property
+    def sentences(self) -> dict[str, list[SentenceMap]]:
+        """The maps of each sentence, by its name."""
+        by_name: dict[str, list[SentenceMap]] = {}
+        for own in self.maps:
+            by_name.setdefault(own.model, []).append(own)
+        return by_name
+
+
+def attention_data(view: AttentionView, room: int = LARGEST) -> dict[str, Any]:
+    """Returns what the script of the view shows, in types of JSON.
+
+    Args:
+        view: the sentences; those that come after `room` is used up are left out, and the page tells how many.
+        room: bytes of packed weights.
+    """
+    shown: list[dict[str, Any]] = []
+    left_out = 0
+    for maps in view.sentences.values():
+        packed = [_packed(own) for own in maps]
+        room -= sum(len(own["weights"]) for own in packed)
+        if room >= 0:
+            shown.append({"text": visible_text(_text(maps[0])), "maps": packed})
+        else:
+            left_out += 1
+    states = [*map(visible_text, view.states)]
+    return {"states": states, "linked": view.one_model, "sentences": shown, "left_out": left_out}
+
+
+def size_notes(page: str, view: AttentionView) -> list[str]:
+    """Returns what the reader should know of the size of a page, beginning with its size in MB where it is large."""
+    size = len(page.encode())
+    if size <= LARGE:
+        return []
+    shown = len(attention_data(view)["sentences"])
+    several = len(view.sentences)
+    whole = "" if shown == several else f", and shows only {shown} of {counted(several, 'sentence')}"
+    return [f"attention.html has {size / 1e6:.1f} MB{whole}: fewer or shorter sentences give a smaller page."]
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """What a page needs to have sentences measured that are typed in it.
+
+    Args:
+        limit: letters that a sentence may have.
+        translated: whether a translation goes with each sentence.
+    """
+
+    limit: int
+    translated: bool
+
+
+def attention_page(title: str, view: AttentionView, measuring: Measuring | None = None) -> str:
+    """Returns a page of its own with the view, as HTML.
+
+    Args:
+        title: what it shows.
+        view: the sentences.
+        measuring: given where a server measures sentences that are typed in the page.
+    """
+    more = {} if measuring is None else {"limit": measuring.limit, "translated": measuring.translated}
+    style, script = view_style(), view_script()
+    return (
+        page_environment(_HERE)
+        .get_template("attention.html")
+        .render(
+            title=title,
+            policy=policy(style, script, "" if measuring is None else "; connect-src 'self'"),
+            style=Markup(style),  # noqa: S704 - a file of this package
+            script=Markup(script),  # noqa: S704 - a file of this package
+            data=script_data(attention_data(view) | {"measuring": more or None}),
+        )
+    )
+
+
+def view_style() -> str:
+    """Returns the style of all pages, and of the view."""
+    return template_part(_HERE, "page.css") + template_part(_HERE, "attention.css")
+
+
+def view_script() -> str:
+    """Returns the script of the view of attention, which a page includes once."""
+    return template_part(_HERE, "attention_weights.js") + template_part(_HERE, "attention.js")
+
+
+def _text(own: SentenceMap) -> str:
+    groups = own.key_groups
+    return own.text or " ".join(own.keys if groups is None else groups.forms)
+
+
+def _packed(own: SentenceMap) -> dict[str, Any]:
+    """A stack of a sentence in types of JSON; weights (layers, heads, query, key) as packed bytes."""
+    layers, heads = own.weights.shape[:2]
+    missing = np.isnan(own.weights).any((2, 3))
+    roots = np.sqrt(np.clip(np.nan_to_num(own.weights), 0, 1))
+    packed = zlib.compress(np.rint(255 * roots).astype(np.uint8).tobytes(), 9)
+    groups = {
+        side: None if made is None else vars(made) | {"forms": [*map(visible_text, made.forms)]}
+        for side, made in (("query_groups", own.query_groups), ("key_groups", own.key_groups))
+    }
+    return {
+        "state": own.state,
+        "stack": own.stack,
+        "queries": [*map(visible_text, own.queries)],
+        "keys": [*map(visible_text, own.keys)],
+        **groups,
+        "layers": layers,
+        "heads": heads,
+        "missing": np.argwhere(missing).tolist(),
+        "weights": base64.b64encode(packed).decode(),
+    }

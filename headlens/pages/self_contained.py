@@ -1,0 +1,60 @@
+"""What pages of one file share: templates, a content security policy, data for scripts, and text that hides nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from headlens.visible_text import visible_text
+
+
+def visible(value: Any) -> Any:
+    """Returns text in which nothing hides, see `visible_text`; what is markup on purpose stays."""
+    return value if isinstance(value, Markup) else visible_text(str(value))
+
+
+def page_environment(package: str, filters: dict[str, Callable[..., Any]] | None = None) -> Environment:
+    """Returns the environment of the templates of a package, in which every text is escaped and made visible."""
+    made = Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(filters or {})
+    return made
+
+
+@cache
+def template_part(package: str, name: str) -> str:
+    """Returns a style or a script among the templates of a package."""
+    text = resources.files(package).joinpath("templates", name).read_text(encoding="utf-8")
+    # The hash of the policy is over what the browser sees, which has plain line feeds
+    return text.replace("\r\n", "\n")
+
+
+def policy(style: str, script: str, more: str = "") -> str:
+    """Returns a content security policy: nothing is fetched, and only the given style and script are used."""
+    of_style, of_script = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)
+    )
+    return (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{of_style}'; script-src 'sha256-{of_script}'; "
+        f"base-uri 'none'; form-action 'none'{more}"
+    )
+
+
+def script_data(data: Any) -> Markup:
+    """Returns data for a script as JSON that ends no element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the element

@@ -1,0 +1,359 @@
+"""The view of attention as a reader has it: in Chromium, without a network, by mouse, keys and on a phone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from saved import build
+from transformers import PreTrainedTokenizerBase
+
+import headlens
+from headlens.analyses.attend.compared_states import states_of
+from headlens.analyses.attend.options import AttendRequest
+from headlens.analyses.attend.sentence_server import SentenceServer
+from headlens.models.loading import LoadedModel
+from headlens.pages.attention_page import AttentionView, attention_page
+from headlens.pages.head_cards import SentenceMap, TokenGroups
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)"),
+]
+TOKENS = ["[CLS]", "tri", "##cycle", "rusts", "[SEP]"]
+GROUPS = TokenGroups([0, 1, 1, 2, 3], ["[CLS]", "tricycle", "rusts", "[SEP]"], [True, False, False, False, True])
+HOSTILE = ["</template><script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "<b>bold</b>"]
+# What "rusts" gives in head 1.2, and what the pieces of "tricycle" give in it.
+RUSTS, TRI, CYCLE = [0.2, 0.1, 0.5, 0.1, 0.1], [0.0, 0.0, 0.0, 1.0, 0.0], [0.4, 0.0, 0.0, 0.6, 0.0]
+# A pixel of the open head's thumbnail, where "tri" looks at "rusts"; the colour below everything.
+PIXEL = """() => { const canvas = document.querySelector("[aria-selected=true] canvas");
+    return [...canvas.getContext("2d").getImageData(3, 1, 1, 1).data]; }"""
+GROUND = "() => getComputedStyle(document.body).backgroundColor"
+
+
+def weights() -> np.ndarray:
+    made = np.full((2, 3, 5, 5), 0.2, np.float32)
+    made[1, 2, 1:4] = TRI, CYCLE, RUSTS
+    return made
+
+
+def view(states: int = 1, *, one_model: bool = True) -> AttentionView:
+    second = weights()
+    second[1, 2, 3] = [0, 0, 0, 1, 0]
+    second[0, 1] = np.nan
+    maps = []
+    for state, own in enumerate([weights(), second][:states]):
+        maps.append(SentenceMap("1", "encoder", TOKENS, TOKENS, own, "Tricycle rusts", state, GROUPS, GROUPS))
+        cross = SentenceMap("2", "cross", ["x", "y"], TOKENS, own[:, :, :2], "Second", state)
+        maps += [SentenceMap("2", "encoder", TOKENS, TOKENS, own, "Second", state), cross]
+    return AttentionView(["whole", "changed"][:states], maps, one_model)
+
+
+@dataclass
+class Seen:
+    """A page, and all that went wrong or out while it was open."""
+
+    page: playwright.Page
+    requests: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def token(self, side: str, label: str, state: int = 0) -> Any:
+        own = self.page.locator(".state").nth(state).locator(f".{side} button")
+        return own.get_by_text(label, exact=True)
+
+    def head(self, layer: int, head: int, state: int = 0) -> Any:
+        return self.page.locator(".state").nth(state).locator(f"td[data-head='{layer} {head}']")
+
+    def told(self, state: int = 0) -> list[str]:
+        return self.page.locator(".told").nth(state).locator("p").all_text_contents()
+
+    def focused(self) -> str:
+        return self.page.evaluate("() => document.activeElement.dataset.head ?? document.activeElement.textContent")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[playwright.Browser]:
+    with playwright.sync_playwright() as driver:
+        # root has no sandbox; it is not needed for pages of our own
+        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def look(browser: playwright.Browser, tmp_path: Path) -> Iterator[Callable[..., Seen]]:
+    contexts = []
+
+    def opened(shown: AttentionView | str, **how: Any) -> Seen:
+        served = isinstance(shown, str)
+        if not served:
+            (tmp_path / "page.html").write_text(attention_page("Attention", shown), encoding="utf-8")
+        context = browser.new_context(offline=not served, **how)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        seen = Seen(context.new_page())
+        seen.page.on("request", lambda r: seen.requests.append(r.url))
+        seen.page.on("console", lambda m: seen.troubles.append(f"{m.type}: {m.text}"))
+        seen.page.on("pageerror", lambda e: seen.troubles.append(str(e)))
+        seen.page.on("dialog", lambda d: (seen.troubles.append(d.message), d.dismiss()))
+        seen.page.goto(shown if served else (tmp_path / "page.html").as_uri())
+        seen.page.wait_for_selector(".state, textarea")
+        return seen
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def test_nothing_is_asked_for_and_the_head_that_tells_most_is_open(look: Callable[..., Seen]) -> None:
+    seen = look(view())
+    assert [url for url in seen.requests if not url.startswith("file:")] == []
+    assert seen.page.locator("[aria-selected=true]").get_attribute("data-head") == "1 2"
+    assert seen.page.locator("td[data-head]").count() == 6
+    # layer 0 is at the bottom
+    assert seen.page.locator("tbody th").all_text_contents() == ["1", "0"]
+    label = seen.head(1, 2).get_attribute("aria-label")
+    assert label == "encoder.1.2; most: “tri” gives 100 % to “rusts”"
+    assert seen.troubles == []
+
+
+def test_a_token_that_is_pointed_at_says_where_it_looks_and_who_looks_at_it(look: Callable[..., Seen]) -> None:
+    seen = look(view())
+    seen.token("queries", "rusts").hover()
+    assert seen.told() == [
+        "“rusts” gives 50 % to “##cycle”, 20 % to “[CLS]”, 10 % to “tri”, 10 % to “rusts”, 10 % to “[SEP]”.",
+        "“rusts” gets 100 % from “tri”, 60 % from “##cycle”, 20 % from “[CLS]”, 20 % from “[SEP]”, 10 % from “rusts”.",
+    ]
+    seen.token("keys", "[CLS]").hover()
+    assert seen.told()[0].startswith("“[CLS]” gets 40 % from “##cycle”, 20 % from ")
+    seen.page.mouse.move(1, 1)
+    assert seen.told()[0].startswith("Point at a token")
+    seen.token("queries", "tri").click()
+    seen.page.mouse.move(1, 1)
+    assert seen.told()[0] == "“tri” gives 100 % to “rusts”."
+    # what a click keeps stays with the next head
+    seen.head(0, 0).click()
+    assert seen.told()[0].startswith("“tri” gives 20 % to “[CLS]”")
+    seen.head(1, 2).click()
+    seen.token("queries", "tri").click()
+    seen.page.mouse.move(1, 1)
+    assert seen.told()[0].startswith("Point at a token")
+
+
+def test_words_and_special_tokens(look: Callable[..., Seen]) -> None:
+    seen = look(view())
+    seen.page.get_by_role("button", name="Words", exact=True).click()
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[0] == "“rusts” gives 60 % to “tricycle”, 20 % to “[CLS]”, 10 % to “rusts”, 10 % to “[SEP]”."
+    seen.token("queries", "tricycle").hover()
+    assert seen.told()[0] == "“tricycle” gives 80 % to “rusts”, 20 % to “[CLS]”."
+    seen.page.get_by_label("Special tokens").select_option("out")
+    assert seen.page.locator(".keys button").all_text_contents() == ["tricycle", "rusts"]
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[0] == "“rusts” gives 60 % to “tricycle”, 10 % to “rusts”; 30 % goes to tokens that are left out."
+    seen.page.get_by_label("Special tokens").select_option("scaled")
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[0] == "“rusts” gives 86 % to “tricycle”, 14 % to “rusts”; 30 % goes to tokens that are left out."
+    assert "scaled to 100 %" in seen.page.locator(".attention-view > .about").text_content()
+    seen.page.get_by_role("button", name="Subwords", exact=True).click()
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[0].startswith("“rusts” gives 71 % to “##cycle”, 14 % to “tri”, 14 % to “rusts”; 30 %")
+    assert seen.troubles == []
+
+
+def test_very_little_is_not_scaled(look: Callable[..., Seen]) -> None:
+    own = np.full((1, 1, 5, 5), 0.2, np.float32)
+    own[0, 0, 3] = [0.99, 0.006, 0.004, 0, 0]
+    groups = SentenceMap("1", "encoder", TOKENS, TOKENS, own, "T", 0, GROUPS, GROUPS)
+    seen = look(AttentionView(["m"], [groups]))
+    seen.page.get_by_label("Special tokens").select_option("scaled")
+    seen.token("queries", "rusts").hover()
+    told = "“rusts” gives 99 % to tokens that are left out: too little is left to be scaled."
+    assert seen.told()[0] == told
+    seen.page.get_by_text("In words").click()
+    assert told in seen.page.locator(".words li").all_text_contents()
+    # nobody gets any of it
+    seen.token("keys", "tri").hover()
+    assert seen.told()[0] == "“tri” gets 33 % from “tri”, 33 % from “##cycle”."
+
+
+def test_a_matrix_tells_of_the_cell_under_the_mouse(look: Callable[..., Seen]) -> None:
+    seen = look(view())
+    seen.page.get_by_role("button", name="Matrix").click()
+    picture = seen.page.locator(".look canvas")
+    box = picture.bounding_box()
+    labels = seen.page.locator(".look .keys").bounding_box()
+    assert abs(box["width"] - labels["width"]) < 2  # columns stand below their labels
+    assert abs(box["height"] - seen.page.locator(".look .queries").bounding_box()["height"]) < 2
+    picture.hover(position={"x": box["width"] * 0.5, "y": box["height"] * 0.7})
+    assert seen.told()[0] == "“rusts” gives 50 % to “##cycle”."
+    alpha = """([x, y]) => { const c = document.querySelector('.look canvas');
+        return c.getContext('2d').getImageData(x * c.width, y * c.height, 1, 1).data[3] }"""
+    seen.page.mouse.move(1, 1)
+    assert seen.page.evaluate(alpha, [0.7, 0.3]) == 255  # "tri" gives all to "rusts"
+    assert seen.page.evaluate(alpha, [0.1, 0.3]) == 0
+    assert seen.page.evaluate(alpha, [0.5, 0.7]) == pytest.approx(255 * 0.5**0.5, abs=2)
+
+
+def test_sentences_stacks_and_heads_are_switched_by_keys(look: Callable[..., Seen]) -> None:
+    seen = look(view())
+    seen.page.keyboard.press("Tab")
+    assert seen.page.evaluate("() => document.activeElement.closest('label').className") == "sentence"
+    seen.page.keyboard.press("ArrowDown")
+    seen.page.wait_for_selector("text=Attention of >> visible=true")
+    assert seen.page.evaluate("() => document.activeElement.closest('label').className") == "sentence"
+    seen.page.get_by_label("Attention of").select_option("cross")
+    seen.page.wait_for_selector(".queries button:text-is('y')")
+    assert seen.page.locator(".queries button").all_text_contents() == ["x", "y"]
+    assert seen.page.get_by_label("Special tokens").count() == 0  # nothing is known of them
+    seen.head(1, 2).focus()
+    for key, place in (
+        ("ArrowDown", "0 2"), ("ArrowLeft", "0 1"), ("ArrowLeft", "0 0"), ("ArrowLeft", "0 0"), ("End", "0 2"),
+        ("PageUp", "1 2"), ("Home", "1 0"), ("ArrowRight", "1 1"), ("ArrowUp", "1 1"), ("PageDown", "0 1"),
+    ):  # fmt: skip
+        seen.page.keyboard.press(key)
+        assert seen.focused() == place, key
+    assert seen.page.locator("h4").text_content() == "cross.0.1"
+    assert seen.page.locator("td[tabindex='0']").count() == 1
+    seen.page.keyboard.press("Enter")
+    assert seen.focused() == "x"
+    for key, token in (
+        ("ArrowDown", "y"), ("ArrowRight", "[CLS]"), ("End", "[SEP]"), ("ArrowUp", "rusts"), ("ArrowLeft", "y"),
+    ):  # fmt: skip
+        seen.page.keyboard.press(key)
+        assert seen.focused() == token, key
+        assert seen.told()[0].startswith(f"“{token}” g")
+    outline = seen.page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    seen.page.keyboard.press("Escape")
+    assert seen.focused() == "0 1"
+    assert seen.troubles == []
+
+
+def test_all_is_told_in_words_too(look: Callable[..., Seen]) -> None:
+    seen = look(view())
+    seen.page.get_by_text("In words").click()
+    lines = seen.page.locator(".words li").all_text_contents()
+    assert len(lines) == 5
+    assert lines[1] == "“tri” gives 100 % to “rusts”."
+    names = [seen.page.locator(f"[aria-label='{name}']").count() for name in ("Tokens that look", "Tokens looked at")]
+    assert names == [1, 1]
+    assert seen.page.locator("[role=grid]").get_attribute("aria-label") == "encoder: layers by heads"
+
+
+def test_two_states_of_a_model_are_looked_at_together(look: Callable[..., Seen]) -> None:
+    seen = look(view(2), viewport={"width": 1280, "height": 900})
+    lefts = [own.bounding_box()["x"] for own in seen.page.locator(".state").all()]
+    assert lefts[1] > lefts[0] + 300
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[0].startswith("“rusts” gives 50 % to “##cycle”")
+    assert seen.told(1)[0] == "“rusts” gives 100 % to “rusts”."
+    seen.head(0, 1).click()
+    assert seen.page.locator("h4").all_text_contents() == ["encoder.0.1", "encoder.0.1"]
+    assert "This head is removed here" in seen.page.locator(".state").nth(1).text_content()
+    assert seen.head(0, 1, 1).get_attribute("aria-label") == "encoder.0.1, removed"
+
+
+def test_two_models_have_heads_of_their_own(look: Callable[..., Seen]) -> None:
+    seen = look(view(2, one_model=False))
+    seen.head(0, 0).click()
+    seen.head(0, 2, 1).click()
+    assert seen.page.locator("h4").all_text_contents() == ["encoder.0.0", "encoder.0.2"]
+
+
+@pytest.mark.parametrize("how", ["lines", "matrix"])
+def test_a_phone_does_not_scroll_sideways(look: Callable[..., Seen], how: str) -> None:
+    long = [*"abcdefghijklmnopqrst", "extraordinarilylongtoken" * 3]
+    wide = np.full((12, 12, 21, 21), 1 / 21, np.float32)
+    text = "A sentence that is long " * 10
+    seen = look(
+        AttentionView(["m"], [SentenceMap(name, "encoder", long, long, wide, text + name) for name in "12"]),
+        viewport={"width": 390, "height": 844},
+        has_touch=True,
+    )
+    seen.page.get_by_role("button", name=how.capitalize()).click()
+    assert seen.page.evaluate("() => document.documentElement.scrollWidth") == 390
+    assert all(own.bounding_box()["width"] >= 20 for own in seen.page.locator("td[data-head]").all()[:3])
+    seen.token("queries", "c").tap()
+    assert seen.told()[0].startswith("“c” gives 4.8 % to")
+
+
+def test_shades_can_be_seen_by_day_and_by_night(look: Callable[..., Seen]) -> None:
+    colours = {}
+    for scheme in ("light", "dark"):
+        seen = look(view(), color_scheme=scheme)
+        seen.token("queries", "tri").hover()
+        colours[scheme] = seen.page.evaluate(PIXEL), seen.page.evaluate(GROUND)
+    assert colours["light"][0] == [0, 0x63, 0xA0, 255]
+    assert colours["dark"][0] == [0x6D, 0xB8, 0xF2, 255]
+    assert colours["light"][1] == "rgb(255, 255, 255)" != colours["dark"][1]
+    # the colours follow when night falls
+    seen.page.emulate_media(color_scheme="light")
+    seen.page.wait_for_timeout(300)
+    assert seen.page.evaluate(PIXEL) == colours["light"][0]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_hostile_tokens_stay_words(look: Callable[..., Seen], words: str) -> None:
+    groups = TokenGroups([0], [words], [False])
+    own = SentenceMap("1", "encoder", [words], [words], np.ones((1, 1, 1, 1)), words, 0, groups, groups)
+    seen = look(AttentionView([words], [own]))
+    seen.page.get_by_text("In words").click()
+    seen.token("queries", words).hover()
+    assert seen.told()[0] == f"“{words}” gives 100 % to “{words}”."
+    assert seen.page.locator(".words li").text_content() == f"“{words}” gives 100 % to “{words}”."
+    assert seen.page.locator("script, img, b").count() == 1
+    assert seen.troubles == []
+
+
+def test_it_works_in_the_frame_of_a_notebook(
+    browser: playwright.Browser, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    loaded = LoadedModel("tiny", build("BertModel", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
+    page = browser.new_page()
+    troubles: list[str] = []
+    page.on("console", lambda m: troubles.append(m.text))
+    page.set_content(headlens.attend(loaded, "Cats </iframe> sleep.")._repr_html_())
+    frame = page.frame_locator("iframe")
+    frame.locator(".queries button").get_by_text("cats", exact=True).hover()
+    assert frame.locator(".told p").first.text_content().startswith("“cats” gives ")
+    assert troubles == []
+    page.close()
+
+
+def test_typed_sentences_are_measured_and_errors_shown(
+    look: Callable[..., Seen], wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    loaded = LoadedModel("tiny", build("BertModel", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
+    request = AttendRequest("tiny")
+    with SentenceServer(states_of(request, [loaded]), request, []) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            seen = look(server.address)
+            assert "No sentence yet: type one." in seen.page.locator(".attention-view").text_content()
+            seen.page.get_by_label("A sentence").fill("<img src=x onerror=alert(1)> cats")
+            seen.page.keyboard.press("Enter")
+            seen.page.wait_for_selector(".queries button:text-is('cats')")
+            seen.page.get_by_label("A sentence").fill("cats " * 100)
+            seen.page.get_by_role("button", name="Look").click()
+            seen.page.wait_for_selector("[role=alert]:has-text('is longer than the model')")
+            seen.page.get_by_label("A sentence").fill("dogs")
+            seen.page.get_by_role("button", name="Look").click()
+            seen.page.wait_for_selector(".queries button:text-is('dogs')")
+            assert seen.page.locator(".sentence option").count() == 2
+            assert all(url.startswith(server.address) for url in seen.requests)
+            assert seen.troubles == []
+        finally:
+            server.shutdown()
+            thread.join()
