@@ -42,7 +42,7 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
-    """The heads of one model and stack whose `raw` relevance is largest in size, over all layers; `share` is of the sum.
+    """The heads of one model and stack whose `raw` relevance is largest in size; `share` is that of the sum.
 
     Shares of a layer do not compare layers: a head can have most of a layer that contributes next to nothing.
     """
