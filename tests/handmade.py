@@ -37,6 +37,9 @@ class Row:
         forms: number of the form of every word of the keys, -1 for none.
         upos: number of the part of speech of every word of the keys.
         query_upos: the same of the queries, where these are others.
+        segment: which of two texts every token is of, -1 for neither; None for one text.
+        ids: vocabulary ids.
+        links: (source word, target word, 1 if sure) of a gold alignment.
         sampled: one query token, -1 for none; None when nobody asked.
     """
 
@@ -48,6 +51,9 @@ class Row:
     forms: Sequence[int] | None = None
     upos: Sequence[int] | None = None
     query_upos: Sequence[int] | None = None
+    segment: Sequence[int] | None = None
+    ids: Sequence[int] | None = None
+    links: Sequence[tuple[int, int, int]] | None = None
     sampled: int | None = None
 
 
@@ -82,6 +88,11 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words:
     flags = {name: padded([getattr(s, name) for s in seqs], int(name == "special")).bool() for name in FLAGS}
     pieces = [[list(s.word).count(w) for w in range(s.n_words)] for s in seqs]
     arcs = [(i, *arc) for i, row in enumerate(rows) for arc in row.arcs or ()]
+    links = [(i, *link) for i, row in enumerate(rows) for link in row.links or ()]
+
+    def of_tokens(name: str, fill: int) -> Tensor | None:
+        values = [getattr(row, name) for row in rows]
+        return None if values[0] is None else padded(values, fill)
 
     def of_words(name: str, fill: int) -> Tensor | None:
         values = [getattr(row, name) for row in rows]
@@ -97,6 +108,9 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words:
         rarity=of_words("rarity", 0) if words else None,
         forms=of_words("forms", -1) if words else None,
         upos=of_words("upos" if words else "query_upos", -1),
+        segment=of_tokens("segment", -1),
+        ids=of_tokens("ids", 0),
+        links=None if rows[0].links is None else torch.tensor(links, dtype=torch.int64).view(-1, 4),
         sampled=None if rows[0].sampled is None else torch.tensor([r.sampled for r in rows]),
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pandas as pd
+
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.errors import counted
@@ -156,6 +158,24 @@ def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
 def were(number: int) -> str:
     """The verb of a sentence about so many things."""
     return "was" if number == 1 else "were"
+
+
+def pair_notes(counts: AnnotationCounts, heads: pd.DataFrame, split_at: str | None) -> list[str]:
+    """What is known of the words of pairs, and what is not."""
+    notes = []
+    if counts.pairs and split_at is None:
+        notes.append(f"The two texts of {counted(counts.pairs, 'pair')} were read as one sequence each.")
+    if counts.no_pair:
+        reason = "hold two texts with tokens" + ("" if split_at is None else f", with {split_at} once between them")
+        notes.append(f"{counted(counts.no_pair, 'sentence')} {'does' if counts.no_pair == 1 else 'do'} not {reason}.")
+    if counts.lost_links:
+        notes.append(f"{counted(counts.lost_links, 'gold link')} not measured: at a word without a token.")
+    if counts.pairs and not counts.links and not heads["equal_tokens"].any():
+        notes.append(
+            "No token of a text occurs in the other one, so that nothing tells which words belong together: "
+            "--alignments gives a gold alignment."
+        )
+    return notes
 
 
 def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_instances: int) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from headlens.attention.edits_and_observers import PARTS_OF_SPEECH, BatchTokens, Tokens
 from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.batches import Batch
-from headlens.corpora.encoding import EncodedSequence
+from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.corpora.frequency import Frequency, rarity, unit_forms, word_key
 from headlens.corpora.relations import matches
 from headlens.corpora.sentence import OUTSIDE, ROOT
@@ -34,6 +34,10 @@ class AnnotationCounts:
         no_tree: sentences without one.
         rare_sentences: sentences long enough for the rare-word metric.
         tied_sentences: those in which several words tie for the rarest, as words unknown to the list do.
+        pairs: sequences of two texts.
+        no_pair: sequences of one text, which were to be two.
+        links: gold links between words of two texts that were measured.
+        lost_links: those of which a word has no token.
         labels: words with a head, by their label as the trees write it, in lower case.
     """
 
@@ -43,6 +47,10 @@ class AnnotationCounts:
     no_tree: int = 0
     rare_sentences: int = 0
     tied_sentences: int = 0
+    pairs: int = 0
+    no_pair: int = 0
+    links: int = 0
+    lost_links: int = 0
     labels: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -60,6 +68,7 @@ class Annotator:
         frequency: word frequencies of the source language; None for no rare words.
         target_frequency: the same for the target side of pairs.
         words: number the forms and the parts of speech of words.
+        pairs: tell the two texts of a sequence apart.
         sample: choose one query token per sentence for costly statistics.
         seed: another seed chooses other tokens.
     """
@@ -68,6 +77,7 @@ class Annotator:
     frequency: Frequency | None = None
     target_frequency: Frequency | None = None
     words: bool = False
+    pairs: bool = False
     sample: bool = True
     seed: int = 0
 
@@ -80,12 +90,13 @@ class Annotator:
             decoder_only: whether the model has a decoder and no encoder.
         """
         source = self._side(batch.source, [e.source for e in batch.examples], self.frequency, counts)
-        if decoder_only:
-            return BatchTokens(decoder=source)
+        links = _links(batch.examples, counts)
         if batch.target is None:
-            return BatchTokens(encoder=source)
+            source = source if links is None else replace(source, links=links.to(source.real.device))
+            return BatchTokens(decoder=source) if decoder_only else BatchTokens(encoder=source)
         rows = [e.target for e in batch.examples if e.target is not None]
-        return BatchTokens(source, self._side(batch.target, rows, self.target_frequency, counts))
+        target = self._side(batch.target, rows, self.target_frequency, counts)
+        return BatchTokens(source, target if links is None else replace(target, links=links.to(target.real.device)))
 
     def _side(
         self, tokens: Tokens, rows: Sequence[EncodedSequence], frequency: Frequency | None, counts: AnnotationCounts
@@ -103,6 +114,8 @@ class Annotator:
             annotations["forms"] = _form_numbers(rows)
             if any(word.upos for row in rows for word in row.sentence.words):
                 annotations["upos"] = _parts_of_speech(rows)
+        if self.pairs:
+            annotations["segment"] = _segments(rows, counts)
         if self.sample:
             # One token per sentence by a hash of its text, so that batch, order and shard do not matter: (batch,).
             draws = [zlib.crc32(row.sentence.text.encode(), self.seed) % len(row) for row in rows]
@@ -132,6 +145,47 @@ class Annotator:
                     counts.arcs[name] = counts.arcs.get(name, 0) + 1
                     arcs.append((sentence, unit, head, relation))
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)
+
+
+def _segments(rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
+    """Tells the tokens of two texts apart, see `Tokens.segment`; a sequence of which one text has no token is none."""
+    table = torch.full((len(rows), max(map(len, rows))), -1, dtype=torch.int64)
+    for line, row in zip(table, rows, strict=True):
+        begin, end = row.between or (-1, -1)
+        sides = [
+            -1
+            if row.between is None or kind & TokenKind.SPECIAL
+            else 0
+            if span[1] <= begin
+            else 1
+            if span[0] >= end
+            else -1
+            for kind, span in zip(row.kinds, row.spans, strict=True)
+        ]
+        if {0, 1} <= set(sides):
+            line[: len(sides)] = torch.tensor(sides)
+            counts.pairs += 1
+        else:
+            counts.no_pair += 1
+    return table
+
+
+def _links(examples: Sequence[EncodedExample], counts: AnnotationCounts) -> Tensor | None:
+    """Lists gold links between units, see `Tokens.links`; None where no example has any."""
+    if all(example.links is None for example in examples):
+        return None
+    links: dict[tuple[int, int, int], bool] = {}
+    for sentence, example in enumerate(examples):
+        of_source, of_target = example.sides[0].unit_of_word, example.sides[-1].unit_of_word
+        for link in example.links or ():
+            units = of_source[link.source], of_target[link.target]
+            if UNALIGNED in units:
+                counts.lost_links += 1
+                continue
+            # Words of one unit are one word, and surely linked if one of them is.
+            links[(sentence, *units)] = links.get((sentence, *units), False) or link.sure
+    counts.links += len(links)
+    return torch.tensor([(*place, int(sure)) for place, sure in links.items()], dtype=torch.int64).view(-1, 4)
 
 
 def _form_numbers(rows: Sequence[EncodedSequence]) -> Tensor:

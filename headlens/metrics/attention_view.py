@@ -79,6 +79,11 @@ class CallView:
         return word_weights(self._weights, self.query_words, self.key_words)
 
     @property
+    def token_weights(self) -> Tensor:
+        """Attention weights between tokens, whatever the level of the view."""
+        return self._weights
+
+    @property
     def weights(self) -> Tensor:
         """Attention weights at the level of the view."""
         return self._weights if self.level == "token" else self.word_weights

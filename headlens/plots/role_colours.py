@@ -21,6 +21,7 @@ COLOURS = {
     "self": YELLOW,
     "syntactic": GREEN,
     "same word": "#8CD3BC",
+    "pair": "#3B8686",
     "rare": ORANGE,
     "broad": SKY,
     "other": VERMILION,
@@ -50,6 +51,8 @@ def short(role: object) -> str:
     if match is None:
         return role.strip()
     if match["detail"]:
+        if match["family"] == "pair":
+            return "1>2" if match["detail"].startswith("first") else "2>1"
         name, _, direction = match["detail"].strip().partition(" ")
         arrow = ARROWS.get(direction.strip())
         return f"{name}\n{arrow}" if arrow else name

@@ -14,7 +14,7 @@ from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder
-from headlens.corpora.sentence import ROOT, Sentence, Word
+from headlens.corpora.sentence import ROOT, Link, Sentence, Word
 from headlens.corpora.sources import demo_corpus
 
 RELATIONS = ("nsubj", "obj", "amod", "nsubj:pass")
@@ -54,6 +54,34 @@ def arcs(tree: list[tuple[int, str]]) -> tuple[list[list[int]], AnnotationCounts
     tokens, counts = annotate(Annotator(RELATIONS), batch(sequence(sentence(tree))))
     assert tokens.arcs is not None
     return tokens.arcs.tolist(), counts
+
+
+def test_links_join_units() -> None:
+    """`doesn't` is one unit, the blank word none."""
+    links = (Link(1, 0, sure=False), Link(2, 0, sure=True), Link(3, 1, sure=True), Link(5, 5, sure=False))
+    pair = EncodedExample(sequence(sentence()), sequence(sentence()), links)
+    counts = AnnotationCounts()
+    tokens = Annotator().annotate(collate([pair], pad_id=0, device="cpu"), counts, decoder_only=False)
+    assert tokens.decoder is not None
+    assert tokens.decoder.links is not None
+    assert tokens.decoder.links.tolist() == [[0, 1, 0, 1], [0, 3, 3, 0]]
+    assert (counts.links, counts.lost_links) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        ((11, 14), [-1, 0, 0, 1, 1, 1, 1, -1]),
+        ((14, 15), [-1, 0, 0, -1, 1, 1, 1, -1]),
+        ((0, 3), [-1] * 8),
+        (None, [-1] * 8),
+    ],
+)
+def test_tokens_of_two_texts(between: tuple[int, int] | None, expected: list[int]) -> None:
+    tokens, counts = annotate(Annotator(pairs=True), batch(replace(sequence(sentence()), between=between)))
+    assert tokens.segment is not None
+    assert tokens.segment.tolist() == [expected]
+    assert (counts.pairs, counts.no_pair) == (int(1 in expected), int(1 not in expected))
 
 
 def test_arcs_join_units() -> None:

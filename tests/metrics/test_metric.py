@@ -74,10 +74,18 @@ def corpus_of(stack: Stack, n: int, seed: int) -> tuple[Stack, list[Row]]:
         words = keys.n_words
         arcs = [(d, int(h), int(rng.integers(2))) for d, h in enumerate(rng.integers(0, words, words)) if d != h]
         ranks = rng.permutation([2, *rng.integers(0, 3, words - 1)]) if rng.random() < 0.7 else np.zeros(words)
-        forms, upos = rng.integers(-1, 3, words).tolist(), rng.integers(-1, 17, words).tolist()
+        forms, upos = rng.integers(-1, min(3, words), words).tolist(), rng.integers(-1, 17, words).tolist()
         query_upos = rng.integers(-1, 17, queries.n_words).tolist() if stack == "cross" else upos
         sampled = int(rng.integers(len(queries)))
-        found.append(Row(weights, queries, keys, arcs, ranks.tolist(), forms, upos, query_upos, sampled))
+        segment, links = None, sorted({(int(rng.integers(words)), int(t)) for t in rng.integers(0, queries.n_words, 3)})
+        if stack != "cross":
+            cut = int(rng.integers(words + 1))
+            segment = [-1 if w < 0 else int(w >= cut) for w in keys.word]
+            links = [(s, t) for s, t in links if s < cut <= t]
+        ids = rng.integers(0, 4, len(queries)).tolist()
+        gold = [(*link, int(rng.integers(2))) for link in links]
+        sides = (arcs, ranks.tolist(), forms, upos, query_upos)
+        found.append(Row(weights, queries, keys, *sides, segment, ids if segment else None, gold, sampled))
     return stack, found
 
 
@@ -165,6 +173,9 @@ def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
             forms=() if stack == "cross" else row.forms or (),
             upos=[NAMES[number] for number in row.upos or ()],
             query_upos=[NAMES[number] for number in row.query_upos or ()],
+            segment=row.segment or (),
+            ids=row.ids or (),
+            links=row.links or (),
         )
         for row in rows
     ]
@@ -172,7 +183,8 @@ def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
     for head in range(N_HEADS):
         naive = naive_metrics.head_metrics(samples, 0, head) | naive_words.rare(samples, 0, head)
         naive |= naive_words.same_word(samples, 0, head)
-        for name in ("confidence", "entropy", "mass", "monotonicity", "rare", "same_word"):
+        naive |= naive_words.text_pair(samples, 0, head) | naive_words.alignment(samples, 0, head)
+        for name in ("confidence", "entropy", "mass", "monotonicity", "rare", "same_word", "pair", "alignment"):
             own = tables[name].rows.iloc[head].to_dict() if name in tables else {}
             for column in set(own) & set(naive):
                 assert own[column] == pytest.approx(naive[column], abs=1e-6, nan_ok=True), column
@@ -199,6 +211,9 @@ def test_every_metric_serves_every_stack(metric: Metric, stack: Stack, level: Le
     seq = make_seq([-1, 0, 1, 1, 2, -1], cls=[0], sep=[5])
     weights = random_maps(rng, N_HEADS, 6, causal=stack == "decoder")
     row = Row(weights, seq, seq, [(0, 1, 0), (2, 1, 1)], [2, 0, 1], [0, 1, 0], [7, 15, 7], [7, 15, 7])
+    if stack != "cross":
+        row = dataclasses.replace(row, segment=[-1, 0, 1, 1, 1, -1], ids=[0, 5, 5, 6, 7, 1])
+    row = dataclasses.replace(row, links=[(0, 1, 1)])
     tables = observed([metric], [call([row], Setting(stack, layer)) for layer in (0, 1)], level=level).tables()
     if stack not in metric.stacks:
         assert tables == {}

@@ -34,6 +34,8 @@ _OTHERS = {
         "repeated_words",
         "same_word_chance",
     ),
+    "pair(first->second)": ("gives {share} of the weight of a first text to the second", "first_to_second", "", ""),
+    "pair(second->first)": ("gives {share} of the weight of a second text to the first", "second_to_first", "", ""),
     "rare": ("points at the rarest word from {share} of {n} words", "rare_top1", "rare_words", "rare_chance"),
     "broad": ("spreads its attention, with {share} of the entropy that is possible", "entropy_norm", "", ""),
 }
@@ -134,7 +136,11 @@ def _best_relation(syntax: pd.DataFrame) -> str:
 
 def _best_of_others(part: StackRows) -> Iterator[str]:
     """The head that is farthest above the threshold of its strongest role, of the other roles."""
-    rows = part.rows.assign(family=families(part.rows["role"]), score=float_column(part.rows, "nearest_score"))
+    kinds = [
+        str(role) if role in _OTHERS else family
+        for role, family in zip(part.rows["role"], families(part.rows["role"]), strict=True)
+    ]
+    rows = part.rows.assign(family=kinds, score=float_column(part.rows, "nearest_score"))
     measured = [name for name, (_, column, *_) in _OTHERS.items() if column in rows]
     known = rows[rows["family"].isin(measured)]
     if known.empty:

@@ -62,7 +62,8 @@ class Role:
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
 # Kovaleva et al. (2019) for the diagonal; Voita et al. (2019), section 5, for positional and rare-word heads; Wang et
-# al. (2022) for heads that attend to an earlier occurrence of the same token.
+# al. (2022) for heads that attend to an earlier occurrence of the same token; Schwaller et al. (2021) for heads that
+# map a text on another one, as cross-attention does from one side alone: each direction counts for itself.
 ROLES = (
     Role("sink", ("to_first",), "sink"),
     Role("separator", ("to_sep", "to_eos"), "separator"),
@@ -71,6 +72,8 @@ ROLES = (
     Role("positional", ("positional_share",), "positional"),
     Role("previous", ("to_prev",), "neighbour"),
     Role("next", ("to_next",), "neighbour"),
+    Role("pair(first->second)", ("first_to_second",), "pair", "pair_tokens"),
+    Role("pair(second->first)", ("second_to_first",), "pair", "pair_tokens"),
     Role("same word", ("same_word",), "same_word", "repeated_words", chance="same_word_chance"),
     Role("rare", ("rare_top1",), "rare", "rare_words", more=True),
     Role("broad", ("entropy_norm",), "broad"),

@@ -313,3 +313,9 @@ def test_so_much_text_gives_roles(sentences: int, tokens: int, told: bool) -> No
     )
     assert notes == [expected] * told
     assert not too_little_notes(sentences, tokens, Thresholds(min_sentences=1, min_tokens=1))
+
+
+def test_a_head_that_maps_one_text_on_the_other_from_one_side() -> None:
+    assert roles(pair_tokens=30, first_to_second=0.1, second_to_first=0.75) == "pair(second->first)"
+    assert roles(pair_tokens=29, first_to_second=0.1, second_to_first=0.75) == ""
+    assert roles(pair_tokens=30, first_to_second=0.5, second_to_first=0.5 * BELOW) == "pair(first->second)"
