@@ -96,9 +96,8 @@ class AlignedCorpus(CorpusView):
                         path=self.path,
                         line=line.number,
                     )
-        return Example(
-            pair.source, pair.target, tuple(Link(s - first, t - first, sure) for s, t, sure in links) or None
-        )
+        gold = tuple(Link(source - first, target - first, sure) for source, target, sure in links)
+        return Example(pair.source, pair.target, links=gold or None)
 
 
 def between_spaces(sentence: Sentence) -> Sentence:

@@ -342,7 +342,7 @@ def test_links_of_two_texts_in_one_sequence(make: Make) -> None:
     (maps, *_) = [m.weights["encoder"][0, 0].double() for m in collect_attention(loaded, pairs[:1], level="word")]
     n = len(pairs[0].source.words)
     own = maps[1 + n + 1 : 1 + n + 1 + n, 1 : 1 + n].argmax(-1).tolist()
-    gold = [Example(pairs[0].source, pairs[0].target, tuple(Link(s, t, True) for t, s in enumerate(own)))]
+    gold = [Example(pairs[0].source, pairs[0].target, links=tuple(Link(s, t, True) for t, s in enumerate(own)))]
     heads = run(loaded, Memory([*gold, *pairs[1:]])).tables["heads"].rows
     assert heads["aer"][0] == 0
     assert 0 < heads["aer"][1:].max() <= 1
