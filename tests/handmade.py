@@ -40,6 +40,7 @@ class Row:
         segment: which of two texts every token is of, -1 for neither; None for one text.
         ids: vocabulary ids.
         links: (source word, target word, 1 if sure) of a gold alignment.
+        mentions: (word, entity, whether it has an antecedent, whether both baselines find one), see `Tokens.mentions`.
         sampled: one query token, -1 for none; None when nobody asked.
     """
 
@@ -54,6 +55,7 @@ class Row:
     segment: Sequence[int] | None = None
     ids: Sequence[int] | None = None
     links: Sequence[tuple[int, int, int]] | None = None
+    mentions: Sequence[tuple[int, ...]] | None = None
     sampled: int | None = None
 
 
@@ -88,6 +90,7 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words:
     flags = {name: padded([getattr(s, name) for s in seqs], int(name == "special")).bool() for name in FLAGS}
     pieces = [[list(s.word).count(w) for w in range(s.n_words)] for s in seqs]
     arcs = [(i, *arc) for i, row in enumerate(rows) for arc in row.arcs or ()]
+    mentions = [(i, *mention) for i, row in enumerate(rows) for mention in row.mentions or ()]
     links = [(i, *link) for i, row in enumerate(rows) for link in row.links or ()]
 
     def of_tokens(name: str, fill: int) -> Tensor | None:
@@ -111,6 +114,7 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words:
         segment=of_tokens("segment", -1),
         ids=of_tokens("ids", 0),
         links=None if rows[0].links is None else torch.tensor(links, dtype=torch.int64).view(-1, 4),
+        mentions=None if rows[0].mentions is None or not words else torch.tensor(mentions).long().view(-1, 6),
         sampled=None if rows[0].sampled is None else torch.tensor([r.sampled for r in rows]),
     )
 

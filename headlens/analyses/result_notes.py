@@ -186,6 +186,8 @@ def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_i
             f"{counted(counts.lost_arcs, 'relation instance')} not measured: inside one unit, between windows, or at a "
             "word without a token."
         )
+    if counts.lost_mentions:
+        notes.append(f"{counted(counts.lost_mentions, 'mention')} of entities not measured: at a word without a token.")
     if counts.no_tree:
         verb = "has" if counts.no_tree == 1 else "have"
         notes.append(f"{counted(counts.no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")

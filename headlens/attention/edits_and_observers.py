@@ -21,7 +21,7 @@ PARTS_OF_SPEECH = (
 )
 
 # Fields of `Tokens` that list something, the number of the sentence first.
-LISTS = frozenset({"arcs", "links"})
+LISTS = frozenset({"arcs", "links", "mentions"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,9 @@ class Tokens:
             for what belongs to neither; None where a sequence is one text.
         links: gold alignment of words, (links, 4): sentence, word of the source or first text, word of the target or
             second text, 1 for a sure link and 0 for a possible one; None if not requested.
+        mentions: head words of mentions of entities, (mentions, 6): sentence, word, number of the entity, and 1 or 0
+            for whether an earlier mention of it is there, whether the nearest earlier mention of any entity is one,
+            and whether the nearest earlier occurrence of the same word is one; None if not requested, or there is none.
         sampled: (batch,) one query token of each sentence, for statistics too costly for all; -1 for none.
         ids: vocabulary ids, for masks that differ from text to text; None if unknown.
     """
@@ -70,6 +73,7 @@ class Tokens:
     upos: Tensor | None = None
     segment: Tensor | None = None
     links: Tensor | None = None
+    mentions: Tensor | None = None
     sampled: Tensor | None = None
     ids: Tensor | None = None
 

@@ -38,6 +38,7 @@ class AnnotationCounts:
         no_pair: sequences of one text, which were to be two.
         links: gold links between words of two texts that were measured.
         lost_links: those of which a word has no token.
+        lost_mentions: mentions of entities whose head word has no token.
         labels: words with a head, by their label as the trees write it, in lower case.
     """
 
@@ -51,6 +52,7 @@ class AnnotationCounts:
     no_pair: int = 0
     links: int = 0
     lost_links: int = 0
+    lost_mentions: int = 0
     labels: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -67,7 +69,7 @@ class Annotator:
         relations: which relations to look for, UD names; `nsubj` takes its subtypes.
         frequency: word frequencies of the source language; None for no rare words.
         target_frequency: the same for the target side of pairs.
-        words: number the forms and the parts of speech of words.
+        words: number the forms and the parts of speech of words, and list the mentions of entities.
         pairs: tell the two texts of a sequence apart.
         sample: choose one query token per sentence for costly statistics.
         seed: another seed chooses other tokens.
@@ -114,6 +116,8 @@ class Annotator:
             annotations["forms"] = _form_numbers(rows)
             if any(word.upos for row in rows for word in row.sentence.words):
                 annotations["upos"] = _parts_of_speech(rows)
+            if any(word.entities for row in rows for word in row.sentence.words):
+                annotations["mentions"] = _mentions(rows, annotations["forms"], counts)
         if self.pairs:
             annotations["segment"] = _segments(rows, counts)
         if self.sample:
@@ -197,6 +201,28 @@ def _form_numbers(rows: Sequence[EncodedSequence]) -> Tensor:
         own = [-1 if form is None else numbers.setdefault(form, len(numbers)) for form in forms]
         line[: len(own)] = torch.tensor(own, dtype=torch.int64)
     return table
+
+
+def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: AnnotationCounts) -> Tensor:
+    """Lists the mentions of entities, see `Tokens.mentions`; the two texts of a pair name their entities apart."""
+    found: list[tuple[int, ...]] = []
+    for sentence, (row, own_forms) in enumerate(zip(rows, forms.tolist(), strict=True)):
+        last = row.between[0] if row.between else len(row.sentence.text)
+        entities: dict[tuple[str, bool], int] = {}
+        mentions: dict[tuple[int, int], None] = {}
+        for word, unit in zip(row.sentence.words, row.unit_of_word, strict=True):
+            for name in word.entities:
+                if unit == UNALIGNED:
+                    counts.lost_mentions += 1
+                else:
+                    mentions[unit, entities.setdefault((name, word.start > last), len(entities))] = None
+        for unit, entity in mentions:
+            earlier = [other for other, _ in mentions if other < unit]
+            same = [other for other in range(unit) if own_forms[other] == own_forms[unit] >= 0]
+            hits = [(other, entity) in mentions for other in (max(earlier, default=-1), max(same, default=-1))]
+            antecedents = any((other, entity) in mentions for other in earlier)
+            found.append((sentence, unit, entity, antecedents, *hits))
+    return torch.tensor(found, dtype=torch.int64).view(-1, 6)
 
 
 def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:

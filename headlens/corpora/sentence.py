@@ -26,6 +26,7 @@ class Word:
             longer sentence `OUTSIDE` where the governing word is in another window.
         relation: UD label with its subtype ("nsubj:pass"), None without a tree.
         upos: universal part of speech, None if unknown.
+        entities: those of which it is the head word of a mention.
     """
 
     form: str
@@ -34,6 +35,7 @@ class Word:
     head: int | None = None
     relation: str | None = None
     upos: str | None = None
+    entities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

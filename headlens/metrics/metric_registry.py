@@ -22,6 +22,7 @@ _FIRST = (
     "mass",
     "rare",
     "same_word",
+    "coreference",
     "pair",
     "alignment",
     "monotonicity",

@@ -67,6 +67,7 @@ def word_level(tokens: Tokens) -> WordLevel:
         forms=tokens.forms,
         upos=tokens.upos,
         links=tokens.links,
+        mentions=tokens.mentions,
         **facts,
     )
     return WordLevel(grouped, unit, _unit_of_word(words, tokens.n_pieces.shape[1]), pieces)
@@ -199,6 +200,8 @@ def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
     if queries.arcs is not None:
         for end in (1, 2):
             queried[queries.arcs[:, 0], queries.arcs[:, end]] = True
+    if queries is keys and keys.mentions is not None:
+        queried[keys.mentions[:, 0], keys.mentions[:, 1]] = True
     if keys.rarity is not None:
         queried |= (keys.rarity > 0).any(1, keepdim=True)
     if queries.links is not None and (queries is not keys or queries.segment is not None):

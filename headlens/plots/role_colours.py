@@ -22,6 +22,7 @@ COLOURS = {
     "syntactic": GREEN,
     "same word": "#8CD3BC",
     "pair": "#3B8686",
+    "coreference": "#4C6B2F",
     "rare": ORANGE,
     "broad": SKY,
     "other": VERMILION,
@@ -30,7 +31,7 @@ COLOURS = {
 FAMILIES = tuple(COLOURS)
 # Along the tree: from a dependent up to its head, from a head down to its dependent
 ARROWS = {"dep->head": "↑", "head->dep": "↓"}
-_SHORT = {"separator": "sep", "punctuation": "punct", "previous": "prev", "same word": "same"}
+_SHORT = {"separator": "sep", "punctuation": "punct", "previous": "prev", "same word": "same", "coreference": "coref"}
 _ROLE = re.compile(r"(?P<family>[^(]+?)\s*(?:\((?P<detail>[^)]*)\))?\s*")
 
 

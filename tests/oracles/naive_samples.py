@@ -89,6 +89,7 @@ class Sample:
         segment: which of two texts every token is of, -1 for neither; empty for one text.
         ids: vocabulary id of every token; empty if unknown.
         links: (source unit, target unit, whether it is sure) of a gold alignment.
+        mentions: (unit of its head word, entity) of every mention.
         upos, query_upos: part of speech of every key and query unit, "" for none; empty if unknown.
     """
 
@@ -106,6 +107,7 @@ class Sample:
     segment: Sequence[int] = ()
     ids: Sequence[int] = ()
     links: Sequence[tuple[int, int, int]] = ()
+    mentions: Sequence[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
         if self.weights.shape[2:] != (len(self.queries), len(self.keys)):

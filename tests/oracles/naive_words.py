@@ -161,6 +161,23 @@ def same_word(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
     return {"repeated_words": len(found), "same_word": mean(found), "same_word_chance": mean(chance)}
 
 
+def coreference(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
+    """Share of mentions with an antecedent whose head unit points at one's, and what both baselines find."""
+    found: dict[str, list[bool]] = {"": [], "_nearest": [], "_same_word": []}
+    for sample in corpus:
+        words = word_map(sample, layer, head) if sample.mentions else np.zeros((0, 0))
+        for unit, entity in set(sample.mentions):
+            antecedents = {other for other, own in sample.mentions if own == entity and other < unit}
+            if not antecedents:
+                continue
+            earlier = [other for other, _ in sample.mentions if other < unit]
+            same = [o for o in range(unit) if sample.forms[o] == sample.forms[unit] and sample.forms[o] >= 0]
+            found[""].append(pointed_unit(words[unit], unit, exclude_self=False) in antecedents)
+            found["_nearest"].append(max(earlier) in antecedents)
+            found["_same_word"].append(bool(same) and max(same) in antecedents)
+    return {f"coreference{name}": mean(values) for name, values in found.items()} | {"mentions": len(found[""])}
+
+
 def text_pair(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
     """Mean weight of tokens on the other text of a pair, and how often they point there at an equal token."""
     columns: dict[str, list[float]] = {name: [] for name in ("to_pair", "first_to_second", "second_to_first")}

@@ -36,6 +36,7 @@ _OTHERS = {
     ),
     "pair(first->second)": ("gives {share} of the weight of a first text to the second", "first_to_second", "", ""),
     "pair(second->first)": ("gives {share} of the weight of a second text to the first", "second_to_first", "", ""),
+    "coreference": ("finds an antecedent of {share} of {n} mentions", "coreference", "mentions", ""),
     "rare": ("points at the rarest word from {share} of {n} words", "rare_top1", "rare_words", "rare_chance"),
     "broad": ("spreads its attention, with {share} of the entropy that is possible", "entropy_norm", "", ""),
 }
@@ -150,6 +151,9 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     text, column, cases, chance = _OTHERS[str(best["family"])]
     n = f"{best[cases]:,.0f}" if cases in best else "the"
     compared = f", at random {best[chance]:.0%}" if chance in best else ""
+    if column == "coreference":
+        nearest, same = (f"{best[f'coreference_{name}']:.0%}" for name in ("nearest", "same_word"))
+        compared = f", the nearest mention {nearest}, the same word {same}"
     share = _with_interval(best, column, f"{column}_ci")
     yield f"{head_name(best)} {text.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."
 

@@ -50,6 +50,7 @@ class Role:
         instances: column that says on how many tokens or words the share rests; empty for all tokens.
         more: whether the share has to be above the threshold ("more than half"), or may equal it.
         chance: column of the share that pointing at random gives, which has to be passed, too.
+        baselines: columns of shares of which the largest has to be passed by the margin, in place of a threshold.
     """
 
     name: str
@@ -58,11 +59,13 @@ class Role:
     instances: str = ""
     more: bool = False
     chance: str = ""
+    baselines: tuple[str, ...] = ()
 
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
 # Kovaleva et al. (2019) for the diagonal; Voita et al. (2019), section 5, for positional and rare-word heads; Wang et
-# al. (2022) for heads that attend to an earlier occurrence of the same token; Schwaller et al. (2021) for heads that
+# al. (2022) for heads that attend to an earlier occurrence of the same token; Clark et al. (2019), section 5, for
+# heads that find antecedents, above both of their baselines by the margin; Schwaller et al. (2021) for heads that
 # map a text on another one, as cross-attention does from one side alone: each direction counts for itself.
 ROLES = (
     Role("sink", ("to_first",), "sink"),
@@ -75,6 +78,13 @@ ROLES = (
     Role("pair(first->second)", ("first_to_second",), "pair", "pair_tokens"),
     Role("pair(second->first)", ("second_to_first",), "pair", "pair_tokens"),
     Role("same word", ("same_word",), "same_word", "repeated_words", chance="same_word_chance"),
+    Role(
+        "coreference",
+        ("coreference",),
+        "",
+        "mentions",
+        baselines=("coreference_nearest", "coreference_same_word"),
+    ),
     Role("rare", ("rare_top1",), "rare", "rare_words", more=True),
     Role("broad", ("entropy_norm",), "broad"),
 )
@@ -138,9 +148,14 @@ def _candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Cand
         values = [row[name] for name in role.columns if name in row and not math.isnan(row[name])]
         if not values:
             continue
-        value, threshold = max(values), float(getattr(thresholds, role.threshold))
+        value = max(values)
+        if role.baselines:
+            threshold = float(thresholds.syntactic(np.array(max(row[name] for name in role.baselines))))
+        else:
+            threshold = float(getattr(thresholds, role.threshold))
         few = min(row.get(name, math.inf) for name in ("tokens", role.instances)) < thresholds.min_instances
-        passed = value > threshold if role.more else value >= threshold
+        # Sums of shares: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
+        passed = value > threshold if role.more else value >= threshold - (1e-12 if role.baselines else 0)
         by_chance = role.chance in row and value <= row[role.chance]
         name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
         held = passed and not few and not by_chance

@@ -319,3 +319,27 @@ def test_a_head_that_maps_one_text_on_the_other_from_one_side() -> None:
     assert roles(pair_tokens=30, first_to_second=0.1, second_to_first=0.75) == "pair(second->first)"
     assert roles(pair_tokens=29, first_to_second=0.1, second_to_first=0.75) == ""
     assert roles(pair_tokens=30, first_to_second=0.5, second_to_first=0.5 * BELOW) == "pair(first->second)"
+
+
+@pytest.mark.parametrize(
+    ("nearest", "same_word", "mentions", "expected"),
+    [
+        (0.4, 0.2, 30, "coreference"),
+        (0.2, 0.4, 30, "coreference"),
+        (0.41, 0.2, 30, ""),
+        (0.2, 0.41, 30, ""),
+        (0.1, 0.1, 29, ""),
+    ],
+)
+def test_a_coreference_head_beats_both_baselines(
+    nearest: float, same_word: float, mentions: int, expected: str
+) -> None:
+    columns = {"coreference_nearest": nearest, "coreference_same_word": same_word, "mentions": mentions}
+    assert roles(coreference=0.5, **columns) == expected
+    assert roles(coreference=math.nan, **columns) == ""
+
+
+def test_the_margin_of_a_coreference_head_may_be_relative() -> None:
+    columns = {"coreference": 0.5, "coreference_nearest": 0.3, "coreference_same_word": 0.4, "mentions": 99}
+    assert roles(thresholds=Thresholds(margin=0.25, margin_kind="relative"), **columns) == "coreference"
+    assert roles(thresholds=Thresholds(margin=0.26, margin_kind="relative"), **columns) == ""
