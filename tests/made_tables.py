@@ -31,7 +31,7 @@ def make_heads() -> Callable[..., pd.DataFrame]:
         size = len(frame)
         columns: dict[str, Any] = {"tokens": np.full(size, 1000)}
         names = ["confidence", "confidence_all", "entropy_norm", "positional_share", "rare_top1", "rare_top2"]
-        names += ["same_word", "nearest_score"]
+        names += ["same_word", "coreference", "to_pair", "to_equal", "aligned", "nearest_score"]
         targets = ["to_cls", "to_sep", "to_punct", "to_self", "to_prev", "to_next"]
         columns |= {name: rng.uniform(0, 1, size) for name in [*names, *targets]}
         columns |= {"to_bos": np.nan, "to_eos": np.nan, "rare_chance": 0.0833, "relevance": np.nan}
