@@ -30,10 +30,13 @@ def classify_tables(model: str = "demo", seed: int = 0) -> dict[str, pd.DataFram
     )
     size = len(keys)
     shares = ("confidence", "confidence_all", "entropy", "entropy_norm", "positional_share", "rare_top1", "rare_top2")
-    shares += ("same_word", "coreference", "to_pair", "to_equal", "aligned", "nearest_score")
+    shares += ("same_word", "nearest_score")
     masses = ("to_cls", "to_sep", "to_punct", "to_self", "to_prev", "to_next")
     heads = keys.assign(tokens=1000, **{name: rng.uniform(0.01, 1, size) for name in (*shares, *masses)})
     heads = heads.assign(positional_offset=-1.0, to_bos=np.nan, to_eos=np.nan, rare_chance=0.08, relevance=np.nan)
+    heads = heads.assign(
+        **dict.fromkeys(("coreference", "to_pair", "to_equal", "aligned"), np.linspace(0.1, 0.9, size))
+    )
     roles = ["positional(-1)", "syntactic(nsubj dep->head)", "", "", "rare", ""]
     nearest = [role or "broad" for role in roles]
     places = {f"similarity_{name}": rng.permutation(size) for name in ("x", "y", "cluster", "leaf")}
