@@ -20,6 +20,7 @@ from headlens.options import Level
 
 Matrix = npt.NDArray[np.float64]
 FLAGS = ("special", "cls", "sep", "bos", "eos", "punct")
+PROJECTION = torch.tensor([[1.0, 0.5], [0.0, 2.0]])
 # [CLS] un ##believ ##able cats sleep . [SEP]
 SENTENCE = make_seq([-1, 0, 0, 0, 1, 2, 3, -1], cls=[0], sep=[7], punct=[6])
 
@@ -41,6 +42,7 @@ class Row:
         ids: vocabulary ids.
         links: (source word, target word, 1 if sure) of a gold alignment.
         mentions: (word, entity, whether it has an antecedent, whether both baselines find one), see `Tokens.mentions`.
+        values: (heads, keys, d), of which the outputs are made; the output projection is `PROJECTION`.
         sampled: one query token, -1 for none; None when nobody asked.
     """
 
@@ -56,6 +58,7 @@ class Row:
     ids: Sequence[int] | None = None
     links: Sequence[tuple[int, int, int]] | None = None
     mentions: Sequence[tuple[int, ...]] | None = None
+    values: Any = None
     sampled: int | None = None
 
 
@@ -135,17 +138,23 @@ def call(rows: Sequence[Row], setting: Setting | None = None) -> AttentionCall:
         own = torch.as_tensor(np.asarray(row.weights), dtype=torch.float64)
         weights[i, :, : own.shape[1]] = 0
         weights[i, :, : own.shape[1], : own.shape[2]] = own.float()
-    empty = torch.zeros(len(rows), heads, 1, 1)
+    empty = value = output = torch.zeros(len(rows), heads, 1, 1)
+    if rows[0].values is not None:
+        value = torch.full((len(rows), heads, key_tokens.shape[1], PROJECTION.shape[1]), padding.garbage)
+        for i, row in enumerate(rows):
+            value[i, :, : np.asarray(row.values).shape[1]] = torch.as_tensor(np.asarray(row.values)).float()
+        output = (weights @ value).transpose(1, 2)
     return AttentionCall(
         site=Site(setting.stack, setting.layer, heads, f"layers.{setting.layer}"),
         query=empty,
         key=empty,
-        value=empty,
+        value=value,
         queries=query_tokens,
         keys=key_tokens,
         causal=setting.stack == "decoder",
         weights=weights.to(setting.dtype),
-        output=empty,
+        output=output,
+        projection=None if rows[0].values is None else PROJECTION.expand(heads, *PROJECTION.shape),
     )
 
 

@@ -175,10 +175,13 @@ class AttentionCall(CallContext):
     Args:
         weights: (batch, heads, query, key) after the normaliser, before dropout; None unless an observer needs them.
         output: (batch, query, heads, d), the head outputs before the output projection, after all edits.
+        projection: (heads, rank, d), by which vectors of a head are as long as after its part of the output projection;
+            None unless an observer needs it, or where headlens does not know the projection.
     """
 
     weights: Tensor | None
     output: Tensor
+    projection: Tensor | None = None
 
 
 def repeat_groups(tensor: Tensor, n_heads: int) -> Tensor:
@@ -196,6 +199,7 @@ class Observer(ABC):
     """
 
     needs_weights: bool = True
+    needs_projection: bool = False
     parts: bool = False
 
     @abstractmethod

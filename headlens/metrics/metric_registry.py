@@ -20,6 +20,7 @@ _FIRST = (
     "entropy",
     "positions",
     "mass",
+    "norms",
     "rare",
     "same_word",
     "coreference",

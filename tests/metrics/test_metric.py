@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import zoo
-from handmade import Padding, Row, Setting, assert_same_sums, call, measured, observed, random_maps
+from handmade import PROJECTION, Padding, Row, Setting, assert_same_sums, call, measured, observed, random_maps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
@@ -99,6 +99,7 @@ def corpus_of(stack: Stack, n: int, seed: int) -> tuple[Stack, list[Row]]:
         )
         gold = [(*link, int(rng.integers(2))) for link in links]
         sides = (arcs, ranks.tolist(), forms, upos, query_upos)
+        values = rng.normal(size=(N_HEADS, len(keys), 2)) * rng.choice([0.01, 1], (N_HEADS, len(keys), 1))
         found.append(
             Row(
                 weights,
@@ -109,6 +110,7 @@ def corpus_of(stack: Stack, n: int, seed: int) -> tuple[Stack, list[Row]]:
                 ids if segment else None,
                 gold,
                 mentions_of(named, forms),
+                values,
                 sampled,
             )
         )
@@ -202,6 +204,7 @@ def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
             segment=row.segment or (),
             ids=row.ids or (),
             links=row.links or (),
+            values=(row.values @ PROJECTION.numpy().T)[None],
             mentions=[] if stack == "cross" else [(unit, entity) for unit, entity, *_ in row.mentions or ()],
         )
         for row in rows
@@ -210,7 +213,7 @@ def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
     for head in range(N_HEADS):
         naive = naive_metrics.head_metrics(samples, 0, head) | naive_words.rare(samples, 0, head)
         naive |= naive_words.same_word(samples, 0, head)
-        naive |= naive_words.coreference(samples, 0, head)
+        naive |= naive_words.coreference(samples, 0, head) | naive_metrics.norms(samples, 0, head)
         naive |= naive_words.text_pair(samples, 0, head) | naive_words.alignment(samples, 0, head)
         for name in (
             "confidence",
@@ -251,7 +254,9 @@ def test_every_metric_serves_every_stack(metric: Metric, stack: Stack, level: Le
     row = Row(weights, seq, seq, [(0, 1, 0), (2, 1, 1)], [2, 0, 1], [0, 1, 0], [7, 15, 7], [7, 15, 7])
     if stack != "cross":
         row = dataclasses.replace(row, segment=[-1, 0, 1, 1, 1, -1], ids=[0, 5, 5, 6, 7, 1])
-    row = dataclasses.replace(row, links=[(0, 1, 1)], mentions=[(0, 0, 0, 0, 0), (2, 0, 1, 1, 1)])
+    row = dataclasses.replace(
+        row, values=rng.normal(size=(N_HEADS, 6, 2)), links=[(0, 1, 1)], mentions=[(0, 0, 0, 0, 0), (2, 0, 1, 1, 1)]
+    )
     tables = observed([metric], [call([row], Setting(stack, layer)) for layer in (0, 1)], level=level).tables()
     if stack not in metric.stacks:
         assert tables == {}

@@ -90,6 +90,7 @@ class Sample:
         ids: vocabulary id of every token; empty if unknown.
         links: (source unit, target unit, whether it is sure) of a gold alignment.
         mentions: (unit of its head word, entity) of every mention.
+        values: projected values of every key, (layers, heads, keys, features); None if unknown.
         upos, query_upos: part of speech of every key and query unit, "" for none; empty if unknown.
     """
 
@@ -108,6 +109,7 @@ class Sample:
     ids: Sequence[int] = ()
     links: Sequence[tuple[int, int, int]] = ()
     mentions: Sequence[tuple[int, int]] = ()
+    values: Array | None = None
 
     def __post_init__(self) -> None:
         if self.weights.shape[2:] != (len(self.queries), len(self.keys)):

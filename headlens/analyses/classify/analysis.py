@@ -163,6 +163,11 @@ def classify_heads(
     offsets = None if syntax is None else relation_offsets(statistics.sums(syntax), relations)
     own = [*too_little, *encoding_notes(feed, encoding)]
     own += annotation_notes(annotation, relations, options.thresholds.min_instances)
+    if unknown := [str(site) for site in feed.sites if str(site) not in statistics.totals.of("norms")]:
+        own.append(
+            "Norms are not measured where headlens does not know the output projection of heads: "
+            f"{', '.join(unknown[:3])}{' …' if len(unknown) > 3 else ''}."
+        )
     own += label_notes(annotation.labels, relations) + pair_notes(annotation, tables["heads"].rows, options.split_at)
     return Classification(tables, encoding, annotation, [*own, *notes], offsets, bool(too_little))
 

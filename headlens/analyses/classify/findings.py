@@ -16,11 +16,11 @@ from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.role_colours import NONE, families
 from headlens.runs.reading import RecordedRun
 
-# Where a head rests, with the columns of its weight there, of which the larger one counts.
+# Where a head rests, with the columns of its weight there, of which the larger one counts, and that of norms.
 _RESTING = {
-    "sink": ("the first token", ("to_first",)),
-    "separator": ("the separator or the end", ("to_sep", "to_eos")),
-    "punctuation": ("punctuation", ("to_punct",)),
+    "sink": ("the first token", ("to_first",), "norm_to_first"),
+    "separator": ("the separator or the end", ("to_sep", "to_eos"), "norm_to_special"),
+    "punctuation": ("punctuation", ("to_punct",), "norm_to_punct"),
 }
 # What the other roles mean, with the columns of their number, of the number of cases, and of what chance gives.
 _OTHERS = {
@@ -105,13 +105,19 @@ def _resting(part: StackRows) -> Iterator[str]:
     """How many heads rest where, and how much of their weight they give to it."""
     held = [str(roles).split("; ") for roles in part.rows["roles"]]
     told = []
-    for role, (place, columns) in _RESTING.items():
+    for role, (place, columns, norm) in _RESTING.items():
         rest = np.array([role in own for own in held])
         if rest.any():
             weights = np.fmax.reduce([float_column(part.rows, column) for column in columns])[rest]
+            norms = float_column(part.rows, norm)[rest].mean()
+            read = (
+                ""
+                if np.isnan(norms)
+                else f", from which comes {norms:.0%} of what {'it' if len(weights) == 1 else 'they'} read"
+            )
             whose = "its" if len(weights) == 1 else "their"
             verb = "rests" if len(weights) == 1 else "rest"
-            told.append(f"{len(weights)} {verb} on {place} (with {weights.mean():.0%} of {whose} weight)")
+            told.append(f"{len(weights)} {verb} on {place} (with {weights.mean():.0%} of {whose} weight{read})")
     if told:
         yield f"of {counted(len(held), 'head')}, {' and '.join(told)}."
 

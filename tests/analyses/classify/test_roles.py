@@ -343,3 +343,26 @@ def test_the_margin_of_a_coreference_head_may_be_relative() -> None:
     columns = {"coreference": 0.5, "coreference_nearest": 0.3, "coreference_same_word": 0.4, "mentions": 99}
     assert roles(thresholds=Thresholds(margin=0.25, margin_kind="relative"), **columns) == "coreference"
     assert roles(thresholds=Thresholds(margin=0.26, margin_kind="relative"), **columns) == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "norm", "role"),
+    [
+        ("to_first", "norm_to_first", "sink"),
+        ("to_sep", "norm_to_special", "separator"),
+        ("to_punct", "norm_to_punct", "punctuation"),
+        ("to_prev", "norm_to_prev", "previous"),
+        ("to_next", "norm_to_next", "next"),
+    ],
+)
+def test_a_role_by_weights_alone_is_told(column: str, norm: str, role: str) -> None:
+    def by_weight(**columns: float) -> str:
+        rows = label(heads(**columns), None, Thresholds()).rows
+        assert role in str(rows["roles"].iloc[0]) or columns[column] < 0.5
+        return str(rows["roles_by_weight"].iloc[0])
+
+    assert by_weight(**{column: 0.6, norm: 0.5 * BELOW}) == role
+    assert by_weight(**{column: 0.6, norm: 0.5}) == ""
+    assert by_weight(**{column: 0.6, norm: math.nan}) == ""
+    assert by_weight(**{column: 0.6}) == ""
+    assert by_weight(**{column: 0.4, norm: 0.1}) == ""
