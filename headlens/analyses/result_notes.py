@@ -131,6 +131,8 @@ def _column(task: Task, records: Floats, name: str) -> Floats | None:
 def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     """Returns notes on sentences of a corpus that were left out, cut or not understood, with their numbers."""
     notes = [note for side in counts.unknown for note in side.notes()] + _long_sentences(feed, counts)
+    if feed.encoder.pairing == "joined" and counts.sentences:
+        notes.append(f"The two texts of {counted(counts.sentences, 'pair')} were read as one sequence each.")
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
         if number:
             notes.append(f"{counted(number, 'sentence')} without {lack} {were(number)} left out.")
@@ -163,8 +165,6 @@ def were(number: int) -> str:
 def pair_notes(counts: AnnotationCounts, heads: pd.DataFrame, split_at: str | None) -> list[str]:
     """What is known of the words of pairs, and what is not."""
     notes = []
-    if counts.pairs and split_at is None:
-        notes.append(f"The two texts of {counted(counts.pairs, 'pair')} were read as one sequence each.")
     if counts.no_pair:
         reason = "hold two texts with tokens" + ("" if split_at is None else f", with {split_at} once between them")
         notes.append(f"{counted(counts.no_pair, 'sentence')} {'does' if counts.no_pair == 1 else 'do'} not {reason}.")

@@ -267,9 +267,10 @@ class AttentionSession:
             self._projections[name] = None
             with suppress(UnsupportedModelError):
                 parts = projections(self.model, name)
-                weight = parts.output.weight.detach().float()  # (features, heads x d)
+                # Where it is decomposed does not matter, and not every device can.
+                weight = parts.output.weight.detach().float().cpu()  # (features, heads x d)
                 by_head = weight.view(len(weight), -1, parts.head_size).transpose(0, 1)  # (heads, features, d)
-                self._projections[name] = torch.linalg.qr(by_head, mode="r").R
+                self._projections[name] = torch.linalg.qr(by_head, mode="r").R.to(context.value.device)
         return self._projections[name]
 
     def _tokens_of(self, site: Site, query: Tensor, key: Tensor) -> tuple[Tokens | None, Tokens | None]:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
+from saved import build, save
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 TEXT = "The children's tricycle rusted."
 Headlens = Callable[..., Any]
@@ -57,6 +58,22 @@ def test_three_stacks_of_a_translation(headlens: Headlens, tiny_marian: Path) ->
     assert labels["queries"][0] == "<pad>"
 
 
+def test_an_encoder_reads_two_texts_as_one(headlens: Headlens, tiny_bert: Path) -> None:
+    arguments = ("--text", "she sold books", "--target-text", "a cat")
+    assert headlens("attend", tiny_bert, *arguments, "--out", "run").code == 0
+    labels = json.loads(Path("run/labels.json").read_text())["1"]["encoder"]
+    assert labels["queries"] == labels["keys"] == ["[CLS]", "she", "sold", "books", "[SEP]", "a", "cat", "[SEP]"]
+
+
+def test_a_decoder_reads_no_two_texts(
+    headlens: Headlens, tmp_path: Path, bytebpe_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    gpt2 = save(build("GPT2LMHeadModel", len(bytebpe_tokenizer)), tmp_path / "gpt2", bytebpe_tokenizer)
+    done = headlens("attend", gpt2, "--text", "a cat", "--target-text", "Ein Satz.")
+    assert done.code == 2
+    assert "source and a target" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -66,7 +83,6 @@ def test_three_stacks_of_a_translation(headlens: Headlens, tiny_marian: Path) ->
         (["--text", "a", "--text", "b", "--target-text", "c"], "--target-text"),
         (["--text", "  "], "--text"),
         (["--text", "word " * 600], "longer than"),
-        (["--target-text", "Ein Satz."], "source and a target"),
     ],
 )
 def test_bad_input(headlens: Headlens, tiny_bert: Path, arguments: list[str], message: str) -> None:
