@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
 import os
 import signal
 import sys
 import time
+import traceback
+import warnings
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from headlens.visible_text import visible_text
 
 from . import models
 from .command import COMMANDS
@@ -22,13 +31,38 @@ from .process_rank import rank
 
 _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
-# of the signals below. The run itself is complete by then: its folder is written before anything is printed.
+# of the signals below. The run itself is complete by then: it goes on when nobody reads what it shows.
 _READER_LEFT = 141
 # What a newcomer is shown first; the others follow by the alphabet.
 _FIRST = ("classify",)
 
+
+@contextlib.contextmanager
+def _visible_errors() -> Iterator[None]:
+    """Errors of Typer quote the command line and files with options as they are."""
+    try:
+        yield
+    except TyperException as error:
+        message = visible_text(error.format_message())
+        error.format_message = lambda: message  # type: ignore[method-assign]
+        raise
+
+
+class _Commands(TyperGroup):
+    """The commands; nothing that their errors quote reaches the terminal raw."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        with _visible_errors():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _visible_errors():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="headlens",
+    cls=_Commands,
     help="What every attention head of a transformer does, and what it is worth.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -39,7 +73,8 @@ for _file in iter_modules([str(Path(__file__).parent)]):
     if not _file.name.startswith("_") and _file.name != "app":
         import_module(f".{_file.name}", __package__)
 for _command in sorted(COMMANDS.values(), key=lambda own: (own.name not in _FIRST, own.name)):
-    app.command(_command.name, cls=ListsOnce, rich_help_panel=_command.panel)(_command.function)
+    _kind = type("ListsOnce", (ListsOnce,), {"first": _command.first})
+    app.command(_command.name, cls=_kind, rich_help_panel=_command.panel)(_command.function)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 
@@ -47,7 +82,7 @@ def _version(given: bool) -> None:
     if given:
         from headlens import __version__
 
-        typer.echo(f"headlens {__version__}")
+        typer.echo(visible_text(f"headlens {__version__}"))
         raise typer.Exit
 
 
@@ -67,23 +102,97 @@ def main() -> None:
     """Run the command line; the process ends here."""
     # Spinning threads on shared cores cost 8 ms per small operation; this must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: names from files may hold half a character
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
             signal.signal(getattr(signal, name), _interrupt)
+    sys.stdout, sys.stderr = _Stream.of(sys.stdout), _Stream.of(sys.stderr)
+    _show_visibly()
     try:
         _run()
     except BaseException as error:
         _leave(error)
 
 
+class _Stream:
+    """Standard output or standard error; after it could not be written once, everything else for it is dropped.
+
+    A run goes on without what it would have shown, and Python does not try again on its way out, and end with 120.
+
+    Args:
+        stream: what Python made of it.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.problem: OSError | None = None
+
+    @classmethod
+    def of(cls, stream: Any) -> Any:
+        """Returns the guarded stream; one that leads nowhere for a stream that was closed (`>&-`)."""
+        if isinstance(stream, cls):
+            return stream
+        # The new stream takes the descriptor that is free, so that no file of ours does: libraries may print there.
+        return cls(Path(os.devnull).open("w") if stream is None else stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._guarded():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._guarded():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.problem = self.problem or error
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+class _VisibleRecord(logging.LogRecord):
+    """A record of a log, whose message shows the names in it and obeys none."""
+
+    def getMessage(self) -> str:  # noqa: N802 - its name in `logging`
+        return visible_text(super().getMessage())
+
+
+_warning_text = warnings.formatwarning
+
+
+def _show_visibly() -> None:
+    """Let nothing raw through of what Python and other packages write by themselves: logs and warnings."""
+    logging.setLogRecordFactory(_VisibleRecord)
+    warnings.formatwarning = lambda *words, **more: visible_text(_warning_text(*words, **more))
+
+
+def _show_traceback(*raised: Any) -> None:
+    sys.stderr.write(visible_text("".join(traceback.format_exception(*raised))))
+
+
 def _run() -> None:
     try:
         app()
-    except SystemExit:
-        # What cannot be written is told by us, and not by Python on its way out.
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        raise
+    except SystemExit as end:
+        # What could not be written is told by us, and not by Python on its way out.
+        sys.stdout.flush()
+        problem: Any = getattr(sys.stdout, "problem", None)
+        if problem is None or end.code:
+            raise
+    if isinstance(problem, BrokenPipeError):
+        raise problem
+    from headlens.errors import OutputError
+
+    advice = "Send it elsewhere. What a run wrote into its folder is complete."
+    raise OutputError(f"Cannot write to standard output: {problem.strerror or problem}.", advice)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -97,8 +206,7 @@ def _leave(error: BaseException) -> NoReturn:
     """End the process with the message and the exit code that an exception stands for."""
     from headlens.errors import HeadlensError, InputError, Interrupted
 
-    if _reader_left(error):
-        _drop_output()
+    if isinstance(error, BrokenPipeError):
         sys.exit(_READER_LEFT)
     if isinstance(error, SystemExit):
         raise error
@@ -106,22 +214,11 @@ def _leave(error: BaseException) -> NoReturn:
         # 130 for Ctrl-C, 143 for SIGTERM: what shells say of a process that a signal ended.
         _end("Interrupted.", error, 128 + error.signal)
     if not isinstance(error, Exception) or "--debug" in sys.argv:
+        sys.excepthook = _show_traceback  # Typer sets its own, which writes everything as it is
         raise error
     if isinstance(error, HeadlensError):
         _end(f"Error: {error}", error, 2 if isinstance(error, InputError) else 1)
     _end(f"Unexpected {type(error).__name__}: {error}\n{_DEBUG}", error, 1)
-
-
-def _drop_output() -> None:
-    """Forget what cannot be written: Python tries once more on its way out, and ends with 120 and words of its own."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _reader_left(error: BaseException) -> bool:
-    """Whether nobody reads our output any more; Rich and Typer both turn that into a SystemExit of 1."""
-    cause = error.__context__ if isinstance(error, SystemExit) else error
-    return isinstance(cause, BrokenPipeError)
 
 
 def _end(message: str, error: BaseException, code: int) -> NoReturn:
@@ -130,11 +227,8 @@ def _end(message: str, error: BaseException, code: int) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(5)
         message = f"[process {rank()}] {message}"
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        _drop_output()
+    sys.stdout.flush()
     lines = [message, *getattr(error, "__notes__", [])]
-    typer.secho("\n".join(lines), err=True, fg=None if "NO_COLOR" in os.environ else "red" if code < 128 else None)
+    colour = None if "NO_COLOR" in os.environ else "red" if code < 128 else None
+    typer.secho(visible_text("\n".join(lines)), err=True, fg=colour)
     sys.exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from headlens.errors import without_endless_words
 from headlens.options import OUTPUT, CommandOptions, DeclaredOption, without_none
 
 from .config import load_config, load_run
+from .lists import show_all
 from .process_rank import rank
 
 if TYPE_CHECKING:
@@ -31,11 +34,13 @@ class Command:
         name: as it is typed.
         panel: the group of commands that it stands in.
         function: what Typer runs.
+        first: names of the options that `--help` shows; all if there are none.
     """
 
     name: str
     panel: str
     function: Callable[..., None]
+    first: tuple[str, ...]
 
 
 _FILE = "DEFAULT_MAP"  # how Typer calls the source of values that a file gave
@@ -53,11 +58,12 @@ def command(
         plan: shows what would be done with `--dry-run`; without it the plan of the request.
         plans: whether there is `--dry-run`.
     """
-    terminal = [name for name in inspect.signature(_terminal).parameters if plans or name != "dry_run"]
+    lacking = {"dry_run": not plans, "help_all": not declared.first}
+    terminal = [name for name in inspect.signature(_terminal).parameters if not lacking.get(name)]
 
     def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
         flat = with_options(function, declared, plan=plan, terminal=terminal)
-        COMMANDS[declared.name] = Command(declared.name, panel, flat)
+        COMMANDS[declared.name] = Command(declared.name, panel, flat, declared.first)
         return flat
 
     return made
@@ -85,11 +91,12 @@ def with_options(
         declared.refuse_trust(_from_file(context, {n: values[n] for n in declared.options}), source)
         screen = _screen(values)
         resumed, dry_run = values.pop("resume", None), values.pop("dry_run", False)
-        request = declared.request(_placed(values, resumed))
-        if dry_run:
-            (plan or _show_plan)(request, screen, resumed)
-        else:
-            function(request, screen)
+        with _network(offline=values.get("offline", False)):
+            request = declared.request(_placed(values, resumed))
+            if dry_run:
+                (plan or _show_plan)(request, screen, resumed)
+            else:
+                function(request, screen)
 
     parameters = [*map(_parameter, declared.options.values()), *_of_terminal(terminal)]
     # The command line knows arguments by their place: these come first.
@@ -99,6 +106,15 @@ def with_options(
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}
     return flat
+
+
+def _network(*, offline: bool) -> AbstractContextManager[None]:
+    """Whether anything may be asked of the network, known before what would ask is imported."""
+    if not offline:
+        return nullcontext()
+    from headlens.hub_access import only_cache
+
+    return only_cache(enabled=True)
 
 
 def _from_file(context: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +150,7 @@ def _screen(values: dict[str, Any]) -> Screen:
     """The terminal; of several processes only the first uses it."""
     from .screen import Screen
 
-    for name in ("config", "debug"):
+    for name in ("config", "debug", "help_all"):
         values.pop(name, None)
     json, quiet = values.pop("json", False), values.pop("quiet", False)
     return Screen(json=json and not rank(), quiet=quiet or rank() > 0)
@@ -175,7 +191,7 @@ def _parser(option: DeclaredOption) -> Callable[[Any], Any]:
         try:
             return parse(given)
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
+            raise typer.BadParameter(without_endless_words(str(error))) from error
 
     return parsed
 
@@ -234,6 +250,10 @@ def _terminal(
             "takes.",
             rich_help_panel=OUTPUT,
         ),
+    ] = False,
+    help_all: Annotated[
+        bool,
+        typer.Option("--help-all", callback=show_all, is_eager=True, help="Show every option.", rich_help_panel=OUTPUT),
     ] = False,
 ) -> None:
     """Options of every command that are about the terminal, in the form that Typer reads."""

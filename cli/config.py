@@ -9,12 +9,14 @@ from typing import Any
 
 import typer
 
-from headlens.nested_text import parse_json, parse_toml
+from headlens.nested_text import conform, parse_json, parse_toml
+from headlens.options import check_text
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:
     """Take the values of a TOML file, or of the run.json of an earlier run, as the defaults of this command."""
     if path is not None and not context.resilient_parsing:
+        check_text("--config", str(path), is_place=True)
         read = _from_run if path.suffix == ".json" else _from_toml
         _set_defaults(context, read(path, context.info_name or "", "--config"), path)
     return path
@@ -22,6 +24,8 @@ def load_config(context: typer.Context, path: Path | None) -> Path | None:
 
 def load_run(context: typer.Context, folder: Path | None) -> Path | None:
     """Take the options that an interrupted run began with."""
+    if folder is not None:
+        check_text("--resume", str(folder), is_place=True)
     file = None if folder is None else folder / "run.json"
     if file is not None and file.is_file() and not context.resilient_parsing:
         _set_defaults(context, _from_run(file, context.info_name or "", "--resume"), file)
@@ -59,7 +63,12 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
     """The options of a step of a recipe, see `headlens reproduce`."""
     from headlens.analyses.reproduce.paper_recipe import Step
 
-    matching = [step for step in map(Step.of, steps) if step.command == command]
+    try:
+        matching = [step for step in map(Step.of, steps) if step.command == command]
+    except ValueError as error:
+        raise _error(
+            f"--config: {path} is no recipe: {error}.", "headlens reproduce NAME --show prints one."
+        ) from error
     chosen = [step for step in matching if name in (None, step.name)]
     if len(chosen) != 1:
         problem = f"no step {name!r} of {command}" if name else f"{len(matching)} steps of {command}"
@@ -71,9 +80,10 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
 def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
     """What run.json records; options without a value keep their default."""
     try:
-        record = parse_json(_read(path))
-        recorded_command, values = record["command"], dict(record["arguments"])
-    except (ValueError, KeyError, TypeError) as error:
+        record = conform(parse_json(_read(path)), dict[str, Any])
+        recorded_command = conform(record.get("command"), str, "command")
+        values = conform(record.get("arguments"), dict[str, Any], "arguments")
+    except ValueError as error:
         raise _error(f"{option}: {path} is not the run.json of a run.", "A run folder holds one.") from error
     if recorded_command != command:
         where = path if option == "--config" else path.parent
@@ -93,18 +103,30 @@ def _read(path: Path) -> str:
 
 
 def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path) -> None:
+    from headlens.analyses.commands import commands
+    from headlens.errors import OptionError
+
     parameters = {p.name: p for p in context.command.params if p.name}
+    names = {flag.removeprefix("--").replace("-", "_"): p.name for p in context.command.params for flag in p.opts}
+    declared = commands()[context.info_name].options if context.info_name in commands() else {}
     defaults = {}
     for key, value in values.items():
         name = key.replace("-", "_")
-        if name not in parameters or name in ("config", "resume", "help"):
+        name = name if name in parameters else names.get(name) or name
+        if name not in parameters or name in ("config", "resume", "help", "help_all"):
             close = get_close_matches(name, parameters, n=1)
             hint = (
                 f"Did you mean {close[0].replace('_', '-')}?"
                 if close
-                else f"headlens {context.info_name} --help lists all."
+                else f"headlens {context.info_name} --help-all lists all."
             )
             raise _error(f"--config: {path}: there is no option {key!r} of {context.info_name}.", hint)
+        if name in declared:
+            try:
+                declared[name].value(value)  # Typer would make 2 of 2.7, 1 of true, and a text of a table
+            except OptionError as error:
+                advice = error.advice or f"headlens {context.info_name} --help tells what it takes."
+                raise _error(f"--config: {path}: {error.message}", advice) from error
         defaults[name] = _fit(value, parameters[name])
     context.default_map = {**(context.default_map or {}), **defaults}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -63,8 +64,8 @@ def check(request: CheckRequest, screen: Screen) -> None:
     screen.show(summary_table(f"{facts.name}", [{"": key, "value": value} for key, value in facts.facts().items()]))
     screen.show(summary_table("Attention", [vars(s) for s in facts.stacks]))
     screen.show(summary_table("Weights", [vars(p) for p in facts.parts]))
-    screen.show(*(f"note: {note}" for note in facts.notes))
-    screen.finish(facts.as_json(), [], f"headlens classify {request.model}")
+    screen.notes(facts.notes)
+    screen.finish(facts.as_json(), [], shlex.join(["headlens", "classify", request.model]))
 
 
 app.command()(with_options(check, CommandOptions("check", (CheckRequest,), ""), terminal=["json"]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from headlens.analyses.reproduce.options import COMMAND, ReproduceRequest
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.errors import HeadlensError, OptionError
+from headlens.visible_text import visible_text
 
 from .command import command
 from .screen import Screen
@@ -35,7 +36,7 @@ def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     from headlens.pages.page_tables import summary_table
 
     def announce(step: str, why: str) -> None:
-        screen.show(f"[bold]{step}[/bold]: {why}")
+        screen.show(f"{step}: {why}")
 
     run = run_reproduce(request, screen, announce=announce, quiet=screen.silent)
     screen.show(*(summary_table(title, rows) for title, rows in run.lines))
@@ -55,7 +56,7 @@ def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
             raise OptionError("--show prints the whole recipe, --small and all.", "Leave --small out.")
         from headlens.analyses.reproduce.recipe import asked_recipe
 
-        sys.stdout.write(asked_recipe(request)[1])
+        sys.stdout.write(visible_text(asked_recipe(request)[1]))
     return request.show
 
 

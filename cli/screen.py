@@ -10,8 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from headlens.visible_text import visible_text
 
 Advance = Callable[[int], None]
 
@@ -39,60 +43,66 @@ class Screen:
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
         """A spinner while something of unknown length is done."""
-        with self.err.status(text):
+        with self.err.status(_line(text)):
             yield
 
     @contextmanager
     def progress(self, text: str, total: int | None) -> Iterator[Advance]:
         """A bar with rate and remaining time."""
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate("{task.description}"))
+        name = TextColumn("{task.description}", markup=False)
+        columns = (name, BarColumn(), MofNCompleteColumn(), _Rate("{task.description}"))
         times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         # A pipe or a log file gets no bars.
         hidden = not self.err.is_terminal
         with Progress(*columns, *times, console=self.err, transient=True, disable=hidden) as bar:
-            task = bar.add_task(text, total=total)
+            task = bar.add_task(visible_text(text, ""), total=total)
             yield lambda n: bar.advance(task, n)
 
     def warn(self, text: str) -> None:
         """Something that cannot wait for the results."""
-        self.err.print(f"warning: {text}", markup=False, highlight=False)
+        self.err.print(_line(f"warning: {text}"))
 
-    def show(self, *tables: RenderableType) -> None:
-        """Prints tables or text to standard output, one after the other."""
+    def show(self, *tables: Table | str) -> None:
+        """Prints tables of `PageTable`, or text, to standard output, one after the other."""
         for table in tables:
-            self.out.print(table)
+            self.out.print(table if isinstance(table, Table) else Text(visible_text(table)))
 
     def say(self, sentences: Sequence[str]) -> None:
         """Prints sentences, a line each."""
         for sentence in sentences:
-            self.out.print(sentence, markup=False, highlight=False)
+            self.out.print(_line(sentence))
 
     def notes(self, notes: Sequence[str]) -> None:
         """Print what the reader of the results should know."""
         for note in notes:
-            self.out.print(f"note: {note}", markup=False, highlight=False)
+            self.out.print(_line(f"note: {note}"))
 
     def finish(self, summary: Mapping[str, Any], files: Sequence[Path], next_command: str) -> None:
         """Name the files and the next sensible command; or print the summary as JSON."""
         if self._json:
-            sys.stdout.write(json.dumps({**summary, "files": [str(f) for f in files]}, indent=2) + "\n")
+            text = json.dumps({**summary, "files": [str(f) for f in files]}, indent=2)
+            # JSON leaves one control character as it is.
+            sys.stdout.write(visible_text(text.replace("\x7f", "\\u007f")) + "\n")
             return
         if files:
-            self.out.print("Written:", highlight=False)
+            self.out.print(_line("Written:"))
         for folder in dict.fromkeys(f.parent for f in files):
             endings: dict[str, list[str]] = {}
             for file in files:
                 if file.parent == folder:
                     endings.setdefault(file.stem, []).append(file.suffix.removeprefix("."))
             names = (f"{n}.{e[0]}" if len(e) == 1 else f"{n}.{{{','.join(e)}}}" for n, e in endings.items())
-            self.out.print(f"  {folder}/", "  ".join(names), markup=False, highlight=False)
-        self.out.print(f"Next: {next_command}", markup=False, highlight=False)
+            self.out.print(_line(f"  {folder}/ {'  '.join(names)}"))
+        self.out.print(_line(f"Next: {next_command}"))
+
+
+def _line(text: str) -> Text:
+    """A line in which nothing is read as markup, emoji or command, and nothing is coloured."""
+    return Text(visible_text(text, ""))
 
 
 class _Rate(TextColumn):
     """Column of a progress bar that shows the rate in completed items per second."""
 
     def render(self, task: Any) -> Any:
-        from rich.text import Text
-
         return Text("" if not task.speed else f"{task.speed:,.0f}/s")

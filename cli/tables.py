@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from headlens.errors import counted
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -80,7 +82,7 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
         for metric, e in facts["evaluation"].items()
     ]
     data = models[0]["data"]
-    shown = [summary_table(f"All heads, {data['examples']} examples of {data['name']}", intact)]
+    shown = [summary_table(f"All heads, {counted(data['examples'], 'example')} of {data['name']}", intact)]
     for (model, mode), group in tables["ablation"].groupby(["model", "mode"], sort=False):
         alone = str(mode) == "keep-only"
         rows = [_ablated(r) for r in (best_alone(group) if alone else most_damage(group, 8)).to_dict("records")]

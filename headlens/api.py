@@ -31,6 +31,8 @@ from headlens.analyses.report.options import COMMAND as REPORT
 from headlens.analyses.reproduce.options import COMMAND as REPRODUCE
 from headlens.analyses.sparsefinder.options import COMMAND as SPARSEFINDER
 from headlens.analyses.training.options import COMMAND as TRAIN
+from headlens.files import output_errors
+from headlens.hub_access import only_cache
 from headlens.models.loading import LoadedModel
 from headlens.options import DEMO, CommandOptions, Given
 from headlens.result import Result
@@ -320,11 +322,13 @@ def _run(command: CommandOptions, values: Mapping[str, Any], draw: Any = None) -
     named = _named(command, values)
     folder = None
     if named.get("out") is None:
-        folder = Path(mkdtemp(prefix=f"headlens-{command.name}-"))
+        with output_errors("a temporary folder"):
+            folder = Path(mkdtemp(prefix=f"headlens-{command.name}-"))
         # Figures are drawn when they are asked for.
         named = {"figures": False, **named} if "figures" in command.options else named
         named |= {"out": folder / "run"}
-    run = command.execute(command.request(named))
+    with only_cache(enabled=bool(named.get("offline"))):
+        run = command.execute(command.request(named))
     return Result(command.name, run, folder, draw)
 
 

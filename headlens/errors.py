@@ -19,7 +19,14 @@ KeyboardInterrupt.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from headlens.visible_text import visible_text
+
+_ENDLESS = re.compile(r"\S{600,}")
 
 
 def counted(number: int, noun: str) -> str:
@@ -27,14 +34,28 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def error_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error, the one that it came from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def without_endless_words(text: str) -> str:
+    """A message in which words of 600 characters and more are cut to their first 100."""
+    return _ENDLESS.sub(lambda word: f"{word[0][:100]}…", text)
+
+
 class HeadlensError(Exception):
     """Root of all errors headlens raises on purpose.
 
-    `advice` says what to do next; it is part of the message, on a line of its own.
+    `advice` says what to do next; it is part of the message, on a line of its own. Words of thousands of characters,
+    as damaged files and options have, are cut in both.
     """
 
     def __init__(self, message: str, advice: str = "") -> None:
-        super().__init__(f"{message}\n{advice}" if advice else message)
+        message, advice = without_endless_words(message), without_endless_words(advice)
+        super().__init__(visible_text(f"{message}\n{advice}" if advice else message))
         self.message = message
         self.advice = advice
 
@@ -100,3 +121,32 @@ class Interrupted(BaseException):
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
         self.signal = signal
+
+
+@contextmanager
+def read_errors(path: str | Path, what: str, advice: str, kind: type[InputError] = InputError) -> Iterator[None]:
+    """Turns whatever a damaged or foreign file makes its reader raise into one error; errors of headlens stay.
+
+    Readers of tensors, pickles and archives raise everything from KeyError to MemoryError, by where the damage is.
+
+    Args:
+        path: the file.
+        what: what is wrong with it, such as `cannot be read as graphs`.
+        advice: what to do.
+        kind: class of the error.
+
+    Raises:
+        InputError: of this kind, for every exception of the block.
+    """
+    try:
+        yield
+    except HeadlensError:
+        raise
+    except Exception as error:
+        raise kind(f"{path} {what}: {reason_of(error)}.", advice) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns what an exception says, in one line of at most 200 characters without a full stop."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(reason.split())[:200].rstrip(".") or type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, get_args
@@ -16,6 +17,9 @@ from headlens.options import StackName
 Stack: TypeAlias = StackName
 STACKS: tuple[Stack, ...] = get_args(Stack)
 KEY_COLUMNS = ["stack", "layer", "head"]
+# Layers, or heads of a layer; a larger number is damage, and would take all memory for what there is one of for each.
+MOST_HEADS = 4096
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class Head(NamedTuple):
@@ -39,7 +43,7 @@ class Head(NamedTuple):
             OptionError: if `text` is not `STACK.LAYER.HEAD`.
         """
         parts = text.strip().split(".")
-        if len(parts) != 3 or parts[0] not in STACKS or not all(p.isascii() and p.isdigit() for p in parts[1:]):
+        if len(parts) != 3 or parts[0] not in STACKS or not all(_NUMBER.fullmatch(p) for p in parts[1:]):
             raise OptionError(
                 f"{text!r} is not a head.",
                 f"Write STACK.LAYER.HEAD, such as encoder.3.1; stacks: {', '.join(STACKS)}.",

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any
 
 from huggingface_hub import constants, get_session
 
+FULL_CACHE = "Free some space, or name a folder on another disk for what is fetched: HF_HOME=FOLDER headlens …"
 PATIENCE = 4.0  # seconds
+_CONFIGS = ("huggingface_hub.constants", "datasets.config")
+
+# Nobody is told who asks, and nothing is counted: without this the hub's client asks what kind of program it is part
+# of, and `datasets` tells a server of every file of this machine that it opens. The environment is for what is imported
+# or started later.
+os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_UPDATE_DOWNLOAD_COUNTS": "0"}
+constants.HF_HUB_DISABLE_TELEMETRY = True
+_imported: Any = sys.modules.get("datasets.config")
+if _imported is not None:
+    _imported.HF_UPDATE_DOWNLOAD_COUNTS = False
 
 
 def hub_answers(patience: float = PATIENCE) -> bool:
@@ -35,20 +48,38 @@ def hub_answers(patience: float = PATIENCE) -> bool:
 
 @contextmanager
 def only_cache(*, enabled: bool) -> Iterator[None]:
-    """Keeps the hub's client and `datasets` from sending anything, if `enabled`.
+    """Keeps the hub's client, `datasets` and programs that are started from sending anything, if `enabled`.
 
     The argument `local_files_only` keeps the client from fetching files alone: it still asks the hub for what its own
-    requests need. `datasets` has no argument at all.
+    requests need. `datasets`, and what parsers load, have no argument at all.
     """
-    configs = [constants, *([sys.modules["datasets"].config] if "datasets" in sys.modules else [])]
-    before = [config.HF_HUB_OFFLINE for config in configs]
+    if not enabled:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")}
+    # What is imported within the block reads the environment, and shall not stay offline when the block is left.
+    asked = (before["HF_DATASETS_OFFLINE"] or "").upper() in ("1", "ON", "YES", "TRUE")
+    flags = {
+        name: getattr(sys.modules.get(name), "HF_HUB_OFFLINE", constants.HF_HUB_OFFLINE or asked) for name in _CONFIGS
+    }
     try:
-        for config, was_offline in zip(configs, before, strict=True):
-            config.HF_HUB_OFFLINE = enabled or was_offline
+        os.environ |= dict.fromkeys(before, "1")
+        _set("HF_HUB_OFFLINE", dict.fromkeys(flags, True))
         yield
     finally:
-        for config, was_offline in zip(configs, before, strict=True):
-            config.HF_HUB_OFFLINE = was_offline
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        _set("HF_HUB_OFFLINE", flags)
+
+
+def _set(flag: str, values: Mapping[str, bool]) -> None:
+    """Sets a flag of modules, by their names, as far as they are imported."""
+    for name, value in values.items():
+        if name in sys.modules:
+            setattr(sys.modules[name], flag, value)
 
 
 def _answers(patience: float) -> bool:

@@ -1,14 +1,17 @@
-"""Languages that a tokenizer has to be told: M2M100, NLLB, mBART and their like, and Marian with several targets."""
+"""Languages that a model has to be told (M2M100, NLLB, mBART, X-MOD, Marian with several targets), and its letters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 
+_CASED = 0.01  # share of tokens with capitals from which a vocabulary counts as cased
+_PREFIX = re.compile(r"<2[a-z]{2,3}(_[A-Za-z]{2,4})?>")  # <2de>, <2zh_Hant>
 SIDES = ("source", "target")
 _TARGET_WRITTEN = "Name it with --target-language, or begin every source with its code."
 
@@ -30,6 +33,18 @@ def language_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {token: int(known.convert_tokens_to_ids(token)) for token in special if token not in named}
 
 
+def known_languages(tokenizer: PreTrainedTokenizerBase | None, model: Any) -> dict[str, int]:
+    """The codes of the languages that a model distinguishes: those of its adapters (X-MOD), or of its tokenizer."""
+    adapters = _adapter_languages(model)
+    if adapters or tokenizer is None:
+        return {code: number for number, code in enumerate(adapters)}
+    return language_tokens(tokenizer)
+
+
+def _adapter_languages(model: Any) -> list[str]:
+    return list(model.config.languages) if hasattr(model, "set_default_language") else []
+
+
 def tell_languages(
     name: str,
     tokenizer: PreTrainedTokenizerBase | None,
@@ -42,7 +57,7 @@ def tell_languages(
     Args:
         name: name of the model, for errors.
         tokenizer: its tokenizer, which is changed.
-        model: the model, whose settings of generation are changed.
+        model: the model, whose settings of generation, or language of adapters, are changed.
         asked: codes of source and target as the user gave them; None for none.
         stated: what tokenizer_config.json says. Its languages count if it names a target: a source alone is what
             transformers fills in.
@@ -51,24 +66,27 @@ def tell_languages(
         The sides, `source` and `target`, whose language is needed and not known.
 
     Raises:
-        OptionError: if the tokenizer does not know a language that was asked for, or has none.
+        OptionError: if model and tokenizer do not know a language that was asked for, or have none.
     """
     told: Any = tokenizer
-    tokens = {} if tokenizer is None else language_tokens(tokenizer)
+    tokens, adapters = known_languages(tokenizer, model), _adapter_languages(model)
     by_text = bool(getattr(told, "supported_language_codes", None))
+    unasked = "source" if by_text else "target" if adapters else None
     for side, code in zip(SIDES, asked, strict=True):
-        if code is not None and (not tokens or (by_text and side == "source")):
-            problem = f"--{side}-language {code}: {name} is not told the language of its {side}."
-            raise OptionError(problem, "Leave it out.")
-        if code is not None and code not in tokens:
-            raise OptionError(f"--{side}-language {code}: {name} has no such language.", listed_languages(tokens))
+        if code is not None:
+            _check_language(name, side, code, {} if side == unasked else tokens)
     if not tokens:
         return frozenset()
     source, target = asked
+    if adapters:
+        model.config.default_language = source or model.config.default_language
+        return frozenset(() if model.config.default_language in adapters else ("source",))
     if by_text:
+        target = target or (stated["target_lang"] if stated.get("target_lang") in tokens else None)
         _begin_sources(told, name, tokens, None if target is None else tokens[target])
         if target is not None:
             told.target_lang = target  # that of a first language stands there
+            told.init_kwargs["target_lang"] = target
         return frozenset()
     if stated.get("tgt_lang") in tokens:
         source, target = source or stated.get("src_lang"), target or stated["tgt_lang"]
@@ -80,6 +98,23 @@ def tell_languages(
         told.init_kwargs |= {"src_lang": source, "tgt_lang": target}
         _begin_with(tokens[target], told, model)
     return frozenset(side for side, code in zip(SIDES, (source, target), strict=True) if code is None)
+
+
+def _check_language(name: str, side: str, code: str, tokens: Mapping[str, int]) -> None:
+    if not tokens:
+        problem = f"--{side}-language {code}: {name} is not told the language of its {side}."
+        raise OptionError(problem, "Leave it out.")
+    if code not in tokens:
+        raise OptionError(f"--{side}-language {code}: {name} has no such language.", listed_languages(tokens))
+
+
+def told_languages(tokenizer: Any, model: Any, untold: Collection[str]) -> dict[str, str]:
+    """The codes of the languages that a model was told, or that its files name, by side; without the sides `untold`."""
+    known = known_languages(tokenizer, model)
+    tellers = {"source": ((model.config, "default_language"), (tokenizer, "src_lang"))}
+    tellers["target"] = ((tokenizer, "tgt_lang"), (tokenizer, "target_lang"))
+    codes = ((side, getattr(own, name, None)) for side, names in tellers.items() for own, name in names)
+    return {side: code for side, code in codes if code in known and side not in untold}
 
 
 def _begin_with(token: int, tokenizer: Any, model: Any) -> None:
@@ -115,3 +150,60 @@ def listed_languages(tokens: Mapping[str, int]) -> str:
     """The codes of a tokenizer's languages, for errors; of very many the first."""
     codes = sorted(tokens)
     return f"Languages: {', '.join(codes[:300])}{' …' if len(codes) > 300 else ''}."
+
+
+def language_notes(tokenizer: Any, model: Any, untold: Collection[str], asked: Collection[str | None]) -> list[str]:
+    """Tells of languages that nobody asked for: those that the files of a model name, and those that only a text names.
+
+    Args:
+        tokenizer: the tokenizer, as it was told.
+        model: the model.
+        untold: sides whose language is not known.
+        asked: codes that the user gave.
+    """
+    notes = [
+        f"The language of its {side} is {code}, as its files say; --{side}-language gives another."
+        for side, code in told_languages(tokenizer, model, untold).items()
+        if code not in asked
+    ]
+    # Those of MADLAD-400 and IndicBART.
+    codes = sorted(t for t in ({} if tokenizer is None else tokenizer.get_vocab()) if _PREFIX.fullmatch(t))
+    if len(codes) > 1:
+        notes.append(
+            f"Its vocabulary has tokens that name languages ({', '.join(codes[:3])} …), which headlens puts into no "
+            "text: write them into the data where the model wants them."
+        )
+    return notes
+
+
+def writes_lower_case(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer writes text in lower case before it looks its words up."""
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    lowers = normalizer is not None and normalizer.normalize_str("A") == "a"
+    return bool(lowers or (not tokenizer.is_fast and getattr(tokenizer, "do_lower_case", False)))
+
+
+def case_note(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Tells of a vocabulary whose letters are not those of the text that a tokenizer makes; empty if all is well.
+
+    Without a tokenizer_config.json the text of a cased BERT is written in lower case, and that of an uncased one is not
+    where such a file says so.
+    """
+    vocabulary = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens) - set(tokenizer.added_tokens_encoder)
+    capitals, small = (sum(token != form(token) for token in vocabulary) for form in (str.lower, str.upper))
+    if writes_lower_case(tokenizer):
+        if capitals < _CASED * len(vocabulary):
+            return ""
+        return (
+            f"The tokenizer writes text in lower case, but {capitals:,} of the {len(vocabulary):,} tokens it knows "
+            'have capitals: is the vocabulary a cased one? If so, put {"do_lower_case": false} into its '
+            "tokenizer_config.json."
+        )
+    if small and not capitals:
+        return (
+            "The tokenizer leaves capitals as they are, but none of its tokens has one: is the vocabulary an uncased "
+            'one? If so, put {"do_lower_case": true} into its tokenizer_config.json, or write the text in lower case.'
+        )
+    if capitals and not small:
+        return "None of its tokens has small letters: write the text in capitals, if it was trained so."
+    return ""

@@ -1,12 +1,17 @@
-"""JSON and TOML from anybody: whatever is wrong with a text is a ValueError, however deep or long it is."""
+"""JSON and TOML from anybody: whatever is wrong with a text, or with what it holds, is a ValueError."""
 
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 _TOO_DEEP = "nested too deeply"
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -27,3 +32,75 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
+
+
+def conform(value: Any, kind: Any, place: str = "the content") -> Any:
+    """Returns a value of JSON or TOML as a type has it: lists for tuples, objects for dataclasses.
+
+    Args:
+        value: what was read.
+        kind: a dataclass, a plain type, a list, tuple or mapping of such, a union, a Literal, or Any.
+        place: words for the value in errors, such as `site 3`.
+
+    Raises:
+        ValueError: at the first part of another type, or that is missing or unknown; it names the part.
+    """
+    origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if origin is Any:
+        return value
+    if origin in (Union, UnionType):
+        # The first that fits is meant; errors tell of the last one but null.
+        kinds = sorted(arguments, key=lambda kind: kind is not NoneType)
+        return conform(value, next((kind for kind in kinds if fits(value, kind)), kinds[-1]), place)
+    if origin is Literal:
+        if value in arguments:
+            return value
+        raise ValueError(f"{place} is {_shown(value)}, none of {', '.join(map(str, arguments))}")
+    if is_dataclass(origin):
+        return _conform_fields(value, origin, place)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        inner = arguments[1] if arguments else Any
+        return {k: conform(v, inner, f"{k} of {place}") for k, v in _of_type(value, dict, "an object", place).items()}
+    if origin not in _WORDS:
+        inner, items = arguments[0] if arguments else Any, _of_type(value, list, "a list", place)
+        made = (conform(item, inner, f"item {i} of {place}") for i, item in enumerate(items, 1))
+        return list(made) if origin is list else tuple(made)
+    # Whole numbers are numbers, too; true and false are none.
+    types = (int, float) if origin is float else origin
+    is_kind = isinstance(value, types) and (origin is bool or not isinstance(value, bool))
+    if not is_kind or (type(value) is int and origin is float and abs(value) > sys.float_info.max):
+        raise ValueError(f"{place} is {_shown(value)}, not {_WORDS[origin]}")
+    return value
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON is of a type, see `conform`."""
+    try:
+        conform(value, kind)
+    except ValueError:
+        return False
+    return True
+
+
+def _conform_fields(value: Any, kind: Any, place: str) -> Any:
+    hints, given = get_type_hints(kind), _of_type(value, dict, "an object", place)
+    known = {own.name: own for own in fields(kind)}
+    if unknown := sorted(given.keys() - known.keys()):
+        raise ValueError(f"{place} has {unknown[0][:60]!r}, which is none of {', '.join(known)}")
+    for name, own in known.items():
+        if name not in given and own.default is MISSING and own.default_factory is MISSING:
+            raise ValueError(f"{place} has no {name}")
+    return kind(**{name: conform(part, hints[name], f"{name} of {place}") for name, part in given.items()})
+
+
+def _of_type(value: Any, kind: type, words: str, place: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    raise ValueError(f"{place} is {_shown(value)}, not {words}")
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:60]
+    except (ValueError, RecursionError):  # TOML may hold a number of thousands of digits in hexadecimal
+        return "too long or deep to be shown"

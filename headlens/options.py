@@ -8,12 +8,14 @@ reference of options. Modules that declare options import neither torch nor pand
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
+from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -29,6 +31,9 @@ BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl"
 DEMO = "demo"  # the model and the corpus that come with headlens
 T = TypeVar("T")
 _DECLARED = "option"
+# What stands in the place of names of files, folders, models and corpora; the longest that Linux can have.
+_PLACES = ("MODEL", "[MODEL] [SECOND]", "SOURCE", "FILE", "DIR", "RUN", "MASK", "GRAPH", "PAPER")
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255
 # Metadata of a field that Python alone can give, so that run.json does not hold it.
 NOT_RECORDED = {"recorded": False}
 
@@ -111,14 +116,20 @@ class DeclaredOption:
         if given is None:
             return None if self.default is MISSING else self.default
         kind = without_none(self.hint)
+        values = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        for text in values:
+            if isinstance(text, str | Path):
+                check_text(self.flag, str(text), is_place=self.option.metavar in _PLACES)
+        if isinstance(kind, type) or self.repeated:
+            one = get_args(kind)[0] if self.repeated else kind
+            for part in values if self.repeated else (given,):
+                if self.option.parse is None and not _may_be(part, one):
+                    raise OptionError(f"{self.flag} cannot be {str(part)[:60]}.", f"Give {_GIVEN[one][1]}.")
         if self.repeated:
-            values = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
-            return tuple(map(Path, values)) if get_args(kind)[0] is Path else tuple(values)
-        if kind is Path:
-            return Path(given)
-        if self.option.parse is not None:
+            return tuple(map(folder, values)) if get_args(kind)[0] is Path else tuple(values)
+        if self.option.parse is not None or kind is Path:
             try:
-                given = self.option.parse(given)
+                given = (self.option.parse or folder)(given)
             except ValueError as error:
                 raise OptionError(f"{self.flag}: {error}") from error
         self._check(given)
@@ -133,6 +144,8 @@ class DeclaredOption:
         low, high = self.option.at_least, self.option.at_most
         if isinstance(value, int) and abs(value) > sys.maxsize:
             raise OptionError(f"{self.flag} is larger than {sys.maxsize}.", "Give less, or leave it out.")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise OptionError(f"{self.flag} {value} is not a finite number.", "Give one, or leave it out.")
         if isinstance(value, int | float) and (
             (low is not None and value < low) or (high is not None and value > high)
         ):
@@ -151,12 +164,14 @@ class CommandOptions:
         requests: classes whose options it has.
         run: the function of a request and a reporter, in `recipe.py` beside the options.
         make: makes the request of the values of options; without it the first class is built.
+        first: names of the options that most people need, which `--help` shows; of a command with few options all.
     """
 
     name: str
     requests: tuple[type, ...]
     run: str
     make: Callable[[Mapping[str, Any]], Any] | None = None
+    first: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, DeclaredOption]:
@@ -181,14 +196,17 @@ class CommandOptions:
         Raises:
             OptionError: if there is no option of a name.
         """
-        named = {name.replace("-", "_"): value for name, value in values.items()}
+        flags = {flag: own.name for own in self.options.values() for flag in own.option.flags}
+        named = {
+            flags.get(f"--{name.replace('_', '-')}", name.replace("-", "_")): value for name, value in values.items()
+        }
         for name in named:
             if name not in self.options:
                 close = get_close_matches(name, self.options, n=1)
                 hint = (
                     f"Did you mean {close[0].replace('_', '-')}?"
                     if close
-                    else f"headlens {self.name} --help lists all."
+                    else f"headlens {self.name} {'--help-all' if self.first else '--help'} lists all."
                 )
                 raise OptionError(f"{source}: there is no option {name.replace('_', '-')!r} of {self.name}.", hint)
         return named
@@ -232,6 +250,23 @@ class Given(str):
         given = super().__new__(cls, name)
         given.value = value
         return given
+
+
+# What may be given for a type, and words for it.
+_GIVEN: Mapping[Any, tuple[Any, str]] = {
+    bool: (bool, "true or false"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: ((str, Real, os.PathLike), "one text"),
+    Path: ((str, os.PathLike), "one path"),
+}
+
+
+def _may_be(given: Any, kind: Any) -> bool:
+    if kind not in _GIVEN:
+        return True
+    is_whole = kind is int and isinstance(given, float) and given.is_integer()
+    return is_whole or (isinstance(given, _GIVEN[kind][0]) and (kind is bool or not isinstance(given, bool)))
 
 
 def declared_options(*requests: type) -> dict[str, DeclaredOption]:
@@ -349,9 +384,12 @@ def numbers(given: Any) -> tuple[float, ...]:
         ValueError: if one of them is none.
     """
     try:
-        return tuple(float(part) for part in names(given))
+        found = tuple(float(part) for part in names(given))
     except ValueError as error:
         raise ValueError(f"{given!r} is no list of numbers. Write 0.03,0.1,0.3.") from error
+    if not all(map(math.isfinite, found)):
+        raise ValueError(f"{given!r} holds a number that is not finite.")
+    return found
 
 
 def share(given: Any) -> float:
@@ -367,14 +405,43 @@ def share(given: Any) -> float:
 
 
 def folder(given: Any) -> Path:
-    """Returns a path; an empty text, which would be the current folder, is none.
+    """Returns a path, `~` as the home folder; an empty text, which would be the current folder, is none.
 
     Raises:
-        ValueError: for an empty text.
+        ValueError: for an empty text, or the home of nobody.
     """
     if given == "":
         raise ValueError("the name of the folder is empty. Write . for the current folder.")
-    return Path(given)
+    try:
+        return Path(given).expanduser()
+    except (RuntimeError, TypeError) as error:  # no such user; a TOML file may give anything
+        raise ValueError(f"{given} is no path: {error}") from error
+
+
+def check_text(flag: str, text: str, *, is_place: bool) -> None:
+    """Refuses a text that no option means, before anything is read or written.
+
+    Args:
+        flag: the option, for the message.
+        text: what is given.
+        is_place: whether it names a file, folder, model or corpus.
+
+    Raises:
+        OptionError: for NUL or half a character, and for a name that is blank or longer than file systems have.
+    """
+    problem = ""
+    try:
+        name = os.fsencode(text)
+    except UnicodeEncodeError:
+        name, problem = b"", "holds half a character (a lone surrogate)"
+    if b"\0" in name:
+        problem = "holds a NUL character"
+    elif is_place and text.isspace():
+        problem = "is blank"
+    elif is_place and (len(name) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in name.split(b"/"))):
+        problem = f"is a name of {len(name):,} bytes"
+    if problem:
+        raise OptionError(f"{flag} {problem}.", "Give the name of what is meant." if is_place else "Write plain text.")
 
 
 def amount(given: Any) -> float:
@@ -438,8 +505,9 @@ EXAMPLE_COLUMNS = Option(
     shown="",
 )
 SKIP_BROKEN = Option(
-    "Leave out rows of the data that cannot be read: at most 1 % of each source, or 10 rows. A note tells how many.",
-    TASK,
+    "Leave out rows and sentences that cannot be read: at most 1 % of a source, or up to 10 if these are no more than "
+    "a quarter of it. A note tells how many.",
+    CORPUS,
 )
 EXAMPLE_SPLIT = Option("Split of a hub data set.", TASK, "NAME", shown="train to train, else the task's")
 CLASS_LABELS = Option(

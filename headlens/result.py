@@ -16,11 +16,13 @@ from markupsafe import escape
 from matplotlib.figure import Figure
 
 from headlens.analyses.report.registry import report_of
-from headlens.errors import OptionError, OutputError
+from headlens.errors import OptionError
+from headlens.files import output_errors
 from headlens.pages.command_report import CommandReport
 from headlens.plots.export import Animation
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
+from headlens.visible_text import visible_text
 
 
 class Result:
@@ -105,10 +107,8 @@ class Result:
         model = str(self._recorded.record.get("model"))
         with RunFolder.create(place, command=self.command, model=model, overwrite=overwrite):
             pass
-        try:
+        with output_errors(place):
             shutil.copytree(self.folder, place, dirs_exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{place} cannot be written: {error}.", "Name another folder.") from error
         if figures and not self._recorded.pictures:
             with RunFolder.reopen(place) as run:
                 for name, figure in self._drawn():
@@ -119,13 +119,13 @@ class Result:
         """The command, its models, its tables and what it found first."""
         tables = ", ".join(f"{name} ({len(table)} rows)" for name, table in self.tables.items())
         lines = [f"headlens {self.command} of {', '.join(self._recorded.models)}: {tables or 'no table'}"]
-        return "\n".join([*lines, *(f"  {text}" for text in self.findings[:3])])
+        return visible_text("\n".join([*lines, *(f"  {text}" for text in self.findings[:3])]))
 
     def _repr_html_(self) -> str:
         """The result in a notebook: what was found, what to know, and the main figure."""
-        found = "".join(f"<li>{escape(text)}</li>" for text in self.findings)
-        notes = "".join(f"<li>{escape(text)}</li>" for text in self.notes)
-        title = escape(f"headlens {self.command} of {', '.join(self._recorded.models)}")
+        found = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.findings)
+        notes = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.notes)
+        title = escape(visible_text(f"headlens {self.command} of {', '.join(self._recorded.models)}"))
         tables = escape(", ".join(f"{name} ({len(table)})" for name, table in self.tables.items()))
         parts = [f"<h4>{title}</h4>", f"<ul>{found}</ul>" if found else "", f"<p>Tables: {tables}</p>"]
         parts += [f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else ""]

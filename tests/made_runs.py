@@ -240,5 +240,5 @@ def write_hostile(folder: Path, words: str) -> Path:
     for name, frame in tables.items():
         write_csv(frame, folder / f"{name}.csv")
     changes = {"corpus": {"name": words, "sentences": 1, words: words}, "arguments": {words: [words], "text": words}}
-    change_record(folder, changes | {"started": words, "platform": words, words: words})
+    change_record(folder, changes | {"rows": None, "started": words, "platform": words, words: words})
     return folder

@@ -56,7 +56,7 @@ def test_options_and_defaults_are_those_of_the_command(name: str, command: Comma
 
 
 def test_the_result_of_classify(classified: headlens.Result, tmp_path: Path) -> None:
-    assert list(classified.tables) == ["heads", "positions", "rare", "syntax"]
+    assert list(classified.tables) == ["heads", "positions", "rare", "syntax", "pos", "relation_offsets"]
     assert repr(classified).startswith("headlens classify of MiniLM-L6: heads (72 rows), positions (1368 rows)")
     assert classified.findings
     assert classified.summary["roles"]
@@ -88,6 +88,7 @@ def test_the_function_gives_the_numbers_of_the_command(classified: headlens.Resu
     pd.testing.assert_frame_equal(typed, pd.read_csv(classified.folder / "heads.csv"))
 
 
+@pytest.mark.slow
 def test_a_folder_is_kept_and_another_disappears(tmp_path: Path) -> None:
     kept = headlens.classify(limit=3, similarity="off", out=tmp_path / "run")
     assert kept.folder == tmp_path / "run"
@@ -100,6 +101,7 @@ def test_a_folder_is_kept_and_another_disappears(tmp_path: Path) -> None:
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_a_model_is_a_name_a_folder_a_pair_or_loaded(
     tmp_path: Path, wordpiece_tokenizer: Any, classified: headlens.Result
 ) -> None:
@@ -135,12 +137,14 @@ def test_options_are_refused_as_on_the_command_line() -> None:
         headlens.masks(seeds=2)
 
 
+@pytest.mark.slow
 def test_a_report_of_results(classified: headlens.Result, tmp_path: Path) -> None:
     page = headlens.report(classified, out=tmp_path / "page")
     assert (page.folder / "report.html").exists()
     assert "Functions of attention heads" in (page.folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_lists_are_given_as_text_or_as_sequences() -> None:
     typed = headlens.classify(limit=10, relations="nsubj,obj", similarity="off")
     listed = headlens.classify(limit=10, relations=["nsubj", "obj"], similarity="off")

@@ -22,10 +22,11 @@ LAYERS = [
     {"attention"},
     {"weights"},
     {"statistics"},
-    {"files", "memory", "hub_access", "languages"},
+    {"files", "unchanged_files", "memory", "hub_access", "languages"},
     {"heads"},
     {"options", "nested_text"},
     {"errors"},
+    {"visible_text"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 # Folders of one layer may see each other only where that is the design: a run folder writes figures.

@@ -10,11 +10,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerBase
 
-from headlens.errors import OutputError
-from headlens.files import atomic_path, output_errors, plain_value, read_csv, write_csv, write_json
+from headlens.corpora.conllu import write_conllu
+from headlens.corpora.text import plain_sentence
+from headlens.errors import ModelError, OutputError
+from headlens.files import atomic_path, csv_rows, output_errors, plain_value, read_csv, write_csv, write_json
+from headlens.interventions.attention_mask import AttentionMask
+from headlens.training.loop import save_random
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -183,3 +190,121 @@ def test_json_has_plain_values(tmp_path: Path) -> None:
 def test_json_refuses_what_has_no_plain_form() -> None:
     with pytest.raises(TypeError, match="object has no plain JSON form"):
         plain_value({"x": object()})
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("Error while serializing: I/O error: No space left on device (os error 28)", "No space left on device"),
+        ("No space left on device (os error 28)", "No space left on device"),
+        ('I/O error: Input/output error (os error 5) at path "x"', "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Exception, SafetensorError, RuntimeError])
+def test_a_library_in_rust_tells_the_system_error_in_its_words(kind: type[Exception], words: str, reason: str) -> None:
+    with pytest.raises(OutputError, match=f"Cannot write model: {reason}."), output_errors("model"):
+        raise kind(words)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("unexpected pos 576"), ModelError("no such file (os error 2)")])
+def test_other_errors_stay_what_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, output_errors("model"):
+        raise error
+    assert caught.value is error
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs limits of POSIX")
+@pytest.mark.parametrize("writer", ["csv", "safetensors", "tokenizer", "torch", "mask", "conllu"])
+def test_whoever_writes_a_file_that_cannot_grow_gives_the_same_error(
+    writer: str, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Nobody's own words, and no half file."""
+    import resource
+
+    tensor, path = torch.zeros(2000), tmp_path / "file"
+
+    def write() -> None:
+        with atomic_path(path) as temporary:
+            if writer == "safetensors":
+                save_file({"a": tensor}, temporary)
+            elif writer == "tokenizer":
+                wordpiece_tokenizer.save_pretrained(tmp_path)
+            else:
+                save_random(tmp_path, 0)
+
+    sentence = plain_sentence("word " * 500, "1")
+    writers = {
+        "csv": lambda: write_csv(pd.DataFrame({"x": range(2000)}), path),
+        "mask": lambda: AttentionMask(torch.ones(1, 1, 70, 70, dtype=torch.bool)).save(path),
+        "conllu": lambda: write_conllu([sentence], path),
+    }
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OutputError, match=r"(?s)Cannot write .*file: File too large.*Free some space"):
+            writers.get(writer, write)()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [name for name in leftovers(tmp_path) if name.startswith((".", "file"))]
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1) | st.from_regex(
+    r"\A'{0,3}[-=+@\t\r\n]['a(0-9]{0,3}\Z"
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(CELLS, min_size=1), CELLS.filter(lambda name: name[0] != "\ufeff"))
+def test_csv_gives_every_text_back(tmp_path_factory: pytest.TempPathFactory, words: list[str], name: str) -> None:
+    path = write_csv(pd.DataFrame({name: words, f"{name}2": 1}), tmp_path_factory.mktemp("csv") / "t.csv")
+    back = read_csv(path, words=(name,))
+    assert back.columns[0] == name
+    assert back[name].tolist() == words
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-LRB-", "'-LRB-"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", '"\'\r=1"'),
+        ("'=1", "''=1"),
+        ("'s", "'s"),
+        ("-0.5", "-0.5"),
+        ("+1", "+1"),
+        ("-1e-3", "-1e-3"),
+        ("<-8", "<-8"),
+        ("-", "-"),
+        ("dep->head", "dep->head"),
+        (-0.5, "-0.5"),
+        (-np.inf, "-inf"),
+    ],
+)
+def test_no_spreadsheet_runs_a_cell(tmp_path: Path, text: object, cell: str) -> None:
+    path = write_csv(pd.DataFrame({"a": [text, "x"] if isinstance(text, str) else [text], "b": 1}), tmp_path / "t.csv")
+    assert path.read_bytes().decode().startswith(f"a,b\n{cell},1\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a,b\n1,2\n3,4", "its last line has no end"),
+        ("a,b\n1,2\n3\n", "line 3 has 1 cell where the first line has 2"),
+        ("a,b\n1,2,3\n", "line 2 has 3 cells where the first line has 2"),
+        ('a,b\n1,"2\n', "line 2: unexpected end of data"),
+        ("a,a\n1,2\n", "two columns have the same name"),
+        ("a,b\n1," + "x" * 200_000 + "\n", "line 2: field larger than field limit"),
+    ],
+)
+def test_tables_that_were_cut_are_refused(tmp_path: Path, content: str, words: str) -> None:
+    (path := tmp_path / "a.csv").write_text(content)
+    with pytest.raises(ValueError, match=words):
+        read_csv(path)
+
+
+def test_rows_of_a_table_with_their_lines(tmp_path: Path) -> None:
+    (path := tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfa,b\r\n\r\n1,"x\ny"\r\n2,\r\n')
+    assert list(csv_rows(path)) == [(3, {"a": "1", "b": "x\ny"}), (5, {"a": "2", "b": ""})]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -15,7 +19,10 @@ from huggingface_hub import close_session, constants, get_session
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from headlens.analyses.planning import planned_sizes
+from headlens.corpora.hub import HubCorpus
+from headlens.errors import InputError
 from headlens.hub_access import hub_answers, only_cache
+from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
 
 
@@ -171,3 +178,42 @@ def test_the_clients_own_requests_are_not_sent_either(connections: list[Any]) ->
 def test_a_plan_without_the_hub_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planned_sizes, "hub_answers", lambda: False)
     assert planned_sizes.planned_model("nobody/bert-base-uncased", ModelOptions()).heads == 144
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("what", ["model", "data set"])
+def test_a_full_cache_is_told(number: int, wrapped: bool, what: str) -> None:
+    """The libraries that fetch wrap the error of the system, or do not."""
+
+    def fetch() -> None:
+        with (
+            explained("a/b", ModelOptions()) if what == "model" else HubCorpus("a/b", "text")._told("cannot be loaded")
+        ):
+            try:
+                raise OSError(number, os.strerror(number))
+            except OSError as error:
+                if wrapped:
+                    raise RuntimeError("the download failed") from error
+                raise
+
+    with pytest.raises(InputError, match=r"(?s)a/b.*cannot be (fetched|loaded).*Free some space.*HF_HOME=FOLDER"):
+        fetch()
+
+
+@pytest.mark.parametrize("asked", [None, "1"])
+def test_what_is_imported_within_is_as_it_would_be(monkeypatch: pytest.MonkeyPatch, asked: str | None) -> None:
+    if asked is not None:
+        monkeypatch.setenv("HF_DATASETS_OFFLINE", asked)
+    monkeypatch.delitem(sys.modules, "datasets.config")
+    late = SimpleNamespace(HF_HUB_OFFLINE=True)
+    with only_cache(enabled=True):
+        monkeypatch.setitem(sys.modules, "datasets.config", late)
+    assert late.HF_HUB_OFFLINE is (asked is not None)
+    assert os.environ.get("HF_DATASETS_OFFLINE") == asked
+
+
+def test_nobody_is_told_who_asks_and_nothing_is_counted() -> None:
+    assert constants.HF_HUB_DISABLE_TELEMETRY
+    assert not datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
+    assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"

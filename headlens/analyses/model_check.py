@@ -53,6 +53,7 @@ class ModelFacts:
     tokenizer: str
     aligns_words: str
     longest_input: int | None
+    longest_target: int | None
     stacks: tuple[StackFacts, ...]
     parts: tuple[PartFacts, ...]
     notes: tuple[str, ...]
@@ -66,7 +67,8 @@ class ModelFacts:
             "revision": self.revision or "local",
             "tokenizer": self.tokenizer,
             "words": self.aligns_words,
-            "longest input": "no limit" if self.longest_input is None else f"{self.longest_input} tokens",
+            "longest input": _tokens(self.longest_input),
+            **({} if self.longest_target == self.longest_input else {"longest target": _tokens(self.longest_target)}),
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -101,11 +103,16 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
         revision=loaded.revision,
         tokenizer=kind,
         aligns_words=aligns,
-        longest_input=loaded.max_length,
+        longest_input=loaded.longest("source"),
+        longest_target=loaded.longest("target"),
         stacks=tuple(stacks),
         parts=tuple(_parts(loaded)),
         notes=loaded.notes,
     )
+
+
+def _tokens(limit: int | None) -> str:
+    return "no limit" if limit is None else f"{limit} tokens"
 
 
 def _parts(loaded: LoadedModel) -> Iterator[PartFacts]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from headlens.corpora.annotations import AnnotationCounts
+from headlens.corpora.broken_rows import broken_note
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.errors import counted
 from headlens.options import DEMO
@@ -30,7 +31,9 @@ def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
             f"{'its' if words == 1 else 'their'} relations are not measured."
         )
     if counts.merged_words:
-        notes.append(f"{counts.merged_words} words share a token with another word and are read as one with it.")
+        share = "shares" if counts.merged_words == 1 else "share"
+        merged = counted(counts.merged_words, "word")
+        notes.append(f"{merged} {share} a token with another word, read as one with it.")
     return notes
 
 
@@ -83,20 +86,18 @@ def narrow_interval_notes(
     ]
 
 
-def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: int | None) -> list[str]:
+def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | None) -> list[str]:
     """What to know about rows of data that were not used: a note for each reason, none if all were.
 
     Args:
         data: counts of the source.
         name: of the data.
-        limit: tokens that the model reads; None if any number.
+        limit: how much the model reads, as `Reader.told_limit` has it; None if any length.
     """
     notes = []
     if data.broken:
-        more = " …" if data.broken > len(data.first_broken) else ""
-        rows = f"{data.broken} of {counted(data.rows, 'row')}"
-        notes.append(f"Left out by --skip-broken: {rows}. {' '.join(data.first_broken)}{more}")
-    unread = "without anything to ask" if limit is None else f"too long for {limit} tokens or without anything to ask"
+        notes.append(broken_note(data.broken, data.rows, data.first_broken))
+    unread = "without anything to ask" if limit is None else f"too long for {limit} or without anything to ask"
     reasons = (
         (data.unlabelled, "without a label, an answer or text"),
         (data.too_short, "with fewer words than --min-words"),
@@ -130,7 +131,9 @@ def _column(task: Task, records: Floats, name: str) -> Floats | None:
 
 def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     """Returns notes on sentences of a corpus that were left out, cut or not understood, with their numbers."""
-    notes = [note for side in counts.unknown for note in side.notes()] + _long_sentences(feed, counts)
+    notes = [note for side in counts.unknown for note in side.notes(feed.encoder.tokenizer)] + _long_sentences(
+        feed, counts
+    )
     if feed.encoder.pairing == "joined" and counts.sentences:
         notes.append(f"The two texts of {counted(counts.sentences, 'pair')} were read as one sequence each.")
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
@@ -140,7 +143,9 @@ def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
 
 
 def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
-    notes, longer = [], f"longer than {feed.encoder.limit} tokens"
+    notes, longer, target_limit = [], f"longer than {feed.encoder.limit} tokens", feed.encoder.target_limit
+    if target_limit != feed.encoder.limit:
+        longer += f", or than {target_limit} as a target"
     if counts.too_long:
         in_pairs = feed.encoder.reads_pairs
         advice = "" if feed.encoder.long_sentences == "window" else " --long-sentences window cuts them."
@@ -178,8 +183,10 @@ def pair_notes(counts: AnnotationCounts, heads: pd.DataFrame, split_at: str | No
     return notes
 
 
-def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_instances: int) -> list[str]:
-    """Which trees and relations are missing."""
+def annotation_notes(
+    counts: AnnotationCounts, no_tree: int, relations: tuple[str, ...], min_instances: int
+) -> list[str]:
+    """Which trees and relations are missing; `no_tree` sentences have no tree."""
     notes = []
     if counts.lost_arcs:
         notes.append(
@@ -188,9 +195,9 @@ def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_i
         )
     if counts.lost_mentions:
         notes.append(f"{counted(counts.lost_mentions, 'mention')} of entities not measured: at a word without a token.")
-    if counts.no_tree:
-        verb = "has" if counts.no_tree == 1 else "have"
-        notes.append(f"{counted(counts.no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")
+    if no_tree and relations:
+        verb = "has" if no_tree == 1 else "have"
+        notes.append(f"{counted(no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")
     if counts.rarity_is_vague:
         notes.append(
             f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, as "

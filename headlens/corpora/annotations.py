@@ -31,7 +31,7 @@ class AnnotationCounts:
         arcs: instances of the relations, by relation, that were measured.
         lost_arcs: instances whose two words share a unit or are in different windows, or one of which has no token.
         trees: sentences with a tree, of both sides.
-        no_tree: sentences without one.
+        no_tree: sentences, or windows of such, without one; `EncodingCounts.no_tree` counts whole sentences.
         rare_sentences: sentences long enough for the rare-word metric.
         tied_sentences: those in which several words tie for the rarest, as words unknown to the list do.
         pairs: sequences of two texts.

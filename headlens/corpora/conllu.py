@@ -12,9 +12,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from headlens.corpora.broken_rows import sound
 from headlens.corpora.sentence import ROOT, Example, Sentence, SurfaceToken, Word, find_tree_fault, join_tokens
-from headlens.corpora.text import Line, NamedFile, open_text
+from headlens.corpora.text import Line, NamedFile, text_lines
 from headlens.errors import CorpusError, counted
+from headlens.files import atomic_path
 
 N_COLUMNS = 10
 # The id of a word (3), of a multiword token (3-4) or of an empty node (3.1).
@@ -35,7 +37,11 @@ class ConlluCorpus(NamedFile):
 
     def __iter__(self) -> Iterator[Example]:
         """Reads the sentences from the start; errors as in `read_conllu`."""
-        return (Example(s) for s in read_conllu(self.path))
+        return sound(self.readings())
+
+    def readings(self) -> Iterator[Example | CorpusError]:
+        """Reads the sentences from the start; yields what is wrong with one that cannot be read."""
+        return (s if isinstance(s, CorpusError) else Example(s) for s in _read_blocks(self.path))
 
 
 def read_conllu(path: str | Path) -> Iterator[Sentence]:
@@ -53,20 +59,30 @@ def read_conllu(path: str | Path) -> Iterator[Sentence]:
             head out of range, no relation, no root or several, a cycle, heads for some words only, brackets of
             `Entity=` that do not match within their sentence.
     """
+    return sound(_read_blocks(path))
+
+
+def _read_blocks(path: str | Path) -> Iterator[Sentence | CorpusError]:
     disagreed = False
     count = place = 0
     # An error that is kept, or an iterator that is not read to its end, would keep the file open.
-    with closing(open_text(path)) as file:
-        for is_blank, lines in groupby(file, key=lambda line: not line.text.strip()):
+    with closing(text_lines(path)) as file:
+        for is_blank, lines in groupby(file, key=lambda line: isinstance(line, Line) and not line.text.strip()):
             if is_blank:
                 continue
-            block = list(lines)
             try:
+                block = list(sound(lines))
                 place = _entity_place(block, place)
                 sentence = _parse_block(block, place)
             except _FaultError as fault:
-                message, line = fault.args
-                raise CorpusError(message, ADVICE, path=path, line=line) from fault
+                count += 1
+                message, number = fault.args
+                yield CorpusError(message, ADVICE, path=path, line=number)
+                continue
+            except CorpusError as error:  # a line that is no text
+                count += 1
+                yield error
+                continue
             if not sentence.words:
                 continue
             count += 1
@@ -85,19 +101,15 @@ def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> 
     Raises:
         CorpusError: a sentence that CoNLL-U cannot hold: no words, text outside of words other than single
             spaces, words out of order, heads that are no tree.
+        OutputError: if the file cannot be written.
     """
     if not isinstance(target, str | Path):
         target.writelines(map(_format_block, sentences))
         return
-    path = Path(target)
-    part = path.with_name(f".{path.name}.part")
-    try:
+    with atomic_path(target) as path:
         opened = gzip.open if path.suffix == ".gz" else open
-        with opened(part, "wt", encoding="utf-8", newline="\n") as handle:
+        with opened(path, "wt", encoding="utf-8", newline="\n") as handle:
             handle.writelines(map(_format_block, sentences))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class _FaultError(Exception):

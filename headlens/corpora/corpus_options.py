@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headlens.options import LIMIT, SENTENCE_COLUMN, SPLIT, TARGET_COLUMN, TARGET_FILE, option
+from headlens.options import LIMIT, SENTENCE_COLUMN, SKIP_BROKEN, SPLIT, TARGET_COLUMN, TARGET_FILE, option
 
 LongSentences = Literal["skip", "window"]
 
@@ -19,6 +19,7 @@ class CorpusOptions:
     target_column: str | None = option(None, TARGET_COLUMN)
     split: str = option("test", SPLIT)
     limit: int | None = option(None, LIMIT)
+    skip_broken: bool = option(False, SKIP_BROKEN)
     offline: bool = False
 
     def held_out(self, target: str | None) -> CorpusOptions:

@@ -29,6 +29,7 @@ class EncodingCounts:
         unaligned_tokens: tokens of text that no word covers.
         merged_words: words read as one unit with another word.
         sentences_with_unaligned: examples with an unaligned word.
+        no_tree: sentences without a dependency tree, of both sides; one that is cut into windows counts once.
         text_tokens: tokens that stand for text, by side: `source`, `target`.
         unknown_tokens: how many of these are the unknown token.
     """
@@ -47,6 +48,7 @@ class EncodingCounts:
     unaligned_tokens: int = 0
     merged_words: int = 0
     sentences_with_unaligned: int = 0
+    no_tree: int = field(default=0, compare=False)
     text_tokens: dict[str, int] = field(default_factory=dict)
     unknown_tokens: dict[str, int] = field(default_factory=dict)
 
@@ -90,6 +92,7 @@ def encode_corpus(
         elif not all(map(_has_text, encoded.sides)):  # a tokenizer may remove all the text, or not know any of it
             counts.empty += 1
         else:
+            counts.no_tree += sum(not side.sentence.has_tree for side in encoded.sides)
             counts.add(encoded, encoder.unknown_id)
             _check(counts, encoder, complete=False)
             yield encoded
@@ -98,7 +101,7 @@ def encode_corpus(
 
 def _check(counts: EncodingCounts, encoder: SentenceEncoder, *, complete: bool) -> None:
     for side in counts.unknown:
-        side.check(encoder.max_unknown, "the corpus", complete=complete)
+        side.check(encoder.max_unknown, "the corpus", encoder.tokenizer, complete=complete)
 
 
 def _has_text(side: EncodedSequence) -> bool:
@@ -113,6 +116,7 @@ def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts)
         counts.too_long += 1
         return
     counts.windowed += 1
+    counts.no_tree += not example.source.has_tree
     counts.words_too_long += lost
     for window in windows:
         counts.add(window, encoder.unknown_id)

@@ -108,13 +108,14 @@ class SentenceEncoder:
 
     Args:
         tokenizer: a fast one, or a slow one whose tokens can be found in the text.
-        max_length: most tokens per side; None takes the limit of the tokenizer, if it states one.
+        max_length: most tokens of the source; None takes the limit of the tokenizer, if it states one.
         decoder_start_id: first decoder input of an encoder-decoder; None for other models.
         long_sentences: what `encode_corpus` does with sentences that are longer than the limit: leave them out, or
             cut them into windows; pairs are always left out.
         pairing: parts of a pair that models without a `decoder_start_id` read.
-        split_at: what stands between the two texts of a sentence, where it stands there once; None for one text.
         max_unknown: share of unknown tokens from which a corpus is refused; 1 refuses none.
+        max_target_length: most tokens of the target, where a decoder reads it; None is that of the source.
+        split_at: what stands between the two texts of a sentence, where it stands there once; None for one text.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -123,6 +124,7 @@ class SentenceEncoder:
     long_sentences: LongSentences = "skip"
     pairing: Pairing = "alone"
     max_unknown: float = 1.0
+    max_target_length: int | None = None
     split_at: str | None = None
 
     @property
@@ -132,11 +134,16 @@ class SentenceEncoder:
 
     @property
     def limit(self) -> int | None:
-        """Most tokens a side may have; None without limit."""
+        """Most tokens that the source may have; None without limit."""
         if self.max_length is not None:
             return self.max_length
         longest = self.tokenizer.model_max_length
         return int(longest) if longest < UNLIMITED else None
+
+    @property
+    def target_limit(self) -> int | None:
+        """Most tokens that the target may have; None without limit."""
+        return self.limit if self.max_target_length is None or self.decoder_start_id is None else self.max_target_length
 
     @cached_property
     def special_kinds(self) -> Mapping[int, int]:
@@ -189,7 +196,11 @@ class SentenceEncoder:
             side: Side = "source" if self.decoder_start_id is None else "target"
             sides = self._sequence(example.source, "source"), self._sequence(example.target, side)
             encoded = EncodedExample(*sides, example.links)
-        return encoded if self.limit is None or encoded.length <= self.limit else None
+        fits = all(
+            limit is None or len(side) <= limit
+            for side, limit in zip(encoded.sides, (self.limit, self.target_limit), strict=False)
+        )
+        return encoded if fits else None
 
     def windows(self, example: Example) -> tuple[list[EncodedExample], int]:
         """Cuts an example that is too long, see `cut_windows`; pairs, whose windows would not match, give none.

@@ -19,6 +19,7 @@ from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.sentence import Example
 from headlens.corpora.token_offsets import Side, is_punctuation
 from headlens.errors import CorpusError, OptionError
+from headlens.unchanged_files import unchanged
 
 MIN_CONTENT = 5
 Booleans = npt.NDArray[np.bool_]
@@ -84,7 +85,7 @@ class FileFrequency(CountedFrequency):
         """
         counts: defaultdict[str, float] = defaultdict(float)
         try:
-            with Path(path).open("rb") as file:
+            with unchanged(path), Path(path).open("rb") as file:
                 for number, line in enumerate(file, start=1):
                     if line.strip():
                         word, count = _parse_count(line, path, number)

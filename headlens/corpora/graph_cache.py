@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.corpora.word_graphs import Allowed
-from headlens.errors import OptionError
+from headlens.errors import OptionError, read_errors
 from headlens.nested_text import parse_json
 
 SPECIAL, NO_WORD = -2, -1
@@ -146,7 +145,7 @@ class GraphCache:
         Raises:
             OptionError: if the file cannot be read, or holds something else.
         """
-        try:
+        with read_errors(path, "cannot be read as graphs", "Make them again.", OptionError):
             # numpy leaves the handle of a file that it cannot read open, unless the file was opened before.
             with path.open("rb") as handle, np.load(handle) as file:
                 parts = {name: file[name] for name in ("about", "lengths", "counts", "ids", "words", "edges")}
@@ -154,10 +153,13 @@ class GraphCache:
             ends = np.cumsum(parts["lengths"])[:-1]
             ids, words = (np.split(parts[name].astype(np.int32), ends) for name in ("ids", "words"))
             edges = np.split(parts["edges"].astype(np.int32).reshape(-1, 2), np.cumsum(parts["counts"])[:-1])
-            texts = zip(ids, words, edges, strict=True) if len(parts["lengths"]) else ()
+            texts = list(zip(ids, words, edges, strict=True)) if len(parts["lengths"]) else []
+            if any(len(e) and not 0 <= e.min() <= e.max() <= w.max(initial=-1) for _, w, e in texts):
+                raise ValueError("an edge is between words that are not there")
+            # Masks have a row and a column for every word; few have no token of their own.
+            if any(w.max(initial=-1) > 10 * len(w) + 100 for _, w, _ in texts):
+                raise ValueError("a text has far more words than tokens")
             return cls(about["name"], about["about"], {_key(i): _Text(w, e) for i, w, e in texts})
-        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
-            raise OptionError(f"{path} cannot be read as graphs: {error}.", "Make them again.") from error
 
 
 def _expanded(words: Tensor, row: Tensor, edges: Tensor) -> Tensor:

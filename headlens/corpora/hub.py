@@ -10,11 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.broken_rows import sound
 from headlens.corpora.sentence import Example
 from headlens.corpora.table import cell_examples
 from headlens.corpora.text import file_stem
 from headlens.errors import CorpusError
-from headlens.hub_access import hub_answers, only_cache
+from headlens.files import full_disk
+from headlens.hub_access import FULL_CACHE, hub_answers, only_cache
+from headlens.unchanged_files import unchanged
 
 # Kinds of single files that `datasets` reads, and the name of its reader.
 READERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
@@ -51,6 +54,10 @@ class HubCorpus:
         Raises:
             CorpusError: no such data set or no network; no such split or column; broken data.
         """
+        return sound(self.readings())
+
+    def readings(self) -> Iterator[Example | CorpusError]:
+        """Reads the rows from the start; yields what is wrong with a row that cannot be read."""
         return cell_examples(enumerate(self.rows(), 1), self.column, self.target_column, self.place, self.name)
 
     @property
@@ -60,9 +67,10 @@ class HubCorpus:
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yields rows as they are, whatever columns they have; errors as when sentences are read."""
-        part = self._part
-        with self._told("cannot be read to its end"):
-            yield from part
+        with unchanged(self.dataset):
+            part = self._part
+            with self._told("cannot be read to its end"):
+                yield from part
 
     def class_names(self, column: str) -> tuple[str, ...]:
         """Returns the names of a column of classes (`ClassLabel`) in the order of their numbers; empty for others.
@@ -114,6 +122,7 @@ class HubCorpus:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             local = Path(self.dataset).is_file()
             advice = "The file is damaged, or of another kind than its name says." if local else ADVICE
+            advice = FULL_CACHE if full_disk(error) is not None else advice
             raise CorpusError(f"{problem}: {reason}", advice, path=self.place) from error
         finally:
             logging.set_verbosity(verbosity)

@@ -52,9 +52,11 @@ class AlignedCorpus(CorpusView):
     def _numbered(self) -> Iterator[tuple[int, Example]]:
         """Yields pairs with the numbers of their lines of links, their words as the links count them."""
         pairs = self.corpus
+        while isinstance(pairs, CorpusView):
+            pairs = pairs.corpus
         sides = (pairs.source, pairs.target) if isinstance(pairs, ParallelCorpus) else (pairs, pairs)
         by_line = isinstance(sides[0], TextCorpus)  # whose blank lines are no pairs
-        for ordinal, pair in enumerate(pairs, 1):
+        for ordinal, pair in enumerate(self.corpus, 1):
             if pair.target is None:
                 raise OptionError("--alignments: the corpus has no pairs.", "Give --target or --target-column.")
             source, target = (

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import islice, tee
+from itertools import tee
 from pathlib import Path
 
+from headlens.corpora.broken_rows import BrokenRows, broken_note
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.hub import READERS, HubCorpus
 from headlens.corpora.parsers import Parser, make_parser
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.table import TABLES, TableCorpus
-from headlens.corpora.text import ONLY_ONCE, ParallelCorpus, TextCorpus, file_kind, is_no_file
+from headlens.corpora.text import ONLY_ONCE, NamedFile, ParallelCorpus, TextCorpus, file_kind, is_no_file, readings
 from headlens.errors import CorpusError, OptionError
 from headlens.options import DEMO, Given
 
@@ -26,6 +28,9 @@ TREEBANKS = (".conllu", ".conll")
 _USUAL_SPLITS = ("test", "train")
 TEXTS = (".txt", ".text", "")
 LANGUAGE = re.compile(r"\.[a-z]{2}")  # parallel text is often named by its language: test.en, test.de
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,35 @@ class CorpusView:
 
 
 @dataclass(frozen=True)
-class FirstExamples(CorpusView):
-    """The first examples of a corpus, at most `limit` of them."""
+class ReadableExamples(CorpusView):
+    """The examples of a corpus that can be read, at most `limit` of them; the log tells which were left out.
 
-    limit: int
+    Args:
+        skip_broken: whether what cannot be read is left out, as far as `BrokenRows` allows it.
+        limit: how many examples to read; None for all.
+    """
+
+    skip_broken: bool = False
+    limit: int | None = None
 
     def __iter__(self) -> Iterator[Example]:
-        """Reads from the start, and no further than needed."""
-        return islice(iter(self.corpus), self.limit)
+        """Reads from the start, and no further than needed.
+
+        Raises:
+            CorpusError: for the first that cannot be read, or for too many of them.
+        """
+        rows, path = 0, self.corpus.path if isinstance(self.corpus, NamedFile) else None
+        broken = BrokenRows(self.name, path, self.skip_broken)
+        for rows, example in enumerate(readings(self.corpus), 1):
+            if isinstance(example, CorpusError):
+                broken.add(example)
+                continue
+            yield example
+            if rows - broken.number == self.limit:
+                break
+        broken.check(rows)
+        if broken.number:
+            logger.warning("%s: %s", self.name, broken_note(broken.number, rows, broken.first))
 
 
 @dataclass(frozen=True)
@@ -109,10 +135,9 @@ def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None, parser: 
         if options.target_column is not None:
             raise OptionError("--target and --target-column both name translations.", "Give one of them.")
         corpus = ParallelCorpus(source, _open(options.target, options))
-    if options.limit is not None:
-        if options.limit < 1:
-            raise OptionError(f"--limit {options.limit} is not a positive number.", "Leave it out to read everything.")
-        corpus = FirstExamples(corpus, options.limit)
+    if options.limit is not None and options.limit < 1:
+        raise OptionError(f"--limit {options.limit} is not a positive number.", "Leave it out to read everything.")
+    corpus = ReadableExamples(corpus, options.skip_broken, options.limit)
     tree_parser = make_parser(parser, keep_words=isinstance(source, ConlluCorpus))
     return corpus if tree_parser is None else ParsedCorpus(corpus, tree_parser)
 

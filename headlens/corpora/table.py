@@ -12,9 +12,10 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.broken_rows import sound
 from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.text import Line, NamedFile, file_kind, full_examples, open_text, plain_sentence
+from headlens.corpora.text import Line, NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
 from headlens.nested_text import parse_json
 
@@ -25,7 +26,7 @@ CSV_FAULTS = {
     "field larger": "a cell of more than 131,072 characters, or a quotation mark that is not closed",
     "new-line character": "a carriage return outside of quotes",
 }
-Row = tuple[int, Mapping[str, Any]]
+Row = tuple[int, Mapping[str, Any] | CorpusError]
 MOST_NAMES, MOST_CHARACTERS, MOST_LEVELS = 30, 40, 8
 _MISSING = object()  # cell of a column that a row does not have; None is a cell that is null
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
@@ -55,6 +56,10 @@ class TableCorpus(NamedFile):
         Raises:
             CorpusError: with file and line: an unknown column, a row of the wrong length, broken JSON.
         """
+        return sound(self.readings())
+
+    def readings(self) -> Iterator[Example | CorpusError]:
+        """Reads the rows from the start; yields what is wrong with a row that cannot be read."""
         return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name)
 
     def _rows(self) -> Iterator[Row]:
@@ -91,8 +96,9 @@ class TableCorpus(NamedFile):
         for line, cells in rows:
             if len(cells) != len(names):
                 message = f"{counted(len(cells), 'column')} where the first row has {len(names)}."
-                raise CorpusError(message, "Mend the line.", path=self.path, line=line)
-            yield line, dict(zip(names, cells, strict=True))
+                yield line, CorpusError(message, "Mend the line.", path=self.path, line=line)
+            else:
+                yield line, dict(zip(names, cells, strict=True))
 
 
 def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
@@ -171,18 +177,21 @@ def comma_rows(path: str | Path, separator: str = ",") -> Iterator[tuple[int, li
 
 
 def json_rows(path: str | Path) -> Iterator[Row]:
-    """Yields lines and the JSON object on each; blank lines are skipped.
+    """Yields lines and the JSON object on each, or what is wrong with it; blank lines are skipped.
 
     Raises:
-        CorpusError: with the line: broken JSON, or something other than an object; also as in `open_text`.
+        CorpusError: as in `open_text`.
     """
-    for line in open_text(path):
-        if line.text.strip():
-            yield line.number, json_row(line, path)
+    with closing(open_text(path)) as lines:
+        for line in lines:
+            if line.text.strip():
+                try:
+                    yield line.number, _json_row(line, path)
+                except CorpusError as error:
+                    yield line.number, error
 
 
-def json_row(line: Line, path: str | Path) -> Mapping[str, Any]:
-    """Returns the JSON object on a line of a file; errors as in `json_rows`."""
+def _json_row(line: Line, path: str | Path) -> Mapping[str, Any]:
     row = _parse_json(line.text, path, line.number)
     if not isinstance(row, dict):
         raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=line.number)
@@ -260,6 +269,7 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
         message = f"{column!r} holds a list or a mapping that is written as text."
         advice = "Choose a column of text; a part of a mapping is named like this: translation.de."
     else:
+        check_length(cell, path, line)
         return cell
     raise CorpusError(message, advice, path=path, line=line)
 
@@ -286,8 +296,10 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
 
 def cell_examples(
     rows: Iterable[Row], column: str, target_column: str | None, path: str | Path, name: str
-) -> Iterator[Example]:
+) -> Iterator[Example | CorpusError]:
     """Makes examples of the text in a column of sentences and, if named, a column of translations.
+
+    Yields what is wrong with a row without such text.
 
     Args:
         rows: number, which becomes the id of the sentences, and cells of every row.
@@ -300,10 +312,16 @@ def cell_examples(
     def sentence(cells: Mapping[str, Any], cell: str, number: int) -> Sentence:
         return plain_sentence(text_cell(cells, cell, path, number), str(number))
 
-    def pairs() -> Iterator[tuple[Sentence, Sentence | None]]:
+    def pairs() -> Iterator[tuple[Sentence, Sentence | None] | CorpusError]:
         for number, cells in rows:
-            target = None if target_column is None else sentence(cells, target_column, number)
-            yield sentence(cells, column, number), target
+            if isinstance(cells, CorpusError):
+                yield cells
+                continue
+            try:
+                target = None if target_column is None else sentence(cells, target_column, number)
+                yield sentence(cells, column, number), target
+            except CorpusError as error:
+                yield error
 
     return full_examples(pairs(), name)
 

@@ -9,17 +9,21 @@ import sys
 import unicodedata
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+from headlens.corpora.broken_rows import sound
 from headlens.corpora.sentence import Corpus, Example, Sentence, Word
 from headlens.errors import CorpusError, OptionError, counted
+from headlens.unchanged_files import unchanged
 
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+LONGEST_TEXT = 1_000_000  # characters; no model reads as many tokens at once
 ONLY_ONCE = "Save it as a file first: a corpus is read more than once."
 
 
@@ -31,20 +35,38 @@ class Line(NamedTuple):
 
 
 def open_text(path: str | Path) -> Generator[Line]:
-    r"""Streams the lines of a UTF-8 file; `.gz` is unpacked on the way.
+    """Streams the lines of a UTF-8 file as `text_lines` does.
+
+    Raises:
+        CorpusError: as there, and for a line that is not UTF-8 or holds NUL.
+    """
+    with closing(text_lines(path)) as lines:
+        yield from sound(lines)
+
+
+def text_lines(path: str | Path) -> Generator[Line | CorpusError]:
+    r"""Streams the lines of a UTF-8 file, or what is wrong with a line; `.gz` is unpacked on the way.
 
     A byte order mark and Windows line ends are taken off. Only `\n` ends a line, so that the numbers are
     those of an editor.
 
     Raises:
-        CorpusError: the file is missing or unreadable, is not UTF-8, holds NUL, or is a broken gzip file.
+        CorpusError: the file is missing or unreadable, is UTF-16, or is a broken gzip file.
+        InputError: somebody changed the file while it was read, see `unchanged`.
     """
     number = 0
     try:
-        with _open_binary(Path(path)) as raw:
+        with unchanged(path), _open_binary(Path(path)) as raw:
             for number, line in enumerate(raw, 1):
-                if number > 1 or line != BOM:  # a file of nothing else is empty
-                    yield Line(number, _decode(line, path, number))
+                if number == 1 and line == BOM:
+                    continue  # a file of nothing else is empty
+                try:
+                    read: Line | CorpusError = Line(number, _decode(line, path, number))
+                except CorpusError as error:
+                    if number == 1 and line.startswith(UTF_16):
+                        raise
+                    read = error
+                yield read
     except FileNotFoundError as error:
         raise CorpusError("no such file", "Check the spelling and the folder.", path=path) from error
     except IsADirectoryError as error:
@@ -133,11 +155,31 @@ class TextCorpus(NamedFile):
 
     def __iter__(self) -> Iterator[Example]:
         """Reads the lines from the start; errors as in `open_text`."""
-        return (Example(row) for row in self.rows() if row.words)
+        return sound(self.readings())
 
-    def rows(self) -> Iterator[Sentence]:
+    def readings(self) -> Iterator[Example | CorpusError]:
+        """Reads the lines from the start; yields what is wrong with a line that cannot be read."""
+        return full_examples((row if isinstance(row, CorpusError) else (row, None) for row in self.rows()), self.name)
+
+    def rows(self) -> Iterator[Sentence | CorpusError]:
         """Yields a sentence for every line, also for blank ones (without words), so that two files stay in step."""
-        return (plain_sentence(line.text, str(line.number)) for line in open_text(self.path))
+        for line in text_lines(self.path):
+            if isinstance(line, CorpusError):
+                yield line
+                continue
+            check_length(line.text, self.path, line.number)
+            yield plain_sentence(line.text, str(line.number))
+
+
+def check_length(text: str, path: str | Path | None, line: int | None) -> None:
+    """Refuses a text that is no sentence: one of megabytes would be split and cut into tokens for minutes.
+
+    Raises:
+        CorpusError: naming its place.
+    """
+    if len(text) > LONGEST_TEXT:
+        message = f"a text of {len(text):,} characters, where at most {LONGEST_TEXT:,} are read as one."
+        raise CorpusError(message, "Put sentences on lines, or into rows, of their own.", path=path, line=line)
 
 
 def plain_sentence(text: str, identifier: str) -> Sentence:
@@ -161,13 +203,19 @@ def split_words(text: str) -> Iterator[Word]:
     return (Word(match[0], match.start(), match.end()) for match in _word_pattern().finditer(text))
 
 
-def full_examples(pairs: Iterable[tuple[Sentence, Sentence | None]], name: str) -> Iterator[Example]:
-    """Yields examples from rows of a file, without the blank ones.
+def full_examples(
+    pairs: Iterable[tuple[Sentence, Sentence | None] | CorpusError], name: str
+) -> Iterator[Example | CorpusError]:
+    """Yields examples from rows of a file, without the blank ones; errors in the place of rows as they are.
 
     A pair with one empty side is no translation: it is skipped, and how many there were is logged at the end.
     """
     skipped = 0
-    for source, target in pairs:
+    for pair in pairs:
+        if isinstance(pair, CorpusError):
+            yield pair
+            continue
+        source, target = pair
         if source.words and (target is None or target.words):
             yield Example(source, target)
         elif target is not None and (source.words or target.words):
@@ -184,7 +232,7 @@ def sentence_examples(texts: Sequence[str], translations: Sequence[str] = ()) ->
     """
     if translations and len(translations) != len(texts):
         raise OptionError(
-            f"--target-text: {len(translations)} translations for {len(texts)} sentences.",
+            f"--target-text: {counted(len(translations), 'translation')} for {counted(len(texts), 'sentence')}.",
             "Give one translation for each sentence.",
         )
     sources = [plain_sentence(t, f"sentence-{i}") for i, t in enumerate(texts, 1)]
@@ -237,20 +285,33 @@ class ParallelCorpus:
         """Reads both sides from the start.
 
         Raises:
+            CorpusError: if one side ends before the other, or cannot be read.
+        """
+        return sound(self.readings())
+
+    def readings(self) -> Iterator[Example | CorpusError]:
+        """Reads both sides from the start; yields what is wrong with a pair of which a side cannot be read.
+
+        Raises:
             CorpusError: if one side ends before the other.
         """
         return full_examples(self._pairs(), self.name)
 
-    def _pairs(self) -> Iterator[tuple[Sentence, Sentence]]:
+    def _pairs(self) -> Iterator[tuple[Sentence, Sentence] | CorpusError]:
         """Yields pairs until one side ends; then nothing but blank lines may be left of the other."""
         sides, last = (_rows(self.source), _rows(self.target)), [0, 0]  # the last that is not blank, of either
         for common, (source, target) in enumerate(zip_longest(*sides)):
             if source is not None and target is not None:
-                last = [common + 1 if row.words else before for row, before in zip((source, target), last, strict=True)]
-                yield source, target
+                last = [
+                    common + 1 if _has_text(row) else before for row, before in zip((source, target), last, strict=True)
+                ]
+                if isinstance(source, CorpusError) or isinstance(target, CorpusError):
+                    yield source if isinstance(source, CorpusError) else target  # type: ignore[misc]
+                else:
+                    yield source, target
                 continue
             left = chain([s for s in (source, target) if s is not None], *sides)
-            rest = max((i for i, sentence in enumerate(left, 1) if sentence.words), default=0)
+            rest = max((i for i, row in enumerate(left, 1) if _has_text(row)), default=0)
             if rest:
                 shorter, longer = (self.source, self.target) if source is None else (self.target, self.source)
                 unit = "line" if isinstance(shorter, TextCorpus) and isinstance(longer, TextCorpus) else "sentence"
@@ -268,6 +329,18 @@ def _file_name(corpus: Corpus) -> str:
     return Path(corpus.path).name if isinstance(corpus, NamedFile) else corpus.name
 
 
-def _rows(corpus: Corpus) -> Iterator[Sentence]:
+def readings(corpus: Corpus) -> Iterator[Example | CorpusError]:
+    """Yields the examples of a corpus, and what is wrong with those that cannot be read where the corpus tells it."""
+    found: Iterator[Example | CorpusError] = corpus.readings() if hasattr(corpus, "readings") else iter(corpus)
+    return found
+
+
+def _has_text(row: Sentence | CorpusError) -> bool:
+    return isinstance(row, CorpusError) or bool(row.words)
+
+
+def _rows(corpus: Corpus) -> Iterator[Sentence | CorpusError]:
     """Yields the sentences of a corpus, also blank lines of a text file."""
-    return corpus.rows() if isinstance(corpus, TextCorpus) else (example.source for example in corpus)
+    if isinstance(corpus, TextCorpus):
+        return corpus.rows()
+    return (row if isinstance(row, CorpusError) else row.source for row in readings(corpus))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from transformers import PreTrainedTokenizerBase
+
 from headlens.errors import CorpusError
+from headlens.languages import case_note
 
 TOLD = 0.01  # share of unknown tokens from which a note tells of them
 _EARLY = 5000  # tokens after which text that is nearly all unknown is refused at once
@@ -30,18 +33,20 @@ class UnknownTokens:
         self.tokens += len(text)
         self.unknown += 0 if unknown_id is None else text.count(unknown_id)
 
-    def notes(self) -> list[str]:
+    def notes(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """Returns what the reader of a table should know: one note where a hundredth or more is unknown."""
         if not self.unknown or self.unknown < TOLD * self.tokens:
             return []
-        return [f"{self._told('the text')} unknown to the model's tokenizer, which reads all of them as the same one."]
+        told = f"{self._told('the text')} unknown to the model's tokenizer, which reads all of them as the same one."
+        return [f"{told} {case_note(tokenizer)}".strip()]
 
-    def check(self, allowed: float, name: str, *, complete: bool = True) -> None:
+    def check(self, allowed: float, name: str, tokenizer: PreTrainedTokenizerBase, *, complete: bool = True) -> None:
         """Refuses text of which too much is unknown.
 
         Args:
             allowed: share from which on it is refused; 1 refuses nothing.
             name: name of the text.
+            tokenizer: what read it; the error tells if it writes other letters than its vocabulary has.
             complete: whether it was read to its end; before that only what is nearly all unknown is refused.
 
         Raises:
@@ -52,7 +57,8 @@ class UnknownTokens:
         if allowed < 1 and enough and self.unknown and self.unknown >= limit * self.tokens:
             raise CorpusError(
                 f"{self._told(name)} unknown to the model's tokenizer: it cannot read this text.",
-                "Give text in the language and script of the model; --max-unknown 1 measures it all the same.",
+                (case_note(tokenizer) or "Give text in the language and script of the model.")
+                + " --max-unknown 1 measures it all the same.",
             )
 
     def _told(self, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -11,11 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from headlens.errors import OptionError, OutputError, counted
+from headlens.errors import OptionError, counted, read_errors
+from headlens.files import atomic_path
 from headlens.heads import STACKS, Stack
 from headlens.interventions.patterns import Pattern, cached_positions
 from headlens.nested_text import parse_json
@@ -188,20 +188,12 @@ class AttentionMask:
         Raises:
             OutputError: if it cannot be written.
         """
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.tmp")
         rules = {"ends": self.ends, "diagonal": self.diagonal, "name": self.name, "stack": self.stack}
         rules |= {} if self.layers is None else {"layers": list(self.layers)}
         header = {"format": _FORMAT, "mask": json.dumps(rules), "metadata": json.dumps(dict(self.metadata))}
-        try:
+        with atomic_path(path) as temporary:
             temporary.write_bytes(_with_sorted_header(save({_TENSOR: self.allowed.cpu().contiguous()}, header)))
-            temporary.replace(target)
-        except OSError as error:
-            raise OutputError(f"Cannot write {target}: {error.strerror or error}.", "Name another folder.") from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        return target
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> AttentionMask:
@@ -219,16 +211,14 @@ class AttentionMask:
             others = sorted(map(str, masks)) if Path(path).is_dir() else []
             problem = f"there is no {FILE} in this folder" if others else "there is no such mask file"
             raise OptionError(f"{path}: {problem}.", f"Give one of: {', '.join(others)}." if others else _ADVICE)
-        try:
+        with read_errors(file, "cannot be read as a mask", _ADVICE, OptionError):
             with safe_open(file, framework="pt") as content:
                 header = content.metadata() or {}
                 tensor = content.get_tensor(_TENSOR) if header.get("format") == _FORMAT else None
                 rules, metadata = parse_json(header.get("mask", "{}")), parse_json(header.get("metadata", "{}"))
-        except (SafetensorError, OSError, ValueError) as error:
-            raise OptionError(f"{file} cannot be read as a mask: {error}.", _ADVICE) from error
-        if tensor is None:
-            raise OptionError(f"{file} holds no attention mask.", _ADVICE)
-        return cls(tensor, **_check_rules(rules, file), metadata=metadata)
+            if tensor is None:
+                raise OptionError(f"{file} holds no attention mask.", _ADVICE)
+            return cls(tensor, **_check_rules(rules, file), metadata=metadata)
 
 
 def _check_rules(rules: Any, file: Path) -> dict[str, Any]:

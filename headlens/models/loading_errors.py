@@ -13,13 +13,33 @@ from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
 
 from headlens.attention.supported_models import FAMILIES
-from headlens.errors import HeadlensError, ModelError
+from headlens.errors import HeadlensError, ModelError, error_chain
+from headlens.files import full_disk
+from headlens.hub_access import FULL_CACHE
 from headlens.models.model_options import ModelOptions
 from headlens.nested_text import parse_json
 from headlens.weights.head_map import FILE as HEAD_MAP
 
 _DEMO_WORKS = "`headlens classify demo` works without a network."
-_PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+# Weights that transformers does not read by themselves: files by their names, and what to do.
+_CONVERT = "Convert it with transformers 4: from_pretrained(…, from_%s=True), then save_pretrained."
+_ORIGINAL = "Give the checkpoint that it was made from."
+_OTHER_WEIGHTS = {
+    "*-of-*.safetensors": "Its index is missing: fetch model.safetensors.index.json as well.",
+    "model.*.safetensors": "It is a variant: copy it to model.safetensors to measure that.",
+    "consolidated*": "That is the form of the model's authors: fetch the files of transformers, or convert it.",
+    "*.safetensors": "Rename it to model.safetensors, if its weights are named as transformers names them.",
+    "*.h5": _CONVERT % "tf",
+    "*.ckpt.index": _CONVERT % "tf",
+    "*.msgpack": _CONVERT % "flax",
+    "*.onnx": _ORIGINAL,
+    "*.gguf": _ORIGINAL,
+    "*.tflite": _ORIGINAL,
+    "openvino_model.*": _ORIGINAL,
+    "pytorch_model.*.bin": "It is a variant: copy it to pytorch_model.bin, and load it with --allow-pickle.",
+    **dict.fromkeys(("*.pt", "*.pth", "*.ckpt", "*.pkl", "*.bin"), "Save the model anew, with save_pretrained."),
+}
 
 
 @contextmanager
@@ -40,7 +60,9 @@ def explained(name: str, options: ModelOptions) -> Iterator[None]:
 
 def explain(name: str, options: ModelOptions, error: Exception) -> ModelError:
     """The error for a model that could not be loaded, by the exception that was raised."""
-    kinds = {type(e) for e in _chain(error)}
+    if (full := full_disk(error)) is not None:
+        return ModelError(f"{name} cannot be fetched: {full}.", FULL_CACHE)
+    kinds = {type(e) for e in error_chain(error)}
     text = _Text(str(error), name)
     return _hub_error(name, options, kinds, text) or _file_error(name, options, kinds, text) or _unknown(name, error)
 
@@ -99,7 +121,7 @@ def _file_error(name: str, options: ModelOptions, kinds: set[type[BaseException]
     if "safetensors" in text and not options.allow_pickle:
         return _without_safe_weights(name)
     if "no file named" in text:
-        return ModelError(f"{name} has no weights.", "Save the model there with save_pretrained.")
+        return _without_weights(name)
     if "weights_only" in text or "Unpickling" in text:
         return ModelError(
             f"{name}: the pickle checkpoint holds more than weights, or is damaged.",
@@ -125,11 +147,19 @@ def _is_no_object(name: str) -> bool:
 def _without_safe_weights(name: str) -> ModelError:
     folder = Path(name).expanduser()
     if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _PICKLES):
-        return ModelError(f"{name} has no weights.", "Save the model there with save_pretrained.")
+        return _without_weights(name)
     return ModelError(
         f"{name} has no weights in the safetensors format.",
         "If you trust its source, load the pickle checkpoint with --allow-pickle (unpickling can run any code).",
     )
+
+
+def _without_weights(name: str) -> ModelError:
+    folder = Path(name).expanduser()
+    found = ((path.name, advice) for pattern, advice in _OTHER_WEIGHTS.items() for path in sorted(folder.glob(pattern)))
+    for file, advice in found:
+        return ModelError(f"{name} has no weights that headlens reads; it has {file}.", advice)
+    return ModelError(f"{name} has no weights.", "Save the model there with save_pretrained.")
 
 
 def _unknown(name: str, error: Exception) -> ModelError:
@@ -144,12 +174,6 @@ def _unknown(name: str, error: Exception) -> ModelError:
 def first_line(error: Exception) -> str:
     """Returns the first line of an error's message, empty where there is none."""
     return next(iter(str(error).strip().splitlines()), "")
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _any(kinds: set[type[BaseException]], *classes: type[BaseException]) -> bool:

@@ -19,7 +19,10 @@ class ModelOptions:
     dtype: DType = option("auto", "Type of the weights; auto: float32.", MODEL, flags=("--dtype",))
     revision: str | None = option(None, "Branch, tag or commit on the hub.", MODEL, shown="main")
     source_language: str | None = option(
-        None, "Language of the sources, for models that have to be told (M2M100, NLLB, mBART).", MODEL, metavar="CODE"
+        None,
+        "Language of the sources, for models that have to be told (M2M100, NLLB, mBART, X-MOD).",
+        MODEL,
+        metavar="CODE",
     )
     target_language: str | None = option(
         None,

@@ -1,4 +1,4 @@
-"""Loading the tokenizer of a checkpoint, and what is odd about its vocabulary."""
+"""Loading the tokenizer of a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from headlens.errors import ModelError
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.loading_errors import first_line
 
-CASED = 0.01  # share of tokens with capitals from which a vocabulary counts as cased
 # Where vocabularies are kept, besides the files that a tokenizer's class names itself.
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
 
@@ -35,19 +34,3 @@ def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
         ) from error
     names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
     return tokenizer if not names or files.first(*_VOCABULARIES, *names) else None
-
-
-def case_notes(tokenizer: PreTrainedTokenizerBase | None) -> list[str]:
-    """Tells of a vocabulary with capitals that is read in lower case, as BERT's is without a tokenizer_config.json."""
-    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
-    lowers = normalizer is not None and normalizer.normalize_str("A") == "a"
-    if tokenizer is None or not (lowers or (not tokenizer.is_fast and getattr(tokenizer, "do_lower_case", False))):
-        return []
-    vocabulary = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens) - set(tokenizer.added_tokens_encoder)
-    capitals = sum(token != token.lower() for token in vocabulary)
-    if capitals < CASED * len(vocabulary):
-        return []
-    return [
-        f"The tokenizer writes text in lower case, but {capitals:,} of the {len(vocabulary):,} tokens it knows have "
-        'capitals: is the vocabulary a cased one? If so, put {"do_lower_case": false} into its tokenizer_config.json.'
-    ]

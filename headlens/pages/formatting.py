@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headlens.visible_text import visible_text
+
 NOTHING = "–"
 # Columns of the difference between a metric and that of the model that it is compared with.
 DELTA = ("delta", "delta_low", "delta_high")
 DIFFERENCE = (*DELTA, "p_value")
-_UNSAFE = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~"})
+_UNSAFE = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~&$"})
 # Letters that LaTeX reads as commands, and those that its oldest engines lack.
 _LATEX = str.maketrans({
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -20,18 +22,20 @@ _LATEX = str.maketrans({
     "–": "--", "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\rightarrow$",
     "λ": r"$\lambda$", "μ": r"$\mu$", "×": r"$\times$", "\n": " ", "\t": " ",
 })  # fmt: skip
+# Control characters, ends of lines, halves of characters and what is none: TeX stops at them, files cannot hold them.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 # The sign of a number; a hyphen within a word or a range is none.
 _MINUS = re.compile(r"(?<![^ \[(,])-(?=\d)")
 
 
 def escaped(text: str) -> str:
     """Escapes text so that Markdown shows it as it stands, in one line."""
-    return " ".join(text.split()).translate(_UNSAFE)
+    return visible_text(" ".join(text.split())).translate(_UNSAFE)
 
 
 def escaped_latex(text: str) -> str:
     """Escapes text so that LaTeX shows it as it stands; signs of negative numbers become minus signs."""
-    return _MINUS.sub("−", text.replace("->", "→")).translate(_LATEX)
+    return _MINUS.sub("−", visible_text(text).replace("->", "→")).translate(_LATEX)
 
 
 def slug(title: str) -> str:

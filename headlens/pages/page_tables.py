@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headlens.pages.formatting import escaped, escaped_latex, markdown_lines, slug
+from headlens.visible_text import visible_text
 
 MOST_CELLS = 20_000  # of one table: about 0.8 MB of HTML
 OPEN_ROWS = 400  # longer tables are shown when they are asked for
@@ -72,13 +73,13 @@ class PageTable:
     is_open: bool = True
 
     def console(self) -> Table:
-        """Returns the table for the terminal, in which nothing is read as markup."""
+        """Returns the table for the terminal, in which nothing is read as markup or as a command."""
         layout: dict[str, Any] = {"box": box.SIMPLE_HEAD, "title_justify": "left"}
-        table = Table(title=Text(self.title), pad_edge=False, padding=(0, 1, 0, 0), **layout)
+        table = Table(title=Text(visible_text(self.title, "")), pad_edge=False, padding=(0, 1, 0, 0), **layout)
         for column in self.columns:
-            table.add_column(Text(column.name), justify="right" if column.numeric else "left")
+            table.add_column(Text(visible_text(column.name, "")), justify="right" if column.numeric else "left")
         for row in self.rows:
-            table.add_row(*[Text(cell.text) for cell in row])
+            table.add_row(*(Text(visible_text(cell.text, "")) for cell in row))
         return table
 
     def latex(self) -> str:
@@ -102,8 +103,8 @@ class PageTable:
         return "\n".join(lines) + "\n"
 
     def markdown(self) -> str:
-        """Returns the lines of the table in Markdown; names of columns may hold Markdown, cells are plain text."""
-        names, marks = zip(*((c.name, "---:" if c.numeric else "---") for c in self.columns), strict=True)
+        """Returns the lines of the table in Markdown, in which names and cells are plain text."""
+        names, marks = zip(*((escaped(c.name), "---:" if c.numeric else "---") for c in self.columns), strict=True)
         return "\n".join(markdown_lines([names, marks, *([escaped(cell.text) for cell in row] for row in self.rows)]))
 
 

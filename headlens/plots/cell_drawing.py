@@ -137,7 +137,7 @@ def bar_beside(figure: Figure, scale: Scale, axes: Any, **place: Any) -> None:
     """Draws a colour bar at the side of axes that matplotlib lays out."""
     bar = figure.colorbar(scale.mappable, ax=axes, aspect=25, **place)
     bar.ax.tick_params(labelsize=TICK_SIZE)
-    bar.set_label(scale.label, fontsize=LABEL_SIZE, color=INK)
+    bar.set_label(drawable_text(scale.label), fontsize=LABEL_SIZE, color=INK)
 
 
 def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float = TOP + 0.2, tallest: float = 2.6) -> None:

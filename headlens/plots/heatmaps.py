@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
@@ -28,11 +29,13 @@ from headlens.plots.head_grid import (
 )
 from headlens.plots.style import FULL_WIDTH, INK, TICK_SIZE
 
+MOST_HEADS = 26  # of the panels of a row
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _NOTE, _CELL = 0.12, 0.34  # inches
 _READABLE = 5.0  # points
 _WORDS = " words"  # a column that no table has
-_NUMBERS = "±: half the 95 % interval. "
+_VEIL, _PALE = 0.65, "Pale: the interval holds 0."
+_NUMBERS = "±: half the 95 % interval."
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Cells:
     """
 
     value: str
-    dotted: Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
-    dot: str
+    dotted: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = lambda rows: np.zeros(len(rows), bool)
+    dot: str = ""
     name: Callable[[StackRows], str] = lambda part: part.name
     abreast: int = ABREAST
 
@@ -70,6 +73,8 @@ def limit(*values: Grid) -> float:
 def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> Figure:
     """Draws a number of every head as colours; large cells also hold it and half the width of its interval.
 
+    Cells whose interval holds 0 are pale: their colour must not be taken for a finding.
+
     Args:
         rows: columns model, stack, layer, head, that of the value, `ci_low` and `ci_high`; one row per head.
         cells: their contents.
@@ -88,7 +93,12 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
     is_written = min(fitting_size(word, sheet.cell) for word in words) >= _READABLE
     for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
         paint(axes, item, scale)
-        inks = np.vectorize(scale.ink, otypes=[object])(item.values)
+        ends = (scatter_grid(part.rows, float_column(part.rows, name)) for name in ("ci_low", "ci_high"))
+        low, high = (np.asarray(end, np.float64) for end in ends)
+        unsure = (low <= 0) & (high >= 0) & np.isfinite(item.values)
+        for layer, head in np.argwhere(unsure):
+            axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, facecolor="white", alpha=_VEIL, linewidth=0))
+        inks = np.where(unsure, INK, np.vectorize(scale.ink, otypes=[object])(item.values))
         if is_written:
             write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)
         marked = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
@@ -99,18 +109,31 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         axes.scatter(heads + right, layers + up, s=size, c=list(inks[marked]), linewidths=0, zorder=3)
     add_bars(sheet, scale)
     width, height = sheet.figure.get_size_inches()
-    note = cells.dot if not is_written or not any("±" in word for word in words) else _NUMBERS + cells.dot
+    told = (_NUMBERS if is_written and any("±" in word for word in words) else "", cells.dot)
+    note = " ".join(filter(None, (*told, "" if np.isnan(halves).all() else _PALE)))
     sheet.figure.text(0.08 / width, 0.06 / height, note, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
     return sheet.figure
 
 
-def centred_scale(label: str, values: Grid, colours: str, *, whole: bool = False) -> Scale:
+def centred_scale(label: str, rows: pd.DataFrame, column: str, colours: str, *, whole: bool = False) -> Scale:
     """Returns a scale with 0 in the middle, open where outliers lie beyond its ends.
 
-    Outliers have the colour of its end, and do not stretch it unless the scale is to be `whole`.
+    Outliers have the colour of its end, and do not stretch it unless the scale is to be `whole`. It is never fitted to
+    noise: its ends are no nearer to 0 than twice half the width of the usual (median) interval.
+
+    Args:
+        label: of the colour bar.
+        rows: the column, and `ci_low` and `ci_high` where there are intervals.
+        column: with the values.
+        colours: matplotlib's name of them.
+        whole: whether it holds outliers, too.
     """
+    values = float_column(rows, column)
     known = values[np.isfinite(values)]
     end = limit(values) if not whole else float(np.abs(known).max(initial=0.0)) or 1.0
+    widths = float_column(rows, "ci_high") - float_column(rows, "ci_low")
+    if np.isfinite(widths).any():
+        end = max(end, float(np.nanmedian(widths)))
     low, high = bool((known < -end).any()), bool((known > end).any())
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
     return Scale(label, -end, end, colours, beyond)
@@ -123,6 +146,14 @@ def short_number(value: float) -> str:
     return text.replace("-", "−")
 
 
+def _share(value: float) -> str:
+    """Formats a number with two digits: `.52`, `2.7`, `27`; empty for NaN."""
+    if np.isnan(value):
+        return ""
+    text = f"{value:.2f}" if abs(value) < 0.995 else f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
+    return text.replace("0.", ".", 1).replace("-", "−")
+
+
 def paired_maps(
     heads: pd.DataFrame,
     columns: Mapping[str, str],
@@ -130,7 +161,7 @@ def paired_maps(
     title: str,
     remark: Callable[[StackRows, str], str] | None = None,
 ) -> Figure | None:
-    """Draws several columns of one table side by side, one row per model and stack.
+    """Draws several columns of one table side by side, in rows for each model and stack; numbers where there is room.
 
     Args:
         heads: columns model, stack, layer, head, and those named.
@@ -144,17 +175,21 @@ def paired_maps(
     """
     if not has_numbers(heads, *columns):
         return None
-    rows = [
-        [
+    rows = []
+    for p in by_model_and_stack(heads):
+        panels = [
             panel(p.rows, float_column(p.rows, name), f"{p.name}: {words}{remark(p, name) if remark else ''}")
             for name, words in columns.items()
         ]
-        for p in by_model_and_stack(heads)
-    ]
+        abreast = max(2, MOST_HEADS // panels[0].values.shape[1])
+        rows += [panels[start : start + abreast] for start in range(0, len(panels), abreast)]
     # In a column every scale stands beside its own panel
     beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     sheet = head_grid_figure(rows, title, side=BAR_SLOT * beside + 0.15)
     for (axes, item), scale in zip(each(sheet, rows), cycle(scales), strict=False):
         paint(axes, item, scale)
+        words = np.vectorize(_share, otypes=[object])(item.values)
+        if min(fitting_size(word, sheet.cell, 3) for word in words.flat) >= _READABLE:
+            write(axes, words, np.vectorize(scale.ink, otypes=[object])(item.values), sheet.cell, 3)
     add_bars(sheet, *scales, below=beside < len(scales))
     return sheet.figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import INK, TICK_SIZE, constrained_figure, dress, one_line, page_width
@@ -31,12 +32,14 @@ class PointGroup:
         colour: of the points.
         names: the row that each point stands in.
         rows: `value`, `ci_low` and `ci_high` of each.
+        marker: matplotlib's name of what stands at the value.
     """
 
     label: str
     colour: str
     names: Sequence[str]
     rows: pd.DataFrame
+    marker: str = "o"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class PointPanel:
         level: of the dashed line: `value`, `ci_low` and `ci_high`.
         level_name: in the legend.
         title: above the panel, if any.
+        apart: whether the groups stand one below the other in a row, or on one line.
     """
 
     about: str
@@ -58,17 +62,18 @@ class PointPanel:
     level: pd.DataFrame
     level_name: str
     title: str = ""
+    apart: bool = True
 
 
 def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
     """Draws panels one below the other, with one legend."""
     names = min(_LONGEST, _LETTER * max(len(name) for panel in panels for name in panel.names))
     width = min(_WIDE + max(_NAMES, names), page_width(names + _NARROW))
-    heights = [0.17 * len(panel.names) * max(1.0, 0.6 * len(panel.groups)) for panel in panels]
+    heights = [0.17 * len(p.names) * max(1.0, 0.6 * len(p.groups) if p.apart else 1.0) for p in panels]
     figure = constrained_figure(width, _TITLE + sum(heights) + _WORDS * len(panels), title)
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
-        dress(axes, panel.about, "")
+        dress(axes, drawable_text(panel.about), "")
         above = one_line(panel.title, width - names - 0.3, TICK_SIZE)
         axes.set_title(above, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
         _draw(axes, panel)
@@ -82,10 +87,12 @@ def _draw(axes: Axes, panel: PointPanel) -> None:
     names = list(panel.names)
     for number, group in enumerate(panel.groups):
         at = np.array([names.index(name) for name in group.names], dtype=np.float64)
-        at += 0.6 * ((number + 0.5) / len(panel.groups) - 0.5)
+        at += 0.6 * ((number + 0.5) / len(panel.groups) - 0.5) if panel.apart else 0.0
         draw_intervals(axes, at, group.rows, group.colour, sideways=True)
         values = float_column(group.rows, "value")
-        axes.plot(values, at, "o", color=group.colour, markersize=3.5, label=group.label, zorder=3)
+        size = 3.5 if group.marker == "o" else 7.0
+        looks: dict[str, Any] = {"color": group.colour, "markersize": size, "linestyle": ""}
+        axes.plot(values, at, marker=group.marker, label=group.label, zorder=3, **looks)
     shown = [one_line(name, _LONGEST, TICK_SIZE) for name in names]
     axes.set_yticks(range(len(names)), shown, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
     axes.set_ylim(len(names) - 0.5, -0.5)

@@ -40,6 +40,7 @@ GREEN = "#009E73"
 ORANGE = "#E69F00"
 PURPLE = "#CC79A7"
 SKY = "#56B4E9"
+PALE_BLUE = "#8DB9DB"
 YELLOW = "#F0E442"
 VERMILION = "#D55E00"
 
@@ -50,7 +51,7 @@ NO_ROLE = "#EBEBEB"
 
 SEQUENTIAL = "viridis"
 PALE = "Blues"
-DIVERGING = "RdBu_r"
+DIVERGING = "RdBu"  # blue is a gain, above 0; red a loss
 
 _BOLD: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontfamily": FAMILY, "fontweight": "bold", "color": INK}
 # Of legends: small, and close to what they explain.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import zipfile
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headlens.errors import ResumeError
-from headlens.files import atomic_path
+from headlens.errors import ResumeError, read_errors
+from headlens.files import atomic_path, output_errors
 from headlens.metrics.accumulator import Array
 from headlens.nested_text import parse_json
 from headlens.runs.folder import check_unchanged
@@ -71,6 +70,8 @@ class Checkpoint:
             OutputError: if the folder cannot be written or the disk is full.
         """
         start = time.monotonic()
+        with output_errors(self.path):
+            self.path.parent.mkdir(exist_ok=True)  # but not the folder of the run, which somebody removed
         with atomic_path(self.path) as temporary:
             temporary.write_bytes(result.dump(self.identity))
         end = time.monotonic()
@@ -84,10 +85,7 @@ class Checkpoint:
         """
         if not self.path.exists():
             return
-        try:
+        with read_errors(self.path, "cannot be read", "Start again with --overwrite.", ResumeError):
             content = self.path.read_bytes()
-            identity = unpacked(content)[0][IDENTITY]
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise ResumeError(f"{self.path} cannot be read: {error}.", "Start again with --overwrite.") from error
-        check_unchanged(identity, self.identity)
-        result.take(content)
+            check_unchanged(unpacked(content)[0][IDENTITY], self.identity)
+            result.take(content)

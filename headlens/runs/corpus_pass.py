@@ -18,6 +18,7 @@ from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.processes import ALONE, Processes
 from headlens.runs.progress import Advance
 from headlens.runs.signals import DeferredSignals
+from headlens.visible_text import visible_text
 
 # Runs a batch through the model; what it measures is pending until the model has returned.
 Step = Callable[[Batch], AnnotationCounts]
@@ -108,7 +109,7 @@ class PassProgress:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=2)
+    warnings.warn(visible_text(text), stacklevel=2)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from headlens.errors import Interrupted, OutputError, ResumeError
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.models.names import short_model_name
-from headlens.nested_text import parse_json
+from headlens.nested_text import fits, parse_json
 from headlens.plots.export import Animation, write_animation, write_figure
 from headlens.runs.lock import FolderLock
 from headlens.runs.provenance import environment, peak_memory
@@ -28,6 +28,18 @@ Status = Literal["running", "finished", "interrupted", "failed"]
 RUN_FILE = "run.json"
 FIGURES = "figures"
 PAGE = "report.html"
+# Types of what is read again of a record; what is null or missing is not known.
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("command", "model", "model_name", "status", "started", "command_line"), str),
+    **dict.fromkeys(("files", "resumed", "notes"), list[str]),
+    **dict.fromkeys(("arguments", "mask", "corpus"), dict[str, Any]),
+    "rows": dict[str, int],
+    "depends_on": dict[str, str],
+    "models": list[dict[str, Any]],
+    "processes": int,
+}
+# The list of files in the text of a record that was damaged further on.
+_OWN_FILES = re.compile(r'\s*\{\s*"command": .*?"files": \[([^\]]*)', re.DOTALL)
 
 
 class RunFolder:
@@ -65,7 +77,9 @@ class RunFolder:
             OutputError: if the folder cannot be written, holds a run that is neither to be overwritten nor resumed,
                 holds none that could be resumed, or is being written by a living process.
         """
-        if resume and path is not None:
+        if resume:
+            if path is None:
+                raise ResumeError("There is no folder of a run to go on with.", "Name it with --resume.")
             _run_of(Path(path), command)
         folder, created = _new_folder(default_name(command, model)) if path is None else _named_folder(Path(path))
         run = cls(folder, command=command, model=model)
@@ -97,7 +111,7 @@ class RunFolder:
             if record is None:
                 raise OutputError(f"{path} holds no run of headlens.", "Name another folder with --out.")
             _remove_leftovers(path)
-            run._record = record | {"files": [str(name) for name in record.get("files") or []]}
+            run._record = {"files": [], **record}
             before = len(run.files)
             try:
                 yield run
@@ -144,12 +158,15 @@ class RunFolder:
         """
         before = self._record.setdefault("depends_on", {})
         check_unchanged({name: before.get(name, value) for name, value in parts.items()}, parts)
-        before.update(parts)
-        self._write()
+        if not parts.items() <= before.items():
+            before.update(parts)
+            self._write()
 
     def table(self, name: str, frame: pd.DataFrame) -> Path:
-        """Writes a table to `<name>.csv` in the run folder, lists the file in the record and returns its path."""
-        return self._add(write_csv(frame, self._place(f"{name}.csv")))
+        """Writes a table to `<name>.csv` in the run folder, lists file and rows in the record and returns its path."""
+        path = self._add(write_csv(frame, self._place(f"{name}.csv")))
+        self._record.setdefault("rows", {})[path.name] = len(frame)
+        return path
 
     def json(self, name: str, data: Mapping[str, Any]) -> Path:
         """Writes a mapping to `<name>.json` in the run folder, lists the file in the record and returns its path."""
@@ -225,13 +242,14 @@ class RunFolder:
         record = read_run(self.path) or {}
         if record.get("status") == "finished":
             raise _nothing_left(self.path)
-        continued = ("started", "resumed", "arguments", "processes", "command_line", "depends_on")
+        continued = ("started", "resumed", "arguments", "processes", "command_line", "depends_on", "rows")
         self._record.update({k: record[k] for k in continued if k in record})
         with output_errors(self.path):
             (self.path / PAGE).unlink(missing_ok=True)  # the page of the interrupted run
         self._record["files"] = [n for n in record.get("files", []) if (self.path / n).is_file()]
 
     def _place(self, name: str, below: str = "") -> Path:
+        self._lock.check()
         if not name or Path(name).name != name:
             raise ValueError(f"{name!r} is not a plain file name")
         return self.path / below / name
@@ -243,6 +261,7 @@ class RunFolder:
         return path
 
     def _write(self) -> None:
+        self._lock.check()
         write_json(self._record, self.path / RUN_FILE)
 
 
@@ -258,10 +277,39 @@ def default_name(command: str, model: str, moment: datetime | None = None) -> Pa
 def read_run(folder: str | Path) -> dict[str, Any] | None:
     """Reads the content of a folder's `run.json`; None if there is none, or none that can be read."""
     try:
-        record = parse_json((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
+        return read_record(Path(folder))
     except (OSError, ValueError):
         return None
-    return record if isinstance(record, dict) else None
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Reads the content of a folder's `run.json`, which anybody may have edited.
+
+    What is of another type than headlens writes is left out, as are files outside of the folder: it is not known.
+
+    Raises:
+        OSError: if it cannot be had.
+        ValueError: if it is no JSON object.
+    """
+    record = parse_json((folder / RUN_FILE).read_text(encoding="utf-8"))
+    if not isinstance(record, dict):
+        raise ValueError("it does not hold a JSON object")
+    for name in record.keys() & _KINDS.keys():
+        kind, value = _KINDS[name], record.pop(name)
+        if get_origin(kind) is list and isinstance(value, list):
+            record[name] = [item for item in value if fits(item, get_args(kind)[0])]
+        elif fits(value, kind):
+            record[name] = value
+    if "files" in record:
+        record["files"] = [name for name in record["files"] if _is_inside(name)]
+    return record
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name may be that of a file in a run folder, as far as the file system can have it."""
+    parts = Path(name).parts
+    longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=256)
+    return longest < 256 and len(parts) < 10 and not re.search("[\0\ud800-\udfff]", name) and not {"/", ".."} & {*parts}
 
 
 def _missing(path: Path) -> list[Path]:
@@ -364,10 +412,15 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _clear(folder: Path, *, overwrite: bool) -> None:
     """Removes the run that a folder holds, if it is to be overwritten; otherwise the folder must hold no run."""
-    record = read_run(folder) or {}
+    record, text = read_run(folder), _record_text(folder)
+    if record and not record.keys() & _KINDS.keys():
+        raise OutputError(
+            f"{folder} holds a {RUN_FILE} that headlens did not write.", "Name another folder with --out."
+        )
     if overwrite:
-        _remove(folder, record.get("files", []))
+        _remove(folder, _salvaged(text) if record is None else record.get("files", []))
         return
+    record = record or {}
     command = record.get("command", "headlens")
     if record.get("status") == "finished":
         raise OutputError(
@@ -385,6 +438,19 @@ def _clear(folder: Path, *, overwrite: bool) -> None:
             f"Go on with it: {shlex.join(['headlens', command, '--resume', str(folder)])}; "
             "or replace it with --overwrite.",
         )
+
+
+def _record_text(folder: Path) -> str:
+    """Returns the text of a folder's `run.json`, whatever it holds; empty where there is none."""
+    with output_errors(folder):
+        path = folder / RUN_FILE
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _salvaged(text: str) -> list[str]:
+    """Returns the names of the files in a record that is no JSON any more, as after a cut."""
+    listed = _OWN_FILES.match(text)
+    return [name for name in re.findall(r'"([^"\\\n]+)"', listed[1] if listed else "") if _is_inside(name)]
 
 
 def _remove(folder: Path, names: list[str]) -> None:

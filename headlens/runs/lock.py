@@ -59,9 +59,27 @@ class FolderLock:
         if self._descriptor is None:
             return
         with contextlib.suppress(OSError):
-            self.path.unlink()
+            if self._is_ours(self._descriptor):
+                self.path.unlink()
         os.close(self._descriptor)
         self._descriptor = None
+
+    def check(self) -> None:
+        """Checks that the lock's file is still there, and with it the folder that this process took.
+
+        Raises:
+            OutputError: if somebody removed or moved it.
+        """
+        if self._descriptor is not None and not self._is_ours(self._descriptor):
+            raise OutputError(
+                f"{self.path.parent} was removed or moved while this run wrote there.",
+                "Start again, and leave the folder alone until the run has ended.",
+            )
+
+    def _is_ours(self, descriptor: int) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        return False
 
     def _claimed(self, descriptor: int) -> int | None:
         """Returns the descriptor once it holds the lock; None if its file is gone, and has to be opened again."""
@@ -77,8 +95,7 @@ class FolderLock:
         except OSError:
             return descriptor  # a file system without locks: better to run unguarded than not at all
         # The former owner may have removed the file between our open and our claim: then nobody else sees this lock.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), self.path.stat()):
-                return descriptor
+        if self._is_ours(descriptor):
+            return descriptor
         os.close(descriptor)
         return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from headlens.errors import OptionError, counted
 from headlens.options import MASK, option
 
+MASK_LAYERS = "--mask-layers"
+_NUMBER = re.compile("[0-9]{1,6}")
 _LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
 
 
@@ -27,7 +30,12 @@ class MaskOptions:
         shown="everywhere",
     )
     layers: str | None = option(
-        None, "Layers in which the mask holds: 6-11, 0,2,4-6, first:3, last:3.", MASK, metavar="LAYERS", shown="all"
+        None,
+        "Layers in which the mask holds: 6-11, 0,2,4-6, first:3, last:3.",
+        MASK,
+        metavar="LAYERS",
+        shown="all",
+        flags=(MASK_LAYERS, "--layers"),  # of headlens 0.1, where it looked like the layers that are measured
     )
     no_diagonal: bool = option(False, "No token looks at itself.", MASK)
     drop_random: bool = option(
@@ -44,8 +52,8 @@ class MaskOptions:
         if self.mask_seed and not self.drop_random:
             raise OptionError("--mask-seed: nothing is drawn.", "It is for --drop-random; patterns have seed=N.")
         if self.layers is not None and not self.given:
-            raise OptionError("--layers says where a mask holds, and there is none.", "Give --mask as well.")
-        read_layers(self.layers)
+            raise OptionError(f"{MASK_LAYERS} says where a mask holds, and there is none.", "Give --mask as well.")
+        read_layers(self.layers, flag=MASK_LAYERS)
 
     @property
     def given(self) -> bool:
@@ -55,17 +63,18 @@ class MaskOptions:
     def as_options(self) -> list[str]:
         """Returns the same options as words of another command line."""
         typed = [] if self.mask is None else ["--mask", self.mask]
-        typed += [] if self.layers is None else ["--layers", self.layers]
+        typed += [] if self.layers is None else [MASK_LAYERS, self.layers]
         typed += ["--no-diagonal"] * self.no_diagonal + ["--drop-random"] * self.drop_random
         return typed + (["--mask-seed", str(self.mask_seed)] if self.mask_seed else [])
 
 
-def read_layers(text: str | None, count: int = 0) -> tuple[int, ...] | None:
+def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tuple[int, ...] | None:
     """Reads numbers of layers: `6-11`, `0,2,4-6`, `first:3`, `last:3`, `all`; None stands for all.
 
     Args:
-        text: value of --layers.
+        text: value of the option.
         count: layers of the model; 0 where only the form of the text matters, as before a model is loaded.
+        flag: the option, for errors.
 
     Raises:
         OptionError: if they cannot be read, or the model has fewer.
@@ -74,21 +83,22 @@ def read_layers(text: str | None, count: int = 0) -> tuple[int, ...] | None:
         return None
     numbers: list[int] = []
     for part in str(text).split(","):
-        numbers += _end(part.strip(), text, count) if ":" in part else _range(part, text)
+        numbers += _end(part.strip(), f"{flag} {text!r}", count) if ":" in part else _range(part, f"{flag} {text!r}")
     return tuple(dict.fromkeys(numbers))
 
 
-def _range(part: str, text: str) -> range:
+def _range(part: str, given: str) -> range:
     first, dash, last = map(str.strip, part.partition("-"))
-    if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-        raise OptionError(f"--layers {text!r} is no range of layers.", _LAYERS)
+    numbers = [first, *([last] if dash else [])]
+    if not all(_NUMBER.fullmatch(number) for number in numbers) or int(numbers[-1]) < int(first):
+        raise OptionError(f"{given} is no range of layers.", _LAYERS)
     return range(int(first), int(last or first) + 1)
 
 
-def _end(part: str, text: str, count: int) -> range:
+def _end(part: str, given: str, count: int) -> range:
     name, _, number = map(str.strip, part.partition(":"))
-    if name not in ("first", "last") or not number.isdecimal() or not int(number):
-        raise OptionError(f"--layers {text!r} is no range of layers.", _LAYERS)
+    if name not in ("first", "last") or not _NUMBER.fullmatch(number) or not int(number):
+        raise OptionError(f"{given} is no range of layers.", _LAYERS)
     if count and int(number) > count:
-        raise OptionError(f"--layers {text!r}: there are {counted(count, 'layer')}.", f"Give at most {name}:{count}.")
+        raise OptionError(f"{given}: there are {counted(count, 'layer')}.", f"Give at most {name}:{count}.")
     return range(int(number)) if name == "first" else range(max(count - int(number), 0), count)

@@ -8,6 +8,7 @@ from typing import Any
 
 from headlens.attention.model_normalizer import attention_name
 from headlens.interventions.compacting import removed_heads
+from headlens.languages import told_languages
 from headlens.models.loading import LoadedModel
 
 
@@ -19,6 +20,7 @@ def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
         label: name of the model in tables.
     """
     removed = removed_heads(loaded.model)
+    languages = told_languages(loaded.tokenizer, loaded.model, loaded.untold)
     return {
         "model": label,
         "name": loaded.name,
@@ -28,6 +30,7 @@ def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
         "device": str(loaded.device),
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
         "attention": attention_name(loaded.model),
+        **({"languages": languages} if languages else {}),
         **({"heads_removed": [str(head) for head in removed]} if removed else {}),
     }
 

@@ -83,10 +83,10 @@ class Processes:
         """Collects the values of all processes in every one of them, ordered by rank."""
         if self.count == 1:
             return [value]
-        values: list[T | None] = [None] * self.count
+        values = [value] * self.count
         with default_signals():
             distributed.all_gather_object(values, value)
-        return [v for v in values if v is not None]
+        return values
 
 
 ALONE = Processes()

@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.errors import InputError
+from headlens.errors import InputError, counted, read_errors, reason_of
 from headlens.files import read_csv
-from headlens.nested_text import parse_json
-from headlens.runs.folder import FIGURES, RUN_FILE
+from headlens.heads import MOST_HEADS
+from headlens.runs.folder import FIGURES, RUN_FILE, read_record
 
 # Columns whose cells are words even where they look like numbers or truth values: a model may be called 12
 WORDS = (
     "model", "stack", "role", "roles", "role_pruned", "relation", "direction", "offset", "rule", "other_rule", "target",
     "of", "scope", "task", "metric", "mode", "strategy", "removed", "run", "init", "checkpoint", "mask", "pattern",
 )  # fmt: skip
-_LARGEST_INDEX = 4096  # layers or heads; a larger number is a broken cell and would make an enormous figure
 _MEND = "Run the command again, or leave this run out."
 
 
@@ -35,12 +34,14 @@ class Columns:
         numbers: columns of finite numbers, which may be empty.
         words: columns of words, with the words that are allowed; none for any.
         identity: columns that tell one row from another.
+        together: columns of numbers that tables of earlier versions do not have; all of them or none.
     """
 
     keys: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
     identity: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
 
     def check(self, frame: pd.DataFrame, path: Path) -> None:
         """Checks the columns and cells of a table.
@@ -49,15 +50,16 @@ class Columns:
             InputError: if a column is missing or has a cell that cannot be meant, or a row is there twice; names the
                 file, column and row.
         """
-        missing = [name for name in (*self.keys, *self.words, *self.numbers) if name not in frame]
+        numbers = (*self.numbers, *(self.together if {*self.together} & {*frame.columns} else ()))
+        missing = [name for name in (*self.keys, *self.words, *numbers) if name not in frame]
         if missing:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
-        for name in (*self.keys, *self.numbers):
+        for name in (*self.keys, *numbers):
             values = pd.to_numeric(frame[name], errors="coerce")
             wrong, expected = (values.isna() & frame[name].notna()) | np.isinf(values), "a finite number"
             if name in self.keys:
-                wrong |= ~values.between(0, _LARGEST_INDEX) | (values % 1 != 0)
-                expected = f"a whole number from 0 to {_LARGEST_INDEX}"
+                wrong |= ~values.between(0, MOST_HEADS) | (values % 1 != 0)
+                expected = f"a whole number from 0 to {MOST_HEADS}"
             _refuse(frame, name, wrong, expected, path)
         for name, allowed in self.words.items():
             if allowed:
@@ -164,8 +166,8 @@ class RecordedRun:
         return sorted(p for p in (self.folder / FIGURES).glob("*.png") if p.is_file())
 
     def argument(self, name: str, default: Any) -> Any:
-        """Returns the value of an option, at whatever depth the record holds it."""
-        return _find(mapping(self.record.get("arguments")), name, default)
+        """Returns the value of an option."""
+        return mapping(self.record.get("arguments")).get(name, default)
 
 
 def read_recorded(folder: Path, label: str) -> RecordedRun:
@@ -177,13 +179,12 @@ def read_recorded(folder: Path, label: str) -> RecordedRun:
         InputError: if the folder, its `run.json` or a table is missing or cannot be read.
     """
     record = _record(folder)
-    listed = [str(name) for name in _list(record.get("files"))]
-    names = [name for name in listed if name.endswith(".csv") and Path(name).name == name]
+    names = [name for name in record.get("files", ()) if name.endswith(".csv") and Path(name).name == name]
     names += sorted(p.name for p in folder.glob("*.csv") if p.name not in names)
     tables = {}
     for path in (folder / name for name in names):
         if path.is_file():
-            tables[path.stem] = _table(path)
+            tables[path.stem] = _table(path, record)
         elif record.get("status") == "finished":
             raise InputError(f"{path} is missing, though {RUN_FILE} lists it.", _MEND)
     return RecordedRun(folder, label, record, tables)
@@ -208,41 +209,41 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _find(values: Mapping[str, Any], name: str, default: Any) -> Any:
-    if name in values:
-        return values[name]
-    inner = (_find(value, name, default) for value in values.values() if isinstance(value, Mapping))
-    return next((value for value in inner if value != default), default)
-
-
 def _record(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {what}; a run is a folder with {RUN_FILE}.", "Name the folder that --out gave.")
     try:
-        record = parse_json(path.read_text(encoding="utf-8"))
+        return read_record(folder)
     except FileNotFoundError as problem:
         raise InputError(
             f"{folder} holds no {RUN_FILE}: it is no run folder.", "Name a folder that a command of headlens wrote."
         ) from problem
     except (OSError, ValueError) as problem:
-        raise InputError(f"{path} cannot be read: {_short(problem)}.", _MEND) from problem
-    if not isinstance(record, dict):
-        raise InputError(f"{path} does not hold a JSON object.", _MEND)
-    return record
+        raise InputError(f"{path} cannot be read: {reason_of(problem)}.", _MEND) from problem
 
 
-def _table(path: Path) -> pd.DataFrame:
-    try:
+def _table(path: Path, record: Mapping[str, Any]) -> pd.DataFrame:
+    with read_errors(path, "cannot be read", _MEND):
         frame = read_csv(path, words=WORDS)
-    except (OSError, ValueError) as problem:
-        raise InputError(f"{path} cannot be read: {_short(problem)}.", _MEND) from problem
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise InputError(f"{path} cannot be read: its rows have more cells than its first line.", _MEND)
+    check_rows(path, len(frame), record)
     return frame
 
 
-def _short(problem: BaseException) -> str:
-    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-    return " ".join(reason.split())[:200].rstrip(".") or type(problem).__name__
+def check_rows(path: Path, rows: int, record: Mapping[str, Any] | None) -> None:
+    """Refuses a table that has another number of rows than its run wrote: whole lines may be cut off a file, too.
+
+    Args:
+        path: the table.
+        rows: how many it has.
+        record: the `run.json` beside it; None where there is none.
+
+    Raises:
+        InputError: naming both numbers.
+    """
+    recorded = mapping((record or {}).get("rows")).get(path.name, rows)
+    if rows != recorded:
+        raise InputError(
+            f"{path} has {counted(rows, 'row')}; {RUN_FILE} says {recorded}: it was cut or changed.", _MEND
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from headlens.runs.model_mask import mask_record, under_mask
 from headlens.runs.output_options import OutputOptions, arguments
 from headlens.runs.processes import Processes, process_group
 from headlens.runs.progress import Reporter, SilentReporter
+from headlens.unchanged_files import one_state_of_files
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Run:
             loaded: the model.
             identity: what else the result depends on, see `Checkpoint`.
         """
-        common = {"the weights of the model": loaded.weight_hash, "the number of processes": str(self.processes.count)}
+        common = {**_model_identity(loaded), "the number of processes": str(self.processes.count)}
         return Checkpoint(self.kept(f"{name}-{self.processes.rank}.npz"), {**common, **identity})
 
     def depend_on(self, loaded: LoadedModel | None, parts: Mapping[str, str]) -> None:
@@ -83,8 +85,7 @@ class Run:
             ResumeError: if something changed since the run was interrupted.
         """
         if self.folder is not None:
-            weights = {} if loaded is None else {"the weights of the model": loaded.weight_hash}
-            self.folder.depend_on({**weights, **parts})
+            self.folder.depend_on({**({} if loaded is None else _model_identity(loaded)), **parts})
 
     def load(self, name: str, options: ModelOptions) -> LoadedModel:
         """Loads the model `name` with the given options, and tells what is to be known about how it was loaded."""
@@ -129,6 +130,13 @@ class Run:
             yield CorpusPass(advance, self.warn, keeper, self.processes)
 
 
+def _model_identity(loaded: LoadedModel) -> dict[str, str]:
+    return {
+        "the weights of the model": loaded.weight_hash,
+        "the configuration or the tokenizer of the model": f"{loaded.revision} {loaded.settings_hash}",
+    }
+
+
 @contextmanager
 def open_run(command: str, model: str, request: Any, reporter: Reporter | None = None) -> Iterator[Run]:
     """Makes or takes the run folder of a request, alone or together with the processes torchrun started.
@@ -146,6 +154,7 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
     # An error in the mask is raised before anything is made.
     mask_facts = mask_record(request.mask) if hasattr(request, "mask") else {}
     with ExitStack() as stack:
+        stack.enter_context(one_state_of_files())
         processes = stack.enter_context(process_group())
         folder: RunFolder | None = None
         if processes.first:
@@ -160,4 +169,19 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
             raise OutputError(f"process {processes.rank} does not see {path}.", "Name a shared folder with --out.")
         # The first process shows the path as the user gave it; the others know only the absolute one.
         shown_path = folder.path if folder is not None else path
-        yield Run(shown_path, folder, processes, (reporter if processes.first else None) or SilentReporter())
+        run = Run(shown_path, folder, processes, (reporter if processes.first else None) or SilentReporter())
+        stack.enter_context(_told(run))
+        yield run
+
+
+@contextmanager
+def _told(run: Run) -> Iterator[None]:
+    """Makes what modules log of data, such as pairs that were left out, a warning and a note of the run."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: run.tell(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("headlens")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

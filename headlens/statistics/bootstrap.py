@@ -27,11 +27,12 @@ class Draws:
 
     Args:
         counts: how often, (replicates, examples).
-        clustered: whether some examples are drawn together, as they share a key: they are not independent.
+        clusters: number of the key of each example, (examples,), where some share one; they are drawn together, since
+            they are not independent. None if each has a key of its own.
     """
 
     counts: npt.NDArray[np.uint8]
-    clustered: bool = False
+    clusters: npt.NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, keys: Sequence[str], replicates: int = 1000, seed: int = 0) -> Draws:
@@ -51,7 +52,9 @@ class Draws:
         counts = np.empty((replicates, len(keys)), np.uint8)
         for i, key in enumerate(keys):
             counts[:, i] = columns[key]
-        return cls(counts, clustered=len(columns) < len(keys))
+        numbers = {key: number for number, key in enumerate(columns)}
+        clusters = np.array([numbers[key] for key in keys], np.int64) if len(columns) < len(keys) else None
+        return cls(counts, clusters)
 
     def __len__(self) -> int:
         return len(self.counts)

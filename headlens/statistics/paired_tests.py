@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.statistics.intervals import paired_share_interval
@@ -47,7 +45,8 @@ class Comparison:
     Where every example is right or wrong, intervals are score intervals of the difference of two paired shares
     (`paired_share_interval`), for any number of examples, and p-values are McNemar's. Else intervals are percentiles of
     the bootstrap, which fewer than `FEWEST` examples do not have, and p-values those of `p_from`. Percentiles are also
-    taken where examples are drawn together, since a score interval is that of independent ones.
+    taken where examples are drawn together, since a score interval is that of independent ones; McNemar's test is
+    then by clusters.
 
     Args:
         baseline: records of the baseline, (examples, k).
@@ -60,7 +59,7 @@ class Comparison:
         self._records, self._statistic, self._draws, self._right = baseline, statistic, draws, right
         self._check(baseline)
         self.value = value_of(baseline, statistic)
-        self._scored = right is not None and not draws.clustered
+        self._scored = right is not None and draws.clusters is None
         self._replicates = np.empty(0) if self._scored else replicates_of(baseline, statistic, draws)
 
     def of(self, records: Floats) -> PairedComparison:
@@ -77,7 +76,7 @@ class Comparison:
             low, high = paired_share_interval(*changed_sides(*scores), len(records))
             return PairedComparison(value, delta, low, high, mcnemar(*scores))
         replicates = replicates_of(records, self._statistic, self._draws) - self._replicates
-        p_value = p_from(replicates, delta) if scores is None else mcnemar(*scores)
+        p_value = p_from(replicates, delta) if scores is None else mcnemar(*scores, self._draws.clusters)
         return PairedComparison(value, delta, *interval_around(delta, replicates), p_value)
 
     def _check(self, records: Floats) -> None:
@@ -103,18 +102,41 @@ def interval_around(value: float, replicates: Floats) -> tuple[float, float]:
     return (low, high) if np.isnan(low) else (min(low, value), max(high, value))
 
 
-def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
+def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike, clusters: Counts | None = None) -> float:
     """Exact two-sided p-value of McNemar's test of two systems that are right (1) or wrong (0).
 
     Of the examples that only one of the two gets right, each does half if they do not differ (McNemar 1947): twice the
     smaller tail of a binomial distribution, at most 1. The test has no direction, since taking a head out may help or
     harm; `mcnemar_greater` is the one-sided test.
 
+    Examples of one cluster change sides together. There the difference of every cluster, the examples it gains less
+    those it loses, has either sign with probability one half, so that the p-value is that of the exact sign-flip test
+    of clusters; for clusters of one example each it is the same.
+
+    Args:
+        system: 1 for each example that is right and 0 for others, (n,).
+        baseline: the same of the baseline, (n,).
+        clusters: number of the cluster of each example from 0, (n,); None for independent examples.
+
     Raises:
         ValueError: see `changed_sides`.
     """
     gained, lost = changed_sides(system, baseline)
+    if clusters is not None:
+        return _sign_flip(np.bincount(clusters, np.asarray(system, np.float64) - np.asarray(baseline, np.float64)))
     return float(stats.binomtest(min(gained, lost), gained + lost, 0.5).pvalue) if gained + lost else 1.0
+
+
+def _sign_flip(differences: npt.NDArray[Any]) -> float:
+    """Exact two-sided p-value of whole numbers: how often their sum is as far from 0 with signs drawn by chance."""
+    chances = np.ones(1)  # of every sum from -total to total, (2 total + 1,)
+    for step in np.abs(differences[differences != 0]).astype(int):
+        longer = np.zeros(len(chances) + 2 * step)
+        longer[: len(chances)] += chances / 2
+        longer[2 * step :] += chances / 2
+        chances = longer
+    sums = np.abs(np.arange(len(chances)) - len(chances) // 2)
+    return min(1.0, float(chances[sums >= abs(differences.sum())].sum()))
 
 
 def changed_sides(system: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[int, int]:
@@ -172,21 +194,9 @@ def holm(p_values: npt.ArrayLike) -> Floats:
     """Corrects p-values for the number of heads that are tested (Holm 1979); NaN stays NaN and does not count."""
     values = np.asarray(p_values, np.float64)
     corrected = np.full(values.shape, np.nan)
-    known = ~np.isnan(values)
-    if known.any():
-        with _without_collection():
-            corrected[known] = multipletests(values[known], method="holm")[1]
+    known = np.flatnonzero(~np.isnan(values))
+    order = known[np.argsort(values.ravel()[known], kind="stable")]
+    # statsmodels has this, too, but collects garbage at every call: a quarter of a second beside torch.
+    steps = np.arange(len(order), 0, -1) * values.ravel()[order]
+    corrected.ravel()[order] = np.minimum(1.0, np.maximum.accumulate(steps))
     return corrected
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Makes gc.collect() quick: statsmodels calls it every time, and with torch loaded it takes a quarter second."""
-    if gc.get_freeze_count():  # frozen by other code, which may rely on it
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

@@ -23,10 +23,11 @@ from headlens.statistics.paired_tests import replicates_of
 from headlens.tasks.example_sources import SourceCounts, TaskSource
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
+from headlens.visible_text import visible_text
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=2)
+    warnings.warn(visible_text(text), stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def evaluate(
 def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
     """Returns the error for a source of which no example could be read."""
     return CorpusError(
-        f"none of its {counted(counts.rows, 'example')} can be asked: longer than {reader.limit} tokens, "
+        f"none of its {counted(counts.rows, 'example')} can be asked: longer than {reader.told_limit}, "
         "or without anything to ask.",
         "Give shorter texts, a model that reads longer ones, or a larger --longest if one was given.",
         path=source.name,
@@ -176,7 +177,7 @@ def estimate(task: Task, metric: str, records: Floats, draws: Draws) -> Estimate
     are drawn together, is the range of percentiles of the bootstrap, which few examples do not have; see
     `replicates_of`.
     """
-    right = None if draws.clustered else task.right(records, metric)
+    right = None if draws.clusters is not None else task.right(records, metric)
     if right is None:
         ends = percentile_interval(replicates_of(records, partial(task.replicates, metric=metric), draws))
     else:
@@ -204,15 +205,15 @@ def prepare_all(task: Task, source: TaskSource, reader: Reader, counts: SourceCo
                 for side, ids in zip(sides, (row.ids, [i for i in row.labels if i >= 0]), strict=True):
                     side.add(ids, encoder.unknown_id, encoder.special_kinds)
             for side in sides:
-                side.check(reader.max_unknown, source.name, complete=False)
+                side.check(reader.max_unknown, source.name, reader.tokenizer, complete=False)
             prepared = PreparedExample(counts.examples, example, rows)
             counts.examples += 1
             yield prepared
         else:
             counts.too_long += 1
     for side in sides:
-        side.check(reader.max_unknown, source.name)
-        counts.note(*side.notes())
+        side.check(reader.max_unknown, source.name, reader.tokenizer)
+        counts.note(*side.notes(reader.tokenizer))
 
 
 def budget_batches(

@@ -7,9 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Protocol
 
+from headlens.corpora.broken_rows import BrokenRows
 from headlens.corpora.text import distinct_names
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.tasks.class_names import DATA_ADVICE, data_order
@@ -17,10 +17,7 @@ from headlens.tasks.example_parsers import ClassLabels, ExampleReader, TextReade
 from headlens.tasks.examples import TaskExample, TextExample, words_of
 from headlens.tasks.row_readers import HubRows, RowSource, TaskRow, file_of
 
-# Rows that may be left out as broken, of a source: a share of them, or so many.
-BROKEN_SHARE, FEW_BROKEN = 0.01, 10
 FEW_LABELS = 5
-SHOWN = 3  # of these in a note
 
 
 @dataclass
@@ -83,7 +80,7 @@ class RowExamples:
         limit: read only the first examples.
         min_words: leave out examples whose texts have fewer words together (`words_of`); before the limit.
         numbers: classes in the order of the data's numbers, where a user names them.
-        skip_broken: leave out rows that cannot be read, as many as `BROKEN_SHARE` and `FEW_BROKEN` allow.
+        skip_broken: leave out rows that cannot be read, as many as `BrokenRows` allows.
     """
 
     rows: RowSource
@@ -110,11 +107,12 @@ class RowExamples:
             CorpusError: with the line: no example with a label at all, a missing column, an unknown label.
             OptionError: for a column of a role that there is not.
         """
-        number, broken, before, short_before = 0, list[str](), counts.rows, counts.too_short
+        number, before, short_before = 0, counts.rows, counts.too_short
+        broken = BrokenRows(self.name, file_of(self.rows), self.skip_broken)
         for example in self._examples(counts):
             counts.rows += 1
             if isinstance(example, CorpusError):
-                broken.append(self._skipped(example))
+                broken.add(example)
             elif example is None:
                 counts.unlabelled += 1
             elif self.min_words and words_of(example) < self.min_words:
@@ -125,11 +123,11 @@ class RowExamples:
                 if number == self.limit:  # no further row is read
                     break
         rows, too_short = counts.rows - before, counts.too_short - short_before
-        self._check(broken, rows)
-        counts.broken += len(broken)
-        counts.first_broken += tuple(broken[:SHOWN])
+        broken.check(rows)
+        counts.broken += broken.number
+        counts.first_broken += tuple(broken.first)
         if not number:
-            reason = f"none of its {rows} rows has a label and text" if rows else "it is empty"
+            reason = f"none of its {counted(rows, 'row')} has a label and text" if rows else "it is empty"
             advice = "Choose another file, split or column."
             if too_short:
                 reason = f"{counted(too_short, 'example')} with fewer than {self.min_words} words"
@@ -190,22 +188,6 @@ class RowExamples:
             )
         return told
 
-    def _skipped(self, error: CorpusError) -> str:
-        """Returns where a row that is left out stands and what is wrong with it."""
-        if self.skip_broken:
-            file = file_of(self.rows)
-            name = self.name if file is None else Path(file).name
-            return f"{name}{error.message.removeprefix(str(error.path))}"
-        told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --skip-broken.")
-        told.path, told.line = error.path, error.line
-        raise told from error
-
-    def _check(self, broken: list[str], rows: int) -> None:
-        if broken and (len(broken) == rows or len(broken) > max(FEW_BROKEN, BROKEN_SHARE * rows)):
-            message = f"{len(broken)} of {counted(rows, 'row')} cannot be read. The first: {broken[0]}"
-            advice = f"--skip-broken leaves out {BROKEN_SHARE:.0%} of the rows, or {FEW_BROKEN}: mend the file."
-            raise CorpusError(message, advice, path=file_of(self.rows) or self.name)
-
 
 @dataclass(frozen=True)
 class ChainedExamples:
@@ -234,7 +216,9 @@ class ChainedExamples:
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
         """Reads all sources; ids begin with the name of the source, since each source may count its rows from 1."""
-        left = self.limit
+        left, numbers = self.limit, ",".join(self.parts[0].numbers)
+        if numbers:
+            counts.note(f"--labels data={numbers} is taken for each of {', '.join(self._names)}.")
         for part, name in zip(self.parts, self._names, strict=True):
             if left == 0:
                 return

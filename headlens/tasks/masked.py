@@ -165,7 +165,7 @@ class TranslationTask(Task):
             raise OptionError("Translation needs an encoder-decoder.", "Give a translation model, such as Marian's.")
         source, reference = example.texts
         row, labels = reader.sequence(source), reader.target(reference)
-        if row is None or not labels or not reader.fits(len(labels)):
+        if row is None or not labels or len(labels) > (reader.target_limit or len(labels)):
             return ()
         # One text has no segments to tell apart, and `generate` refuses them for most models.
         return (TokenRow(row.ids, labels=labels),)

@@ -8,7 +8,6 @@ from typing import Any
 
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from headlens.corpora.encoding import UNLIMITED
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.class_names import OutputOrder
 
@@ -37,6 +36,7 @@ class Reader:
     Args:
         tokenizer: tokenizer of the model.
         limit: most tokens of a sequence; None without limit.
+        target_limit: most tokens of what a decoder reads beside the sequence; None without limit.
         pad_id: any id that the model can embed.
         decoder_start_id: what an encoder-decoder's decoder reads first; None for other models.
         order: which of the model's outputs is which of the task's classes.
@@ -49,6 +49,7 @@ class Reader:
     decoder_start_id: int | None = None
     order: OutputOrder = field(default_factory=OutputOrder)
     max_unknown: float = 1.0
+    target_limit: int | None = None
 
     @classmethod
     def of(
@@ -70,14 +71,17 @@ class Reader:
             ModelError: if the model has no tokenizer, or names its outputs otherwise than the task its classes.
         """
         tokenizer = tokenizer_of(loaded)
-        longest = tokenizer.model_max_length
-        limits = [loaded.max_length, max_length, int(longest) if longest < UNLIMITED else None]
+        # What does not generate, such as a classifier of BART's, has a decoder that reads the same sequence.
+        generates = loaded.model.can_generate()
+        longest = (loaded.longest("source"), loaded.longest("target")) if generates else (loaded.max_length,) * 2
+        limit, target_limit = (min(filter(None, (own, max_length)), default=None) for own in longest)
         return cls(
             tokenizer=tokenizer,
-            limit=min((v for v in limits if v is not None), default=None),
+            limit=limit,
+            target_limit=target_limit,
             pad_id=loaded.pad_id,
             max_unknown=loaded.max_unknown,
-            decoder_start_id=loaded.decoder_start_id if loaded.model.can_generate() else None,
+            decoder_start_id=loaded.decoder_start_id if generates else None,
             order=OutputOrder.of(loaded, labels, outputs),
         )
 
@@ -85,6 +89,13 @@ class Reader:
     def target_language(self) -> str:
         """Code of the language that the model translates to, as its tokenizer writes it; empty where it says none."""
         return next(filter(None, (getattr(self.tokenizer, name, None) for name in ("target_lang", "tgt_lang"))), "")
+
+    @property
+    def told_limit(self) -> str | None:
+        """How long a sequence may be, in words; None for any length."""
+        if self.limit is None or self.target_limit in (None, self.limit):
+            return None if self.limit is None else f"{self.limit} tokens"
+        return f"{self.limit} tokens, or the decoder's {self.target_limit}"
 
     @property
     def classes(self) -> tuple[int, ...] | None:

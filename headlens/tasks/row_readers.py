@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from headlens.corpora.hub import HubCorpus
 from headlens.corpora.nested_cells import looks_nested, nested_value
-from headlens.corpora.table import json_array, json_row, list_names, separated_rows, tab_rows, text_cell, unquoted
-from headlens.corpora.text import Line, NamedFile, distinct_names, file_kind, file_stem, open_text
+from headlens.corpora.table import json_array, json_rows, list_names, separated_rows, tab_rows, text_cell, unquoted
+from headlens.corpora.text import NamedFile, distinct_names, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
 
 TABS = (".tsv", ".txt")
@@ -150,17 +150,11 @@ class FileRows(NamedFile):
             # Tasks that are in files without a header, too, say how many columns these have; all others have labels.
             return self._named(separated_rows(self.path, self.expected, len(self.headerless) or 2))
         if kind in LINES:
-            return ((line.number, self._json(line)) for line in open_text(self.path) if line.text.strip())
+            return json_rows(self.path)
         if kind in JSON:
             return json_array(self.path)
         advice = f"Name it {', '.join([*TABS, *COMMAS, *LINES, *JSON])}, according to what it is."
         raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
-
-    def _json(self, line: Line) -> Mapping[str, Any] | CorpusError:
-        try:
-            return json_row(line, self.path)
-        except CorpusError as error:
-            return error
 
     def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any] | CorpusError]]:
         first = next(rows, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from transformers import PreTrainedModel
 from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
 from headlens.options import BleuTokenizer
-from headlens.tasks.examples import TextExample
+from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.masked import TranslationLoss, TranslationTask, decoder_inputs
-from headlens.tasks.reader import Reader
+from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, Task, TaskBatch
 
 WORDS, CHARACTERS = 4, 6  # longest n-grams of BLEU and chrF
@@ -32,6 +33,10 @@ _OF_LANGUAGE: dict[str, BleuTokenizer] = {
     **dict.fromkeys(("ja", "jpn", "jap"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor"), "ko-mecab"),
 }
+# By the first word of the names of characters: scripts that write no spaces between words, or whose words sacreBLEU
+# parts otherwise, and what it has for them.
+_OF_SCRIPT = {"CJK": "zh", "HIRAGANA": "ja-mecab", "KATAKANA": "ja-mecab", "HANGUL": "ko-mecab"}
+_OF_SCRIPT |= dict.fromkeys(("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"), "flores200")
 # Column that is 1 for translations that stopped at the limit of tokens, without an end.
 CUT = "cut"
 
@@ -185,6 +190,18 @@ class Translation(TranslationTask):
         """Returns a note with sacreBLEU's signatures; errors as in `signatures`."""
         return [f"sacreBLEU's signatures: {signatures(self.bleu_tokenizer(reader))}."]
 
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """Tokenises as `TranslationTask.prepare` does.
+
+        Raises:
+            OptionError: if BLEU would be counted in words of 13a that a reference does not have; also as there.
+        """
+        rows = super().prepare(example, reader)
+        if rows and self.tokenizer is None and self.bleu_tokenizer(reader) == "13a":
+            assert isinstance(example, TextExample)
+            _check_script(example.texts[1])
+        return rows
+
     @property
     def differentiable(self) -> Task:
         """Task with the loss of the reference under teacher forcing, since beam search has no gradient."""
@@ -204,7 +221,7 @@ class Translation(TranslationTask):
 
     def most_tokens(self, reader: Reader) -> int:
         """Returns the most tokens of a translation: `max_tokens`, or what the model reads if that is less."""
-        return self.max_tokens if reader.limit is None else min(self.max_tokens, reader.limit - 1)
+        return self.max_tokens if reader.target_limit is None else min(self.max_tokens, reader.target_limit - 1)
 
     def texts(self, outputs: Tensor, batch: TaskBatch) -> list[str]:
         """Decodes generated token ids, (n, length), to translations as text.
@@ -255,6 +272,19 @@ class Translation(TranslationTask):
         counts = weights @ records
         split = len(BLEU_COLUMNS)
         return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split:-1])
+
+
+def _check_script(text: str) -> None:
+    letters = [unicodedata.name(character, "").split(" ")[0] for character in text if character.isalpha()]
+    others = Counter(script for script in letters if script in _OF_SCRIPT)
+    if 2 * others.total() > len(letters):
+        # Kana are Japanese, however many characters of Chinese stand among them.
+        script = max(others, key=lambda name: (_OF_SCRIPT[name] != "zh", others[name]))
+        raise OptionError(
+            f"The reference {text[:20]!r} … is not written in words between spaces, as 13a wants it, BLEU's tokenizer "
+            "for languages that sacreBLEU has no other for, or that are not known.",
+            f"Name one: --bleu-tokenizer {_OF_SCRIPT[script]}, flores200 or char, or 13a all the same.",
+        )
 
 
 def read_while_writing(ids: Tensor, reader: Reader) -> dict[str, Tensor]:

@@ -15,8 +15,8 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from headlens.errors import ModelError, ResumeError
-from headlens.nested_text import parse_json
+from headlens.errors import ModelError, ResumeError, read_errors
+from headlens.nested_text import conform, parse_json
 from headlens.training.batch_sampler import BatchSampler, Indices
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.objectives import SCALE, Objective, moved, parameter_groups
@@ -57,10 +57,8 @@ class TrainingState:
         """Write everything but the random numbers of other processes."""
         weights = {name: tensor.contiguous() for name, tensor in _distinct(model).items()}
         save_file(weights, folder / _WEIGHTS)
-        torch.save(
-            {"optimiser": optimiser.state_dict(), "scaler": None if scaler is None else scaler.state_dict()},
-            folder / _OPTIMISER,
-        )
+        scaled = None if scaler is None else scaler.state_dict()
+        _save({"optimiser": optimiser.state_dict(), "scaler": scaled}, folder / _OPTIMISER)
         (folder / _RECORD).write_text(json.dumps(vars(self)), encoding="utf-8")
 
     def restore(self, folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any = None) -> None:
@@ -69,12 +67,13 @@ class TrainingState:
         Raises:
             ResumeError: if it cannot be read, or is of another model.
         """
-        try:
-            record = parse_json((folder / _RECORD).read_text(encoding="utf-8"))
+        with read_errors(folder, "cannot be gone on with", "Start again with --overwrite.", ResumeError):
+            record = conform(parse_json((folder / _RECORD).read_text(encoding="utf-8")), TrainingState)
             weights = load_file(folder / _WEIGHTS)
             kept = torch.load(folder / _OPTIMISER, weights_only=True)
             parameters = _distinct(model)
-            if weights.keys() != parameters.keys():
+            shapes, own = ({name: t.shape for name, t in side.items()} for side in (weights, parameters))
+            if shapes != own:
                 raise ValueError("its weights are those of another model")
             with torch.no_grad():
                 for name, tensor in parameters.items():
@@ -82,15 +81,22 @@ class TrainingState:
             optimiser.load_state_dict(kept["optimiser"])
             if scaler is not None and kept["scaler"] is not None:
                 scaler.load_state_dict(kept["scaler"])
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ResumeError(f"{folder} cannot be gone on with: {error}.", "Start again with --overwrite.") from error
-        vars(self).update(record)
+        vars(self).update(vars(record))
 
 
 def save_random(folder: Path, rank: int) -> None:
     """Write the state of this process's random numbers."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    torch.save({"cpu": torch.get_rng_state(), "cuda": cuda}, folder / _RANDOM.format(rank))
+    _save({"cpu": torch.get_rng_state(), "cuda": cuda}, folder / _RANDOM.format(rank))
+
+
+def _save(content: dict[str, Any], path: Path) -> None:
+    # Given a path, torch would open it by itself, and say of a full disk no more than "unexpected pos".
+    with path.open("wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:  # closing the archive fails, too, and hides why
+            raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
 
 
 def restore_random(folder: Path, rank: int) -> None:
@@ -102,10 +108,11 @@ def restore_random(folder: Path, rank: int) -> None:
     path = folder / _RANDOM.format(rank)
     if not path.exists():
         raise ResumeError(f"{folder} has no state of process {rank}.", "Resume with as many processes as began.")
-    states = torch.load(path, weights_only=True)
-    torch.set_rng_state(states["cpu"])
-    if states["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
+    with read_errors(path, "cannot be gone on with", "Start again with --overwrite.", ResumeError):
+        states = torch.load(path, weights_only=True)
+        torch.set_rng_state(states["cpu"])
+        if states["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(states["cuda"])
 
 
 def _distinct(model: nn.Module) -> dict[str, Tensor]:

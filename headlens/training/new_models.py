@@ -10,6 +10,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -229,10 +230,11 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
         OptionError: if `size` is too small for the letters of the text.
     """
     _check(size)
+    trained = BytesIO()  # sentencepiece says nothing of a disk that is full
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=(text for text in texts if text.strip()),
-            model_prefix=str(folder / "source"),
+            model_writer=trained,
             model_type="bpe",
             vocab_size=size - 1,
             hard_vocab_limit=False,
@@ -246,10 +248,9 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
             f"No vocabulary of {size} pieces can be made of this text: {reason}.",
             "Give another --vocabulary, or more text.",
         ) from error
-    (folder / "source.vocab").unlink()
-    (folder / "source.model").rename(folder / "source.spm")
-    (folder / "target.spm").write_bytes((folder / "source.spm").read_bytes())
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(trained.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
     pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
     names = dict.fromkeys(["</s>", "<unk>", *(p for p in pieces if p not in ("<s>", "</s>", "<unk>")), "<pad>"])
     vocabulary = {piece: number for number, piece in enumerate(names)}

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.corpora.batches import IGNORED, Ids, attention_mask, padded
 from headlens.corpora.masking import drawn_places
-from headlens.errors import CorpusError, OptionError
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.statistics.seeding import generator_of
 from headlens.training.batch_sampler import Indices
 from headlens.training.objectives import NEXT
@@ -268,7 +268,7 @@ def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longes
             targets.append(np.array(target, dtype=np.int64))
     if not sources:
         raise CorpusError(
-            f"none of {read} pairs can be used: a side is empty or longer than {longest} tokens.",
+            f"none of {counted(read, 'pair')} can be used: a side is empty or longer than {longest} tokens.",
             "Give shorter sentences, or a larger --longest.",
         )
     return ParallelText(sources, targets, int(tokenizer.pad_token_id or 0), read - len(sources))

@@ -12,8 +12,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from headlens.errors import ModelError, OptionError
-from headlens.heads import STACKS, Head, Stack
+from headlens.errors import ModelError, OptionError, UnsupportedModelError, read_errors
+from headlens.heads import MOST_HEADS, STACKS, Head, Stack
 from headlens.nested_text import parse_json
 from headlens.weights.head_slicing import check_shrinks, guard_cache, has_heads, numbers_of, projections, shrink
 from headlens.weights.shared_layer_masks import around_layers, mask_depths
@@ -176,10 +176,8 @@ def read_head_map(folder: Path) -> HeadMap | None:
     path = folder / FILE
     if not path.is_file():
         return None
-    try:
+    with read_errors(path, "cannot be read", _ADVICE, ModelError):
         content = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}.", _ADVICE) from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise ModelError(f"{path} is no head map of headlens.", "Remove it, or " + _ADVICE[0].lower() + _ADVICE[1:])
     if content.get("version") != _VERSION:
@@ -227,18 +225,16 @@ def _site(path: Path, number: int, content: Any) -> SiteHeads:
     numbers = [content["layer"], content["heads"]]
     if content["stack"] not in STACKS or not isinstance(content["module"], str) or not _are_counts(numbers):
         raise ModelError(f"{path}: site {number} does not say which layer it is.", _ADVICE)
-    every = set(range(content["heads"]))
-    for name, among in (("left", every), ("masked", set(content["left"]) if _are_counts(content["left"]) else every)):
+    every, left, scales = set(range(content["heads"])), content["left"], content.get(_SCALES, [])
+    for name, among in (("left", every), ("masked", set(left) if _are_counts(left) else every)):
         heads = content[name]
         if not _are_counts(heads) or heads != sorted(set(heads)) or not set(heads) <= among:
-            raise ModelError(
-                f"{path}: site {number}: {name} is {heads!r}, not ascending numbers of heads that are there.", _ADVICE
-            )
-    scales = content.get(_SCALES, [])
-    if not _are_factors(scales) or len(scales) not in (0, len(content["left"])):
-        raise ModelError(f"{path}: site {number}: {_SCALES} is {scales!r}, not a number for each head left.", _ADVICE)
-    lists = {"left": tuple(content["left"]), "masked": tuple(content["masked"]), _SCALES: tuple(scales)}
-    return SiteHeads(**content | lists)
+            problem = f"{name} is {str(heads)[:60]}, not ascending numbers of heads that are there"
+            raise ModelError(f"{path}: site {number}: {problem}.", _ADVICE)
+    if not _are_factors(scales) or len(scales) not in (0, len(left)):
+        problem = f"{_SCALES} is {str(scales)[:60]}, not a number for each head left"
+        raise ModelError(f"{path}: site {number}: {problem}.", _ADVICE)
+    return SiteHeads(**content | {"left": tuple(left), "masked": tuple(content["masked"]), _SCALES: tuple(scales)})
 
 
 def _are_factors(values: Any) -> bool:
@@ -246,7 +242,7 @@ def _are_factors(values: Any) -> bool:
 
 
 def _are_counts(values: Any) -> bool:
-    return isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
+    return isinstance(values, list) and all(type(v) is int and 0 <= v <= MOST_HEADS for v in values)
 
 
 def _check_consistent(path: Path, heads: HeadMap, content: dict[str, Any]) -> None:
@@ -303,6 +299,12 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
     """
     base: Any = model.base_model
     names = [name for name, module in base.named_modules() if has_heads(module)]
+    if not names:
+        raise UnsupportedModelError(
+            f"{place}: config.json says that heads were cut out (pruned_heads), which headlens cannot do in a "
+            f"{type(base).__name__}: it finds no separate layers of queries, keys and values there.",
+            "Give the checkpoint as it was before its heads were pruned.",
+        )
     first = [name for name in names if around_layers(name) == around_layers(names[0])]
     try:
         layers = {int(layer): list(heads) for layer, heads in pruned.items()}
@@ -311,9 +313,9 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
             layer < 0 or len(set(gone)) < len(gone) or not set(gone) <= present[layer] for layer, gone in layers.items()
         )
     except (AttributeError, TypeError, ValueError, IndexError) as error:
-        raise ModelError(f"{place}: pruned_heads of its config.json is {pruned!r}.", _PRUNED) from error
+        raise ModelError(f"{place}: pruned_heads of its config.json is {str(pruned)[:200]}.", _PRUNED) from error
     if is_wrong:
-        raise ModelError(f"{place}: pruned_heads of its config.json is {pruned!r}.", _PRUNED)
+        raise ModelError(f"{place}: pruned_heads of its config.json is {str(pruned)[:200]}.", _PRUNED)
     for layer, gone in layers.items():
         left = sorted(present[layer].difference(gone))
         check_shrinks(base, first[layer], left)

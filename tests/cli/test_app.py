@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import re
@@ -18,6 +20,7 @@ import typer
 from tiers import rest_slow
 
 from headlens.errors import Interrupted, OptionError, SelfCheckError
+from headlens_cli.app import main
 
 Headlens = Callable[..., Any]
 
@@ -25,7 +28,7 @@ Headlens = Callable[..., Any]
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Make the recipe of `classify` raise."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("headlens.analyses.classify.recipe.run_classify", broken)
@@ -160,9 +163,55 @@ def test_a_full_disk_behind_stdout_is_an_error_with_a_message(buffered: bool) ->
             check=False,
             env=os.environ | {"PYTHONUNBUFFERED": "" if buffered else "1"},
         )
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"Unexpected OSError: [Errno 28]")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"Error: Cannot write to standard output: No space left on device.")
     assert b"Traceback" not in done.stderr
+
+
+class Broken(io.StringIO):
+    """A stream that cannot be written, from some character on."""
+
+    def __init__(self, number: int, room: int = 0) -> None:
+        super().__init__()
+        self.number, self.room = number, room
+
+    def write(self, text: str) -> int:
+        if self.tell() + len(text) > self.room:
+            raise OSError(self.number, os.strerror(self.number))
+        return super().write(text)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EBADF])
+@pytest.mark.parametrize("room", [0, 10])
+@pytest.mark.parametrize("arguments", [("models",), ("--help",), ("--version",), ("classify", "--limit", "0")])
+def test_streams_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], room: int, number: int
+) -> None:
+    """Without standard output a command fails, with a message; without standard error nothing is lost but words."""
+    usual = 2 if arguments[0] == "classify" else 0
+    for broken in ("stdout", "stderr"):
+        streams = {"stdout": io.StringIO(), "stderr": io.StringIO(), broken: Broken(number, room)}
+        monkeypatch.setattr(sys, "argv", ["headlens", *arguments])
+        for name, stream in streams.items():
+            monkeypatch.setattr(sys, name, stream)
+        with pytest.raises(SystemExit) as end:
+            main()
+        lost = broken == "stdout" and not usual
+        assert end.value.code == (2 if lost else usual)
+        if lost:
+            expected = f"Error: Cannot write to standard output: {os.strerror(number)}.\nSend it elsewhere."
+            assert streams["stderr"].getvalue().startswith(expected)
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_is_one_that_nobody_reads(monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
+    """Python has none then."""
+    monkeypatch.setattr(sys, "argv", ["headlens", "models"])
+    monkeypatch.setattr(sys, closed, None)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    getattr(sys, closed).close()
 
 
 @pytest.mark.slow

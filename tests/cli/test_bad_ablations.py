@@ -183,8 +183,8 @@ def test_no_tokenizer(assert_refused: Callable[..., None], made: Made) -> None:
     ("lines", "say"),
     [
         (['strategies = ["best"]'], ["no strategy 'best'"]),
-        (['prune = "x"'], ["'--prune': 'x' is no list of whole numbers"]),
-        (["prune = [1, 2.5]"], ["'--prune': '1,2.5' is no list of whole numbers"]),
+        (['prune = "x"'], ["--prune: 'x' is no list of whole numbers"]),
+        (["prune = [1, 2.5]"], ["--prune: [1, 2.5] is no list of whole numbers"]),
         (["prune = true"], ["--prune"]),
         (["rank-split = nan"], ["--rank-split"]),
         (["strategy = 'ranked'"], ["there is no option 'strategy' of ablate", "Did you mean strategies"]),
@@ -233,3 +233,10 @@ def test_an_error_after_hours_keeps_what_was_done(
     monkeypatch.setattr(HeadRecords, "put", never)
     assert headlens("ablate", "--resume", "run", "-q").code == 0
     assert Path("run/ablation.csv").read_bytes() == Path("whole/ablation.csv").read_bytes()
+
+
+def test_labels_of_one_of_two_models(headlens: Headlens) -> None:
+    done = headlens("ablate", "one", "two", "--task", "sst2", "--labels", "model=negative,positive")
+    assert done.code == 2
+    assert "names the outputs of one model, and two are given" in done.err
+    assert "Run them one after the other" in done.err

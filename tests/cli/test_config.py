@@ -14,6 +14,7 @@ from tiers import rest_slow
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.attend.options import AttendRequest
 from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.commands import commands
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
@@ -90,7 +91,7 @@ def test_options_before_or_after_the_file_are_the_same(headlens: Headlens, tiny_
 
 BAD = {
     "unknown option": ("limt = 3\n", "options.toml: there is no option 'limt' of classify.\nDid you mean limit?"),
-    "nothing alike": ("zzz = 3\n", "classify --help lists all"),
+    "nothing alike": ("zzz = 3\n", "classify --help-all lists all"),
     "not TOML": ("limit = = 3\n", "options.toml is no TOML: Invalid value (at line 1"),
     "wrong kind of value": ('limit = "many"\n', "--limit"),
     "out of range": ("limit = 0\n", "--limit"),
@@ -142,7 +143,7 @@ def test_every_argument_of_a_run_is_an_option(command: str) -> None:
 def test_every_option_of_a_command_is_recorded(command: str) -> None:
     group: Any = typer.main.get_command(app)
     options = {p.name for p in group.commands[command].params}
-    printed = {"out", "overwrite", "resume", "config", "json", "quiet", "debug", "help", "dry_run"}
+    printed = {"out", "overwrite", "resume", "config", "json", "quiet", "debug", "help", "help_all", "dry_run"}
     assert options - printed == all_arguments(command)
 
 
@@ -208,3 +209,12 @@ def test_an_empty_name_is_no_folder(headlens: Headlens) -> None:
         assert done.code == 2
         assert "the name of the folder is empty" in " ".join(done.err.split())
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["mask-layers", "mask_layers", "layers"])
+def test_an_option_that_was_renamed_is_read_under_both_names(headlens: Headlens, tiny_bert: Path, key: str) -> None:
+    Path("own.toml").write_text(f'mask = "star"\n{key} = "x"\n')
+    done = headlens("attend", tiny_bert, "--text", "It is.", "--config", "own.toml", "--out", "run")
+    assert done.code == 2
+    assert "--mask-layers 'x' is no range of layers" in done.err
+    assert commands()["attend"].named({key: "0"}, "here") == {"layers": "0"}

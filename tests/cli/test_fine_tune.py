@@ -239,7 +239,6 @@ def test_too_few_examples_to_hold_any_out(headlens: Headlens, tiny_bert: Path) -
         (("--task", "sst2", "--next-sentence"), ("--next-sentence is not for --task sst2",)),
         (("--data", "train.tsv"), ("--data is not for --task mlm", "--corpus")),
         (("--dev-data", "train.tsv"), ("--dev-data is not for --task mlm",)),
-        (("--skip-broken",), ("--skip-broken is not for --task mlm",)),
         (("--bleu", "3"), ("--bleu is not for --task mlm",)),
         (("--task", "translation-loss"), ("translation-loss is not trained on examples", "--task translation")),
         (("--task", "sst3"), ("sst3",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 import typer
 
 from headlens import __version__
+from headlens.analyses.commands import commands as option_commands
 from headlens_cli.app import app
+from headlens_cli.command import COMMANDS
 
 from .conftest import Headlens
 
@@ -86,3 +89,26 @@ def test_shell_completion_knows_the_commands() -> None:
         check=False,
     )
     assert "classify" in done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_shows_what_most_people_need_and_help_all_the_rest(name: str, headlens: Headlens) -> None:
+    options, first = option_commands()[name].options, COMMANDS[name].first
+    assert bool(first) == (len(options) > 25)
+    assert set(first) <= set(options)
+    brief, flags = (
+        headlens(name, "--help").out.rpartition(" Options ")[2],
+        [own.flag for own in options.values() if not own.option.argument],
+    )
+    shown = {flag for flag in flags if re.search(rf"^[^\w-]{{0,4}}{flag}(?![\w-])", brief, re.MULTILINE)}
+    if not first:
+        assert "--help-all" not in brief
+        return
+    assert len(first) <= 10
+    assert shown - {flag for flag in flags if not flag.startswith("-")} == {options[own].flag for own in first} | {
+        "--out"
+    }
+    whole = headlens(name, "--help-all")
+    assert whole.code == 0
+    assert not [flag for flag in flags if flag not in whole.out]
+    assert headlens(name, "--help").out.endswith(brief), "showing all is no state that stays"

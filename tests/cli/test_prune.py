@@ -73,6 +73,7 @@ def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: H
     assert not Path("run/.resume").exists()
 
 
+@pytest.mark.slow
 def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
     run: Headlens, made: Callable[..., str]
 ) -> None:
@@ -103,6 +104,7 @@ def test_differences_that_rest_on_few_examples_are_told(run: Headlens) -> None:
     assert "Too narrow: the intervals of 1 of 1 difference of matthews, where fewer than 10 examples count" in notes
 
 
+@pytest.mark.slow
 def test_updates_that_cannot_close_a_gate_are_told_before(run: Headlens) -> None:
     done = run("--lambdas", 0.1, "--gate-learning-rate", 0.1)
     assert done.code == 0, done.err
@@ -116,6 +118,7 @@ def test_a_model_without_any_head_left_is_told(run: Headlens) -> None:
     assert "without any head left, the checkpoint keeps its shape" in " ".join(done.out.split())
 
 
+@pytest.mark.slow
 def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
     assert run(*STRONG, "--freeze", "embeddings,head", "--from-scratch").code == 0
     again = headlens("prune", "--config", "run/run.json", "--out", "again", "-q")
@@ -161,6 +164,7 @@ def test_interrupted_and_gone_on_with(
         assert Path("run", file).read_bytes() == Path("whole", file).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_from_scratch_has_the_same_heads(run: Headlens) -> None:
     done = run(*STRONG, "--from-scratch", "--json")
     assert done.code == 0, done.err
@@ -177,6 +181,7 @@ def test_from_scratch_has_the_same_heads(run: Headlens) -> None:
     assert "from scratch" in Path("run/results.md").read_text()
 
 
+@pytest.mark.slow
 def test_folded_models_are_read_by_plain_from_pretrained(run: Headlens) -> None:
     assert run(*STRONG, out="cut").code == 0
     assert run(*STRONG, "--save", "folded").code == 0
@@ -189,6 +194,7 @@ def test_folded_models_are_read_by_plain_from_pretrained(run: Headlens) -> None:
     assert Path("run/sweep.csv").read_bytes() == Path("cut/sweep.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_models_of_another_sweep_go(run: Headlens) -> None:
     assert run("--lambdas", "0.01", "--steps", 1).code == 0
     Path("run/models/mine").mkdir()
@@ -196,6 +202,7 @@ def test_models_of_another_sweep_go(run: Headlens) -> None:
     assert sorted(p.name for p in Path("run/models").iterdir()) == ["mine", "penalty-0.02"]
 
 
+@pytest.mark.slow
 def test_shared_weights(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> None:
     """Gates that differ by depth: every command sees the model that was measured."""
     one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.8, "--schedule", "constant")
@@ -213,6 +220,7 @@ def test_shared_weights(headlens: Headlens, made: Callable[..., str], sentiment:
         assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_a_number_of_heads(run: Headlens) -> None:
     done = run("--target-heads", 2, "--gate-learning-rate", 1.0, "--most-runs", 5)
     assert done.code == 0, done.err

@@ -150,6 +150,7 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
         assert words in page
 
 
+@pytest.mark.slow
 def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> None:
     done = headlens("sparsefinder", judge, "--limit", 25, *GRID, "--task", "none", "--no-figures", "--out", "run")
     assert done.code == 0, done.err
@@ -316,6 +317,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
     return call
 
 
+@pytest.mark.slow
 def test_numbers_that_are_named_twice_count_once(headlens: Headlens, judge: str) -> None:
     grid = ("--windows", "0,3", "--groups", "2,02", "--thresholds", "1,1.0,.5", "--global-tokens", "0,00")
     run = ("sparsefinder", judge, "--limit", 25, "--task", "none", "--no-figures")
@@ -326,6 +328,7 @@ def test_numbers_that_are_named_twice_count_once(headlens: Headlens, judge: str)
         assert Path(f"twice/{name}.csv").read_bytes() == Path(f"once/{name}.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_metric_that_attention_does_not_matter_to(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
     loaded = package.load(judge)
     model: Any = loaded.model
@@ -346,6 +349,7 @@ def test_a_metric_that_attention_does_not_matter_to(headlens: Headlens, judge: s
     )
 
 
+@pytest.mark.slow
 def test_a_task_that_the_model_cannot_do_is_told_first(
     headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +364,7 @@ def test_a_task_that_the_model_cannot_do_is_told_first(
         assert not Path("no").exists()
 
 
+@pytest.mark.slow
 def test_the_example_that_is_asked_first_can_be_asked(headlens: Headlens, sparse: Callable[..., str]) -> None:
     """A text of one word has nothing to guess a masked word from; it is left out, and no reason to refuse."""
     Path("text.txt").write_text("".join(f"{text(n)}\n" for n in range(24)) + "cat\n" * 6, encoding="utf-8")

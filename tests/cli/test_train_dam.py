@@ -82,6 +82,7 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     assert "Masks and what models achieve under them" in page
 
 
+@pytest.mark.slow
 def test_the_same_training_without_a_mask(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
     """What `train` makes of the model, so that a mask is not compared with a model that was trained less."""
     how = ("--learning-rate", 2e-3, "--seed", 3)
@@ -110,6 +111,7 @@ def test_where_the_mask_alone_is_trained_the_model_is_its_own_comparison(run: He
     assert not Path("run/models/unmasked").exists()
 
 
+@pytest.mark.slow
 def test_masks_of_some_layers(run: Headlens, headlens: Headlens) -> None:
     assert run("--layers", "last:1", "--form", "renormalised", "--no-figures").code == 0
     sweep = pd.read_csv("run/sweep.csv").set_index("run")
@@ -129,6 +131,7 @@ def test_masks_of_some_layers(run: Headlens, headlens: Headlens) -> None:
     assert not Path("none").exists()
 
 
+@pytest.mark.slow
 def test_no_diagonal_in_some_layers_alone(run: Headlens, headlens: Headlens) -> None:
     """The file leaves the others as they are, and is what the metrics were measured under."""
     assert run("--layers", "last:1", "--no-diagonal", "--lambdas", "0.1", "--no-figures").code == 0
@@ -174,6 +177,7 @@ def test_what_is_masked_of_the_texts(
     assert pd.read_csv("under/masks.csv")["sparsity_texts"].iloc[-1] == pytest.approx(row["sparsity_texts"])
 
 
+@pytest.mark.slow
 def test_penalties_that_differ_little_are_runs_of_their_own(run: Headlens) -> None:
     assert run("--lambdas", "0.1,0.10000000000001", "--no-figures").code == 0
     assert pd.read_csv("run/sweep.csv")["run"].tolist()[2:] == ["penalty-0.1", "penalty-0.10000000000001"]
@@ -208,6 +212,7 @@ def test_a_report_draws_what_the_run_did_not(run: Headlens, headlens: Headlens) 
     assert "penalty-0 does not hold a mask" in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None:
     assert run("--no-figures", "--no-diagonal").code == 0
     last = pd.read_csv("run/sweep.csv").iloc[-1]
@@ -226,6 +231,7 @@ def test_masks_for_more_than_the_model_reads(run: Headlens) -> None:
     assert not Path("none").exists()
 
 
+@pytest.mark.slow
 def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
     assert run("--soft", "--final-temperature", 0.5, "--unstructured", "--no-diagonal", "--no-figures").code == 0
     again = headlens("train-dam", "--config", "run/run.json", "--out", "again", "-q")
@@ -289,6 +295,7 @@ def test_examples_that_are_too_long_to_be_measured_on_are_told(run: Headlens) ->
     )
 
 
+@pytest.mark.slow
 def test_masks_of_an_earlier_sweep_go(run: Headlens) -> None:
     assert run("--no-figures").code == 0
     assert run("--no-figures", "--overwrite", "--lambdas", "1").code == 0
@@ -306,3 +313,10 @@ def test_next_sentences_go_with_text_alone(headlens: Headlens) -> None:
     done = headlens("train-dam", "demo", "--next-sentence")
     assert done.code == 2
     assert "--next-sentence is not for --task paraphrase.\nIt goes with --task mlm." in done.err
+
+
+def test_heads_of_which_nothing_is_left_are_told(run: Headlens) -> None:
+    done = run("--lambdas", "1000", "--mask-learning-rate", "5", "--unstructured", "--no-figures")
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert re.search(r"penalty-1000: everything is masked in (\d+) of \1 heads, so that what these compute means", said)

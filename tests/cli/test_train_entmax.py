@@ -67,6 +67,7 @@ def test_text_is_learned_under_it(headlens: Headlens, task: str) -> None:
         assert any(bool((own == 0).any()) for own in maps.values() if own.is_floating_point())
 
 
+@pytest.mark.slow
 def test_interrupted_and_gone_on_with(
     headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

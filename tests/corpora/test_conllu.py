@@ -3,13 +3,16 @@
 import gzip
 import io
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
 from headlens.corpora.sentence import ROOT, Sentence, Word
-from headlens.errors import CorpusError
+from headlens.corpora.text import plain_sentence
+from headlens.errors import CorpusError, OutputError
+from headlens.files import TEMPORARY
 
 ENGLISH = """\
 # sent_id = en-1
@@ -231,3 +234,20 @@ def test_what_conllu_cannot_hold(tmp_path: Path, name: str) -> None:
         write_conllu([Sentence("a", (GOOD,)), UNWRITABLE[name]], path)
     assert path.read_text() == "as before"
     assert [p.name for p in tmp_path.iterdir()] == ["bank.conllu"]
+
+
+def test_a_file_that_is_being_written_has_a_temporary_name(tmp_path: Path) -> None:
+    """By which a run folder finds it, if the process was killed; two processes do not share it."""
+    seen: list[list[str]] = []
+
+    def sentences() -> Iterator[Sentence]:
+        seen.append([path.name for path in tmp_path.glob(TEMPORARY)])
+        yield plain_sentence("A cat.", "1")
+
+    write_conllu(sentences(), tmp_path / "a.conllu")
+    write_conllu(sentences(), tmp_path / "a.conllu")
+    assert [len(names) for names in seen] == [1, 1]
+    assert seen[0] != seen[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.conllu"]
+    with pytest.raises(OutputError, match="Cannot write"):
+        write_conllu(sentences(), tmp_path / "a.conllu" / "b.conllu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,3 +106,15 @@ def test_a_broken_file(tmp_path: Path) -> None:
     np.savez(path, lengths=np.zeros(2))
     with pytest.raises(OptionError, match="cannot be read as graphs"):
         GraphCache.load(path)
+
+
+@pytest.mark.parametrize(
+    ("word", "edge", "words"),
+    [(10**9, (0, 1), "far more words than tokens"), (1, (0, 7), "an edge is between words that are not there")],
+)
+def test_graphs_of_words_that_are_not_there_are_refused(tmp_path: Path, word: int, edge: Any, words: str) -> None:
+    about = np.frombuffer(b'{"name": "random", "about": {}}', np.uint8)
+    arrays = {"ids": [1, 2, 3], "words": [0, 1, word], "edges": [edge], "lengths": [3], "counts": [1]}
+    np.savez(tmp_path / "graphs.npz", about=about, **{name: np.array(value) for name, value in arrays.items()})
+    with pytest.raises(OptionError, match=f"cannot be read as graphs: .*{words}"):
+        GraphCache.load(tmp_path / "graphs.npz")

@@ -20,6 +20,7 @@ from headlens.corpora.sentence import ROOT, Corpus, Example, Sentence, Word
 from headlens.corpora.sources import (
     NamedCorpus,
     ParsedCorpus,
+    ReadableExamples,
     demo_corpus,
     held_out_of,
     is_held_out,
@@ -41,6 +42,13 @@ class Flat:
             yield Sentence(plain.text, tuple(words), plain.id)
 
 
+def opened(spec: str, options: CorpusOptions | None = None) -> Corpus:
+    """What is read, below what leaves out sentences that cannot be read."""
+    corpus = open_corpus(spec, options)
+    assert isinstance(corpus, ReadableExamples)
+    return corpus.corpus
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("a.conllu", ConlluCorpus), ("a.conllu.gz", ConlluCorpus), ("a.txt", TextCorpus), ("a.txt.gz", TextCorpus),
@@ -50,29 +58,27 @@ class Flat:
 )  # fmt: skip
 def test_the_ending_says_what_it_is(tmp_path: Path, name: str, kind: type) -> None:
     (tmp_path / name).touch()
-    assert isinstance(open_corpus(str(tmp_path / name), CorpusOptions(column="s")), kind)
+    assert isinstance(opened(str(tmp_path / name), CorpusOptions(column="s")), kind)
 
 
 def test_demo_and_hub() -> None:
     assert open_corpus().name == open_corpus("demo").name == "demo"
-    assert open_corpus("hub:a/b:c", CorpusOptions(column="s", split="dev", target_column="t")) == HubCorpus(
+    assert opened("hub:a/b:c", CorpusOptions(column="s", split="dev", target_column="t")) == HubCorpus(
         "a/b:c", "s", "dev", "t"
     )
 
 
 def test_hub_options(tmp_path: Path) -> None:
     options = CorpusOptions(column="s", offline=True)
-    assert open_corpus("hub:a/b", options) == HubCorpus("a/b", "s", "test", None, offline=True)
+    assert opened("hub:a/b", options) == HubCorpus("a/b", "s", "test", None, offline=True)
     (tmp_path / "a.parquet").touch()
-    assert open_corpus(str(tmp_path / "a.parquet"), options) == HubCorpus(
-        str(tmp_path / "a.parquet"), "s", offline=True
-    )
+    assert opened(str(tmp_path / "a.parquet"), options) == HubCorpus(str(tmp_path / "a.parquet"), "s", offline=True)
 
 
 def test_table_options(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").touch()
     options = CorpusOptions(column="s", target_column="t")
-    assert open_corpus(str(tmp_path / "a.tsv"), options) == TableCorpus(str(tmp_path / "a.tsv"), "s", "t")
+    assert opened(str(tmp_path / "a.tsv"), options) == TableCorpus(str(tmp_path / "a.tsv"), "s", "t")
 
 
 @pytest.mark.parametrize("option", ["--column", "--target-column", "--split"])
@@ -115,7 +121,7 @@ def test_two_tables_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.py", "a.EN", "a.cs.gz"])
 def test_two_letters_are_taken_for_a_language(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
-    assert isinstance(open_corpus(str(tmp_path / name)), TextCorpus)
+    assert isinstance(opened(str(tmp_path / name)), TextCorpus)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])

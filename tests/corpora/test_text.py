@@ -2,6 +2,7 @@
 
 import gc
 import gzip
+import json
 import logging
 import os
 import unicodedata
@@ -15,10 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headlens.corpora.text
+from headlens.corpora.broken_rows import sound
 from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
 from headlens.corpora.sentence import Corpus, Sentence
+from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.corpora.table import comma_rows, json_rows, tab_rows
 from headlens.corpora.text import (
+    LONGEST_TEXT,
     Line,
     ParallelCorpus,
     TextCorpus,
@@ -434,7 +438,7 @@ def test_parallel_treebanks_and_captions() -> None:
         pytest.param(read_conllu, "1\ta\t_\t_\t_\t_\t0\troot\t_\t_\n\n", "1\ta\n\n", id="CoNLL-U"),
         pytest.param(tab_rows, "a\tb\n", "\0\n", id="tabs"),
         pytest.param(comma_rows, "a,b\n", 'a,"b"c\n', id="commas"),
-        pytest.param(json_rows, '{"a": 1}\n', "[]\n", id="JSON lines"),
+        pytest.param(lambda path: sound(row for _, row in json_rows(path)), '{"a": 1}\n', "[]\n", id="JSON lines"),
     ],
 )
 def test_files_are_closed_at_once(
@@ -469,3 +473,15 @@ def test_files_are_closed_at_once(
         assert handles[1].closed, held
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.csv", "a.jsonl"])
+def test_texts_of_megabytes_are_refused_with_their_line(tmp_path: Path, name: str) -> None:
+    long = "a b " * (LONGEST_TEXT // 4) + "c"
+    lines = {"a.txt": ["A cat.", long], "a.jsonl": ['{"text": "A cat."}', json.dumps({"text": long})]}
+    (path := tmp_path / name).write_text("\n".join(lines.get(name, ["text", long])) + "\n")
+    with pytest.raises(CorpusError) as refused:
+        list(open_corpus(str(path), CorpusOptions(column="text")))
+    size = "131,072" if name == "a.csv" else "1,000,001"  # what the csv module reads at most
+    assert str(refused.value).startswith(f"{path}:2: ")
+    assert f"{size} characters" in str(refused.value)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from itertools import islice
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+from headlens.errors import InputError
 
 Blow = tuple[int, int, int]  # which kind, and two numbers that say where and what
 MOST = 2**16 - 1
@@ -161,3 +167,57 @@ def fuzzing(examples: int) -> settings:
         deadline=timedelta(seconds=10),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     )
+
+
+# What an editor, another program or a joke puts in the place of a value.
+ODD_VALUES: list[object] = [
+    *(None, True, False, 0, -1, 1, 3.5, 1e400, -1e400, float("nan"), 10**9, 10**30, -(10**12), 99_999_999_999),
+    *("", " ", "\0", "0", "12", "1.0", "nan", "x" * 3000, "\ud800", "../../etc/passwd", "/etc/passwd", "é漢👩"),
+    *([], {}, [[]], [None], [1, "a"], {"": {}}, {"a": [1]}, [[[[[[[[1]]]]]]]], ["x"] * 500, list(range(50))),
+]
+
+
+def edited(content: Any, blows: Sequence[Blow]) -> Any:
+    """A copy of the content of a JSON file with other values, keys or items in some places."""
+    content = copy.deepcopy(content)
+    for kind, a, b in blows:
+        places = list(_places(content))
+        if not places:
+            break
+        inside, key = places[a % len(places)]
+        if kind % 5 == 0:
+            del inside[key]
+        elif kind % 5 == 1 and isinstance(inside, dict):
+            inside[f"{key}x"] = inside.pop(key)
+        elif kind % 5 == 2 and isinstance(inside[key], int | float) and not isinstance(inside[key], bool):
+            inside[key] = (-inside[key], inside[key] * 1000, inside[key] + 1, str(inside[key]), inside[key] / 3)[b % 5]
+        else:
+            inside[key] = copy.deepcopy(ODD_VALUES[b % len(ODD_VALUES)])
+    return content
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in items:
+        yield content, key
+        yield from islice(_places(value), 200)
+
+
+def damaged_json(content: Any, blows: Sequence[Blow]) -> bytes:
+    """A JSON file in which values are odd or, every third time, bytes."""
+    whole = json.dumps(content, indent=2)
+    if blows and blows[0][1] % 3 == 0:
+        return damaged(whole.encode(), blows)
+    return json.dumps(edited(content, blows)).encode()
+
+
+def told(read: Callable[[], Any]) -> Any:
+    """What a reader gives, or the message of its refusal; any other exception goes through and fails the test."""
+    try:
+        return read()
+    except InputError as error:
+        refused = error
+    assert refused.message
+    assert refused.advice
+    assert len(str(refused)) < 3000
+    return refused

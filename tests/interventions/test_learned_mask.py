@@ -294,3 +294,8 @@ def test_masks_of_another_model_and_models_without_encoder() -> None:
 def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         LearnedMaskOptions(**wrong)
+
+
+def test_a_scope_without_layers() -> None:
+    with pytest.raises(OptionError, match=r"--layers names no layer\.\nLeave it out"):
+        Scope(layers=())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 import transformers
 from made_translators import MODELS, SOURCE, TARGET, saved_translator
-from saved import build, save, sentence
+from saved import PAIR, SMALL, build, save, sentence
 from transformers import (
     AutoTokenizer,
     PreTrainedTokenizerBase,
@@ -25,6 +26,7 @@ from headlens.languages import language_tokens
 from headlens.models.loading import LoadedModel, load, tokenizer_of
 from headlens.models.model_options import ModelOptions
 from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.model_record import model_record
 from headlens.tasks.reader import Reader
 
 
@@ -227,3 +229,98 @@ def test_models_without_languages_take_none(tmp_path: Path, side: str) -> None:
     folder = save(build("BertModel"), tmp_path / "model")
     with pytest.raises(OptionError, match="is not told the language of its"):
         load(folder, ModelOptions(**{side: "de"}))  # type: ignore[arg-type]
+
+
+def test_what_marian_was_told_is_saved_and_told(marian: Callable[..., LoadedModel], tmp_path: Path) -> None:
+    """As `train` saves it, so that a trained model goes on in its language."""
+    loaded = marian("deu", "fra", target="fra")
+    assert model_record(loaded, "m")["languages"] == {"target": "fra"}
+    assert not any("language" in note for note in loaded.notes)
+    again = told(save(loaded.model, tmp_path / "trained", loaded.tokenizer), None, None)
+    assert "The language of its target is fra, as its files say; --target-language gives another." in again.notes
+    ids = [Reader.of(own, ()).sequence("She sold nothing") for own in (loaded, again)]
+    assert ids[0] == ids[1]
+    assert model_record(again, "m")["languages"] == {"target": "fra"}
+    other = told(again.name, None, "deu")
+    assert Reader.of(other, ()).sequence("She sold nothing") != ids[0]
+
+
+# --- X-MOD, which has adapters for languages
+
+
+XMOD = [("XmodModel", "en_XX"), ("XmodForSequenceClassification", "de_DE"), ("XmodForMaskedLM", "fr_XX")]
+
+
+@pytest.mark.parametrize(("kind", "code"), XMOD)
+def test_xmod_reads_with_the_adapters_of_its_language(
+    tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, code: str
+) -> None:
+    languages = ["en_XX", "de_DE", "fr_XX"]
+    model: Any = build(kind, len(wordpiece_tokenizer), languages=languages, default_language=None)
+    folder = save(model, tmp_path / "xmod", wordpiece_tokenizer)
+    with pytest.raises(ModelError) as caught:
+        tokenizer_of(load(folder))
+    assert "xmod has to be told the language of its source: --source-language CODE." in caught.value.message
+    assert caught.value.advice == "Languages: de_DE, en_XX, fr_XX."
+    with pytest.raises(OptionError, match=r"no such language.\nLanguages: de_DE, en_XX, fr_XX\."):
+        told(folder, "de", None)
+    with pytest.raises(OptionError, match="is not told the language of its target"):
+        told(folder, "de_DE", "en_XX")
+    loaded = told(folder, code, None)
+    ids = tokenizer_of(loaded)("She sold nothing", return_tensors="pt")["input_ids"]
+    own: Any = loaded.model
+    found = own(input_ids=ids)[0]
+    expected = model(input_ids=ids, lang_ids=torch.tensor([languages.index(code)]))[0]
+    torch.testing.assert_close(found, expected)
+    assert model_record(loaded, "m")["languages"] == {"source": code}
+    # A config.json that names the language is followed, and it is told.
+    again = load(save(own, tmp_path / "again", wordpiece_tokenizer))
+    torch.testing.assert_close(again.model(input_ids=ids)[0], expected)
+    assert again.notes == (f"The language of its source is {code}, as its files say; --source-language gives another.",)
+
+
+# --- Languages that nothing but the text names
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told"), [(["<2de>", "<2fr>", "<2zh_Hant>"], True), (["<2de>"], False), ([], False)]
+)
+def test_tokens_of_languages_in_the_text_are_told(
+    tmp_path: Path, metaspace_tokenizer: PreTrainedTokenizerBase, tokens: list[str], *, told: bool
+) -> None:
+    tokenizer = copy.deepcopy(metaspace_tokenizer)
+    tokenizer.add_tokens(tokens)
+    notes = load(save(build("T5ForConditionalGeneration", len(tokenizer)), tmp_path / "t5", tokenizer)).notes
+    assert any(f"tokens that name languages ({', '.join(tokens)} …)" in note for note in notes) == (len(tokens) > 1)
+
+
+# --- Models that read no text
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "read"),
+    [
+        ("WhisperForConditionalGeneration", {"num_mel_bins": 8, "max_source_positions": 6}, "sound"),
+        ("ViTModel", {"image_size": 8, "patch_size": 4}, "images"),
+        (
+            "Wav2Vec2Model",
+            {"conv_dim": (8,), "conv_stride": (2,), "conv_kernel": (2,), "num_feat_extract_layers": 1},
+            "sound",
+        ),
+    ],
+)
+def test_a_tokenizer_beside_a_model_of_something_else(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, settings: dict[str, Any], read: str
+) -> None:
+    sizes = {
+        **SMALL,
+        **PAIR,
+        "num_feat_extract_layers": 1,
+        "num_conv_pos_embedding_groups": 2,
+        "pad_token_id": 0,
+        "decoder_start_token_id": 1,
+    }
+    cls = getattr(transformers, kind)
+    loaded = LoadedModel("tiny", cls(cls.config_class(**sizes | settings)), wordpiece_tokenizer, None)
+    with pytest.raises(ModelError, match=rf"tiny reads {read}, not text\."):
+        CorpusReader.of(loaded, Example(sentence(SOURCE)))

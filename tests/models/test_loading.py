@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError, UnsupportedModelError
 from headlens.models import loading
+from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.loading import LoadedModel, choose_device, demo_folder, load
 from headlens.models.model_options import ModelOptions
 
@@ -386,3 +387,20 @@ def test_a_cased_vocabulary_read_in_lower_case_is_told(tmp_path: Path, words: li
     assert '{"do_lower_case": false}' in note
     assert load(cased_folder(tmp_path, words, {"do_lower_case": False})).notes == ()
     assert load(cased_folder(tmp_path, [w.lower() for w in words], None)).notes == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model"]
+)
+def test_the_hash_of_settings_is_of_what_decides_beside_weights(
+    name: str, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    folder = tmp_path / "model"
+    save(build("BertModel", len(wordpiece_tokenizer)), folder, wordpiece_tokenizer)
+    before = CheckpointFiles(str(folder)).settings_hash()
+    for other in ("README.md", "training_args.bin", "run.json"):
+        (folder / other).write_text("{}")
+    assert load(str(folder)).settings_hash == before
+    with (folder / name).open("a") as file:
+        file.write("\n")
+    assert CheckpointFiles(str(folder)).settings_hash() != before

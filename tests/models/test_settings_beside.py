@@ -10,9 +10,10 @@ import pytest
 import torch
 import transformers
 from saved import build, rewrite, save
-from transformers import PreTrainedTokenizerBase
+from transformers import CONFIG_MAPPING, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
+from headlens.models.checkpoint_settings import check_sizes
 from headlens.models.loading import LoadedModel, load
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.reader import Reader
@@ -128,3 +129,16 @@ def test_a_head_of_another_kind_is_refused(kind: str, task: str, fits: bool) -> 
         return
     with pytest.raises(OptionError, match=rf"The task {task} needs a model with a .* head; tiny is a {kind}"):
         check_head(loaded, CATALOGUE[task].task)
+
+
+@pytest.mark.slow
+def test_the_sizes_of_every_kind_of_model_can_be() -> None:
+    checked = 0
+    for kind in CONFIG_MAPPING.values():
+        try:
+            written = json.loads(kind().to_json_string())
+        except Exception:
+            continue
+        check_sizes("model", written, tensors=10)
+        checked += 1
+    assert checked > 300

@@ -63,6 +63,8 @@ def test_previous_token() -> None:
         "to_next": 0,
         "distance": 4 / 5,
         "monotonicity": nan,
+        "punct_chance": nan,
+        "mass_left": 3 / 5,
     }
     assert found.keys() == expected.keys()
     assert_values(found, expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -198,6 +199,7 @@ def test_cells(value: object, text: str) -> None:
         ("nsubj ↑", r"nsubj $\uparrow$"),
         (r"\input{x}", r"\textbackslash{}input\{x\}"),
         ("p < 0.05", r"p \textless{} 0.05"),
+        ("a\x1bb\nc\u202e", r"a\textbackslash{}x1bb c\textbackslash{}u202e"),
     ],
 )
 def test_what_latex_would_read_as_a_command_is_spelled(text: str, shown: str) -> None:
@@ -245,3 +247,31 @@ def test_latex_reads_it(tmp_path: Path) -> None:
     (tmp_path / "a.tex").write_text(f"{document}\n{table}\\end{{document}}\n", encoding="utf-8")
     done = subprocess.run(["pdflatex", "-halt-on-error", "a.tex"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a|b\n| c", r"a\|b \| c"),
+        ("`x` *y* _z_ [l](u) ![i](u) ~s~ # h", r"\`x\` \*y\* \_z\_ \[l\](u) !\[i\](u) \~s\~ \# h"),
+        ("<b>&lt;</b> $x$ \\", r"\<b\>\&lt;\</b\> \$x\$ \\"),
+        ("\x1b[2J\u202e", r"\\x1b\[2J\\u202e"),
+    ],
+)
+def test_markdown_shows_cells_and_names_as_they_are(text: str, shown: str) -> None:
+    lines = page_table(text, [{text: text}]).markdown().splitlines()
+    assert lines == [f"| {shown} |", "| --- |", f"| {shown} |"]
+
+
+def test_the_terminal_obeys_no_cell() -> None:
+    console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
+    words = "[/b][red]\x1b[2J\r\n:bomb:\u202e"
+    console.print(summary_table(words, [{words: words}]))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.count(r"[/b][red]\x1b[2J\r\n:bomb:\u202e") == 3
+
+
+def test_a_bar_in_the_name_of_a_column_parts_no_cells() -> None:
+    lines = page_table("t", [{"a|b": "x|y", "c": 1}]).markdown().splitlines()
+    assert lines[0] == r"| a\|b | c |"
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3]

@@ -106,14 +106,17 @@ def test_rare_map_names_the_chance_of_every_panel_and_shares_its_scale(make_head
     assert not [axes for axes in panels(without) if "chance" in axes.get_title(loc="left")]
 
 
-def test_entropy_has_a_bar_for_nats_and_one_for_the_share(make_heads: Make) -> None:
-    frame = make_heads()
-    figure = entropy_map(frame)
-    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, frame["entropy"].max()), (0.0, 1.0)]
-    assert [b.get_ylabel().replace("\n", " ") for b in bars(figure)] == [
-        "entropy (nats)",
-        "entropy / log(number of keys)",
-    ]
+def test_entropy_is_drawn_as_a_share(make_heads: Make) -> None:
+    figure = entropy_map(make_heads())
+    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 1.0)]
+    assert [b.get_ylabel().replace("\n", " ") for b in bars(figure)] == ["entropy / log(number of keys)"]
+
+
+def test_cells_hold_numbers_where_there_is_room(make_heads: Make) -> None:
+    frame = make_heads(shapes={"encoder": [4]}).assign(entropy_norm=[0.004, 0.52, 0.996, np.nan])
+    (axes,) = panels(entropy_map(frame))
+    assert [t.get_text() for t in axes.texts] == [".00", ".52", "1.0"]
+    assert not [t for axes in panels(entropy_map(make_heads(shapes={"encoder": [64] * 32}))) for t in axes.texts]
 
 
 def test_a_column_of_zeros_can_be_drawn(make_heads: Make) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_maps import dots, mesh, panels, words
+from drawn_maps import dots, mesh, pale, panels, words
 from drawn_words import check_words
 from made_runs import HOSTILE
 from matplotlib.colors import to_hex
@@ -26,7 +26,7 @@ def positive(rows: pd.DataFrame) -> np.ndarray:
 
 def draw(frame: pd.DataFrame, cells: Cells | None = None, title: str = "A title") -> Figure:
     cells = cells or Cells("relevance", positive, "Dot: above 0.")
-    scale = centred_scale("how much", float_column(frame, "relevance"), "RdBu_r")
+    scale = centred_scale("how much", frame, "relevance", "RdBu")
     return interval_map(frame, cells, scale, title)
 
 
@@ -47,8 +47,8 @@ def test_cells_hold_values_half_intervals_and_dots(make_relevance: Make) -> None
     ("outliers", "beyond"), [([], "neither"), ([9.0], "max"), ([-9.0], "min"), ([9.0, -9.0], "both")]
 )
 def test_the_colour_bar_is_open_where_there_is_more(outliers: list[float], beyond: str) -> None:
-    values = np.array([0.1] * 30 + [-0.1] * 30 + outliers + [np.nan])
-    scale, whole = (centred_scale("share", values, "RdBu_r", whole=whole) for whole in (False, True))
+    rows = pd.DataFrame({"share": [0.1] * 30 + [-0.1] * 30 + outliers + [np.nan]})
+    scale, whole = (centred_scale("share", rows, "share", "RdBu", whole=whole) for whole in (False, True))
     assert scale.beyond == beyond
     assert scale.low == -scale.high
     assert whole.beyond == "neither"
@@ -58,8 +58,23 @@ def test_the_colour_bar_is_open_where_there_is_more(outliers: list[float], beyon
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("values", [[], [0.0, 0.0], [np.nan]])
 def test_a_scale_of_nothing_has_two_ends(values: list[float], *, whole: bool) -> None:
-    scale = centred_scale("share", np.array(values, float), "RdBu_r", whole=whole)
+    scale = centred_scale("share", pd.DataFrame({"share": np.array(values, float)}), "share", "RdBu", whole=whole)
     assert (scale.low, scale.high, scale.beyond) == (-1.0, 1.0, "neither")
+
+
+def test_a_scale_is_not_fitted_to_noise() -> None:
+    rows = pd.DataFrame({"share": [0.05, -0.02, 0.01], "ci_low": [-0.03, -0.1, -0.07], "ci_high": [0.13, 0.06, 0.09]})
+    assert centred_scale("share", rows, "share", "RdBu", whole=True).high == pytest.approx(0.16)
+
+
+def test_what_may_be_0_is_pale(make_relevance: Make) -> None:
+    frame = make_relevance(shapes={"encoder": [3]}).assign(relevance=[0.2, 0.2, -0.2])
+    figure = draw(frame.assign(ci_low=[0.1, -0.1, -0.3], ci_high=[0.3, 0.5, -0.1]))
+    (axes,) = panels(figure)
+    assert pale(axes) == {(0, 1)}
+    assert figure.texts[1].get_text().endswith("Pale: the interval holds 0.")
+    without = draw(frame.assign(ci_low=np.nan, ci_high=np.nan))
+    assert "Pale" not in without.texts[1].get_text()
 
 
 def test_heads_without_a_value_are_grey(make_relevance: Make) -> None:
@@ -106,8 +121,8 @@ def test_where_cells_are_too_small_for_words_there_are_none(make_relevance: Make
     # short words would fit, and long ones would not
     small, large = (draw(make_relevance(shapes={"encoder": [n] * 2})) for n in (heads, 4))
     assert not panels(small)[0].texts
-    assert [t.get_text() for t in small.texts][1:] == ["Dot: above 0."]
-    assert large.texts[1].get_text() == "±: half the 95 % interval. Dot: above 0."
+    assert [t.get_text() for t in small.texts][1:] == ["Dot: above 0. Pale: the interval holds 0."]
+    assert large.texts[1].get_text().startswith("±: half the 95 % interval. Dot: above 0.")
 
 
 def test_many_panels_abreast_have_small_cells(make_relevance: Make) -> None:

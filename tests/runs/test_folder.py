@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from headlens.errors import Interrupted, OptionError, OutputError, ResumeError
 from headlens.files import write_json
+from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.folder import RunFolder, default_name, read_run
 from headlens.runs.lock import LOCK_NAME
 
@@ -431,3 +433,84 @@ def test_reading_a_record(tmp_path: Path) -> None:
     assert read_run(tmp_path) is None
     (tmp_path / "run.json").write_text('{"status": "finished"}')
     assert read_run(tmp_path) == {"status": "finished"}
+
+
+def test_a_run_without_a_folder_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ResumeError, match="no folder of a run to go on with"):
+        RunFolder.create(None, command="classify", model="demo", resume=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+@pytest.mark.parametrize("what", ["table", "json", "file", "finish"])
+def test_a_folder_that_vanishes_is_noticed(tmp_path: Path, how: str, what: str) -> None:
+    """Files would be written into a new folder, beside nothing of what was there before."""
+    folder = tmp_path / "run"
+
+    def work() -> None:
+        with new_run(folder) as run:
+            run.start({})
+            if how == "removed":
+                shutil.rmtree(folder)
+            else:
+                folder.rename(tmp_path / "elsewhere")
+            if how == "replaced":
+                folder.mkdir()
+                (folder / LOCK_NAME).touch()
+            if what == "table":
+                run.table("heads", TABLE)
+            elif what == "json":
+                run.json("heads", {})
+            elif what == "file":
+                with run.file("heads.txt") as path:
+                    path.touch()
+            run.finish()
+
+    with pytest.raises(OutputError, match=r"(?s)run was removed or moved while this run wrote there.*leave the folder"):
+        work()
+    assert folder.exists() == (how == "replaced")
+    assert not folder.exists() or [p.name for p in folder.iterdir()] in ([LOCK_NAME], [])
+
+
+def test_sums_are_not_kept_in_a_folder_that_vanished(tmp_path: Path) -> None:
+    class Nothing:
+        def dump(self, identity: object = None) -> bytes:
+            return b""
+
+        def take(self, content: bytes) -> None: ...
+
+    keeper = Checkpoint(tmp_path / "run" / ".resume" / "sums.npz", {})
+    (tmp_path / "run").mkdir()
+    keeper.save(Nothing())
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(OutputError, match=r"Cannot write .*sums\.npz: No such file or directory"):
+        keeper.save(Nothing())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_the_run_file_of_another_program_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
+    content = '{"run_id": "abc", "project": "mine"}'
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(OutputError, match=r"holds a run\.json that headlens did not write\.\nName another folder"):
+        new_run(tmp_path, overwrite=overwrite)
+    assert (tmp_path / "run.json").read_text() == content
+
+
+def test_a_damaged_run_is_replaced_with_the_files_that_it_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with new_run(folder) as run:
+        run.table("old", TABLE)
+    (folder / "notes.txt").write_text("mine")
+    text = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(text[: text.index("]") + 40])
+    with new_run(folder, overwrite=True) as run:
+        run.table("new", TABLE)
+    assert sorted(p.name for p in folder.iterdir()) == ["new.csv", "notes.txt", "run.json"]
+
+
+def test_rows_of_tables_are_recorded_also_when_a_run_goes_on(tmp_path: Path) -> None:
+    with new_run(tmp_path / "run") as run:
+        run.table("new", TABLE)
+    assert record(tmp_path / "run")["rows"] == {"new.csv": len(TABLE)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from saved import Memory, sentence
@@ -35,3 +36,15 @@ def test_counts_add_up_name_by_name() -> None:
     add_counts(total, more)
     assert total == Counts(5, {"nsubj": 1, "obj": 5, "amod": 7})
     assert more == Counts(3, {"obj": 1, "amod": 7})
+
+
+@pytest.mark.parametrize("values", [[None, 1], [1, None], [None, None], [[], 0]])
+def test_all_values_are_gathered(monkeypatch: pytest.MonkeyPatch, values: list[object]) -> None:
+    """Also None, which a process may well have: the others would count as its own."""
+
+    def gather(found: list[object], value: object) -> None:
+        assert value == values[0]
+        found[:] = values
+
+    monkeypatch.setattr("torch.distributed.all_gather_object", gather)
+    assert Processes(0, 2).gather(values[0]) == values

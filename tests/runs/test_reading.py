@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from made_runs import change_record, classify_tables, write_classification, write_other
+from made_runs import change_record, classify_tables, write_classification, write_hostile, write_other
 
 from headlens.errors import InputError
 from headlens.files import read_csv
@@ -38,14 +38,24 @@ def test_a_run_reads_as_it_was_written(run: Path) -> None:
     pd.testing.assert_frame_equal(found.tables["similarity"], written, check_dtype=False)
 
 
-def test_options_are_found_at_any_depth(run: Path) -> None:
-    change_record(run, {"arguments": {"options": {"thresholds": {"min_instances": 7}}}})
-    assert read_recorded(run, "").argument("min_instances", 30) == 7
+def test_options_stand_side_by_side(run: Path) -> None:
+    """What a value of some other option holds is none, be it called so."""
+    change_record(run, {"arguments": {"other": {"min_instances": 7}, "min_tokens": 3}})
+    assert read_recorded(run, "").argument("min_instances", 30) == 30
+    assert read_recorded(run, "").argument("min_tokens", 30) == 3
 
 
 def test_tables_that_the_record_does_not_list_are_read_too(run: Path) -> None:
     change_record(run, {"files": ["heads.csv"], "status": "running"})
     assert list(read_recorded(run, "").tables) == ["heads", "positions", "similarity", "syntax"]
+
+
+@pytest.mark.parametrize("words", ["=1+1", "+a", "-LRB-", "@SUM(A1)", "'=a", "\t=", "a\rb", '"\n,'])
+def test_names_that_a_spreadsheet_would_run_stay_names(tmp_path: Path, words: str) -> None:
+    recorded = read_recorded(write_hostile(tmp_path / "run", words), "r")
+    assert set(recorded.tables["heads"]["model"]) == {words}
+    assert set(recorded.tables["heads"][words]) == {words}
+    assert set(recorded.tables["syntax"]["relation"]) == {words}
 
 
 def test_names_that_look_like_numbers_stay_names(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import naive_statistics
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as reference
+from statsmodels.stats.multitest import multipletests
 
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison, PairedComparison, holm, mcnemar, mcnemar_greater, replicates_of
@@ -123,10 +125,33 @@ def test_examples_that_are_drawn_together_keep_the_bootstrap() -> None:
     paragraphs = Draws.of([f"paragraph {i // 5}" for i in range(50)], 300)
     found = Comparison(column(theirs), mean, paragraphs, first).of(column(ours))
     without = Comparison(column(theirs), mean, paragraphs).of(column(ours))
-    assert paragraphs.clustered
-    assert not Draws.of(keys(50)).clustered
+    assert paragraphs.clusters is not None
+    assert Draws.of(keys(50)).clusters is None
     assert (found.low, found.high) == (without.low, without.high)
-    assert found.p_value == mcnemar(ours, theirs)
+    assert found.p_value == mcnemar(ours, theirs, np.arange(50) // 5) != mcnemar(ours, theirs)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=12))
+def test_mcnemar_by_clusters_is_the_share_of_all_signs(rows: list[tuple[int, int, int]]) -> None:
+    """Every way to give the differences of clusters signs, counted one by one."""
+    clusters, ours, theirs = map(np.array, zip(*rows, strict=True))
+    sums = [int((ours - theirs)[clusters == c].sum()) for c in range(5)]
+    ways = [abs(sum(s * d for s, d in zip(signs, sums, strict=True))) for signs in product((-1, 1), repeat=5)]
+    expected = np.mean([way >= abs(sum(sums)) for way in ways])
+    assert mcnemar(ours, theirs, clusters) == pytest.approx(expected)
+    # Clusters of one are examples that are independent.
+    assert mcnemar(ours, theirs, np.arange(len(rows))) == pytest.approx(mcnemar(ours, theirs))
+
+
+def test_clusters_that_change_sides_together_are_no_evidence_each() -> None:
+    """A hundred paragraphs of five questions that fare alike: the test errs with five in a hundred, at most."""
+    rng, clusters, found = np.random.default_rng(11), np.repeat(np.arange(100), 5), []
+    for _ in range(400):
+        ours, theirs = np.repeat(rng.integers(0, 2, (2, 100)), 5, axis=1)
+        found.append((mcnemar(ours, theirs, clusters), mcnemar(ours, theirs)))
+    by_clusters, by_examples = (np.array(found) < 0.05).mean(axis=0)
+    assert by_clusters < 0.075  # three standard errors above
+    assert by_examples > 0.3
 
 
 def test_the_interval_is_that_of_a_t_test_for_many_examples() -> None:
@@ -168,8 +193,6 @@ def test_replicates_without_a_value_are_left_out() -> None:
     assert np.isnan([never.delta, never.low, never.high, never.p_value]).all()
 
 
-# statsmodels collects garbage at every call, which takes long in a process that has run many tests.
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=20))
 def test_holm_by_its_definition(percent: list[int]) -> None:
     p_values = [p / 100 for p in percent]
@@ -178,6 +201,14 @@ def test_holm_by_its_definition(percent: list[int]) -> None:
     for rank, i in enumerate(order):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
         assert found[i] == pytest.approx(highest)
+
+
+def test_holm_is_that_of_statsmodels() -> None:
+    p_values = np.random.default_rng(0).random(300) ** 4
+    p_values[[3, 40]] = np.nan
+    known = ~np.isnan(p_values)
+    np.testing.assert_allclose(holm(p_values)[known], multipletests(p_values[known], method="holm")[1], rtol=1e-12)
+    assert np.isnan(holm(p_values)[~known]).all()
 
 
 def test_holm_by_hand() -> None:

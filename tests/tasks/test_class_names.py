@@ -101,7 +101,7 @@ def judged(wordpiece_tokenizer: PreTrainedTokenizerBase) -> Callable[..., Evalua
     return judge
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(called=called(), where=st.sampled_from(WHERE))
 def test_a_permuted_model_scores_the_same(tmp_path: Path, judged: Any, called: Any, where: str) -> None:
     name, order, names = called
@@ -413,3 +413,13 @@ def test_labels_of_a_head_that_is_not_there(wordpiece_tokenizer: PreTrainedToken
     model = LoadedModel("tiny", build(kind, len(wordpiece_tokenizer), num_labels=3), wordpiece_tokenizer, None)
     with pytest.raises(OptionError, match="--labels model=positive,negative: tiny has no head with 2 outputs"):
         with_task_head(model, told, 0)
+
+
+def test_one_order_of_several_sources_is_told(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\nA\t0\nB\t1\n", encoding="utf-8")
+    files = tuple(str(tmp_path / f"{name}.tsv") for name in ("a", "b"))
+    data, counts = TaskData("sst2", files, labels=("data=positive,negative",)), SourceCounts()
+    found = list(open_examples(data)[1].read(counts))
+    assert [example.label for example in found if isinstance(example, TextExample)] == [1, 0, 1, 0]
+    assert counts.notes == ("--labels data=positive,negative is taken for each of a, b.",)

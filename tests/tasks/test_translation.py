@@ -15,6 +15,8 @@ from transformers import PreTrainedTokenizerBase
 from headlens.errors import OptionError
 from headlens.models.loading import load
 from headlens.models.model_options import ModelOptions
+from headlens.tasks.examples import TextExample
+from headlens.tasks.masked import TranslationLoss
 from headlens.tasks.open_task import DataOptions, open_task
 from headlens.tasks.reader import Reader
 from headlens.tasks.task_options import TaskData
@@ -137,3 +139,27 @@ def test_a_language_that_is_asked_for(marian_tokenizer: PreTrainedTokenizerBase,
 def test_a_tokenizer_for_a_task_without_bleu(task: str) -> None:
     with pytest.raises(OptionError, match=rf"--bleu-tokenizer is not for --task {task}.\nIt goes with"):
         TaskData(task, bleu_tokenizer="zh")
+
+
+REFERENCES = {
+    "zh": "我今天去学校，你呢？",
+    "ja-mecab": "今日は学校に行きます。",
+    "ko-mecab": "오늘 학교에 갑니다.",
+    "flores200": "วันนี้ฉันไปโรงเรียน",
+}
+
+
+@pytest.mark.parametrize("tokenizer", REFERENCES)
+def test_references_without_words_are_not_counted_in_words(
+    tokenizer: Any, marian_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """13a makes one word of a sentence in Chinese, of which no two are the same: BLEU of nearly nothing."""
+    reader, pair = Reader(marian_tokenizer, decoder_start_id=0), ("She goes to school", REFERENCES[tokenizer])
+    example = TextExample("1", pair)
+    with pytest.raises(OptionError, match="is not written in words between spaces") as caught:
+        Translation().prepare(example, reader)
+    assert f"--bleu-tokenizer {tokenizer}, " in caught.value.advice
+    for own in (Translation(tokenizer="13a"), Translation(tokenizer="char"), Translation(tokenizer=tokenizer)):
+        assert own.prepare(example, reader) == TranslationLoss().prepare(example, reader)
+    for text in ("Sie geht heute in die 学校.", "1, 2, 3", "Она идёт в школу", "היא הולכת"):
+        Translation().prepare(TextExample("1", ("She goes to school", text)), reader)

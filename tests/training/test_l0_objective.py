@@ -95,6 +95,7 @@ def test_without_a_penalty_all_heads_stay(learned: nn.Module) -> None:
         assert accuracy(gated) == 1
 
 
+@pytest.mark.slow
 def test_a_very_large_penalty_closes_all(learned: nn.Module) -> None:
     gated, _ = fitted(learned, 1000.0)
     assert gated.gates.closed() == gated.gates.heads

@@ -111,7 +111,7 @@ def test_pairs(marian: PreTrainedTokenizerBase) -> None:
     for row in range(2):
         own = batch["labels"][row]
         assert own[own != IGNORED][-1] == marian.eos_token_id
-    with pytest.raises(CorpusError, match="none of 1 pairs"):
+    with pytest.raises(CorpusError, match="none of 1 pair can"):
         read_pairs([(long, "a")], marian, 20)
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from headlens.analyses.ablate.curve_figure import NONE, RANDOM
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
-from headlens.analyses.ablate.overviews import most_damage
+from headlens.analyses.ablate.overviews import FEWEST, most_damage
 from headlens.errors import counted
 from headlens.heads import Head
 from headlens.pages.head_cards import HeadFacts, HeadSeries
@@ -83,6 +83,8 @@ def _pruned(pruning: pd.DataFrame) -> list[str]:
             order = unharmed.sort_values("value", ascending=lower, kind="stable")
             row = order.iloc[int(np.argmax(order["n_pruned"]))]
         what = "shows no loss" if len(unharmed) else "is the least that was tried, and shows a loss"
+        if len(unharmed) and row["n"] < FEWEST:
+            what = f"was measured on {counted(int(row['n']), 'example')}, too few to show a loss"
         value, delta, low, high = (number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high"))
         gone, left = int(row["n_pruned"]), int(row["n_heads"])
         sentences.append(

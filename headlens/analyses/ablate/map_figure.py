@@ -66,9 +66,7 @@ def _drawn(rows: pd.DataFrame, cells: Cells) -> Figure | None:
     metric, task, mode = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task", "mode"))
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
-    scale = centred_scale(
-        f"change of {metric}", float_column(rows, "delta"), _LOWER if unbounded else _HIGHER, whole=not unbounded
-    )
+    scale = centred_scale(f"change of {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
     return interval_map(rows, cells, scale, f"Ablation: {metric} of {task} {_REPLACED.get(mode, mode)}")
 
 

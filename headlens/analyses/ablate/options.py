@@ -143,6 +143,16 @@ class AblateRequest:
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+        if len(self.models) > 1 and any(told.partition("=")[0].strip() == "model" for told in self.data.labels):
+            raise OptionError(
+                "--labels model=… names the outputs of one model, and two are given.",
+                "Run them one after the other: headlens report shows both runs on one page.",
+            )
 
 
-COMMAND = CommandOptions("ablate", (AblateRequest,), "run_ablate")
+COMMAND = CommandOptions(
+    "ablate",
+    (AblateRequest,),
+    "run_ablate",
+    first=("task", "data", "columns", "labels", "metric", "limit", "mode", "prune", "strategies", "device"),
+)

@@ -177,7 +177,7 @@ class _Ablated:
 
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
         summary = examples.summary
-        notes = left_out_notes(summary, summary.name, examples.reader.limit)
+        notes = left_out_notes(summary, summary.name, examples.reader.told_limit)
         if len(examples) < FEWEST:
             notes.append(
                 f"{counted(len(examples), 'example')}, fewer than {FEWEST}: too few to say which heads the task needs "

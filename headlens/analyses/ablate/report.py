@@ -98,6 +98,7 @@ REPORT = CommandReport(
             numbers=("seed", "value", "ci_low", "ci_high", "parameters", "speedup"),
             words={"model": (), "task": (), "metric": (), "strategy": ()},
             identity=("model", "strategy", "seed", "n_pruned"),
+            together=("delta", "delta_low", "delta_high", "p_value", "ranking_value", "n"),
         ),
     },
     needed=("ablation",),

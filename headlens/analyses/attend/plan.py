@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.attend.options import AttendRequest
 from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.errors import counted
 from headlens.runs.progress import Reporter
 
 
@@ -13,7 +14,7 @@ def attend_plan(request: AttendRequest, reporter: Reporter) -> Plan:
     model = planner.model(request.model, request.model_options)
     words = sum(len(text.split()) for text in (*request.text, *request.target_text))
     layers = sum(count for count, _ in model.stacks.values())
-    planner.add(Work(f"attention on {len(request.text)} sentences", tokens=words * 1.3, fixed=1.5 * layers))
+    planner.add(Work(f"attention on {counted(len(request.text), 'sentence')}", tokens=words * 1.3, fixed=1.5 * layers))
     return planner.plan()
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from headlens.errors import InputError
+from headlens.errors import read_errors
 from headlens.nested_text import parse_json
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RunFolder
@@ -47,19 +46,14 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
     paths = run.folder / WEIGHTS, run.folder / LABELS
     if not all(path.is_file() for path in paths):
         return []
-    try:
+    advice = "Run the command again, or leave this run out."
+    with read_errors(f"{paths[0]} and {LABELS}", "do not hold attention on sentences", advice):
         weights, labels = load_file(paths[0]), parse_json(paths[1].read_text(encoding="utf-8"))
-        sentences = [
+        return [
             _read(model_of(name), stack, weights[f"{name}.{stack}"], texts)
             for name, stacks in labels.items()
             for stack, texts in mapping(stacks).items()
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as problem:
-        raise InputError(
-            f"{paths[0]} and {LABELS} do not hold attention on sentences: {str(problem)[:200]}.",
-            "Run the command again, or leave this run out.",
-        ) from problem
-    return sentences
 
 
 def _read(model: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapping[str, Any]) -> SentenceMap:

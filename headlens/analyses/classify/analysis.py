@@ -162,7 +162,7 @@ def classify_heads(
     syntax = next((m for m in metrics if isinstance(m, Syntax)), None)
     offsets = None if syntax is None else relation_offsets(statistics.sums(syntax), relations)
     own = [*too_little, *encoding_notes(feed, encoding)]
-    own += annotation_notes(annotation, relations, options.thresholds.min_instances)
+    own += annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances)
     if unknown := [str(site) for site in feed.sites if str(site) not in statistics.totals.of("norms")]:
         own.append(
             "Norms are not measured where headlens does not know the output projection of heads: "

@@ -66,6 +66,16 @@ _ENDS = {
     "advcl": ("adverbial clause", "verb"),
     "acl": ("modifying clause", "noun"),
     "acl:relcl": ("relative clause", "noun"),
+    "appos": ("apposition", "noun"),
+    "compound:prt": ("particle", "verb"),
+    "csubj": ("clausal subject", "verb"),
+    "discourse": ("interjection", "word"),
+    "expl": ("expletive", "verb"),
+    "fixed": ("later part of a fixed expression", "first part"),
+    "flat": ("later part of a name", "first part"),
+    "obl:agent": ("agent", "passive verb"),
+    "parataxis": ("parenthesis", "clause"),
+    "vocative": ("addressee", "verb"),
 }
 
 

@@ -91,8 +91,13 @@ class MetricDeclaration:
         Returns:
             The figure, or None when nothing was measured.
         """
-        drawn = [column for column in self.columns if column.panel and column.name in heads]
-        if not drawn or not self.title:
+        drawn: list[MetricColumn] = []
+        for column in self.columns if self.title else ():
+            values = float_column(heads, column.name)
+            same = any(np.array_equal(values, float_column(heads, other.name), equal_nan=True) for other in drawn)
+            if column.panel and np.isfinite(values).any() and not same:
+                drawn.append(column)
+        if not drawn:
             return None
         alike = len({(c.scale or c.unit, c.colours, c.high) for c in drawn}) == 1
         scales = []

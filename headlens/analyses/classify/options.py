@@ -170,4 +170,9 @@ class ClassifyRequest:
             )
 
 
-COMMAND = CommandOptions("classify", (ClassifyRequest,), "run_classify")
+COMMAND = CommandOptions(
+    "classify",
+    (ClassifyRequest,),
+    "run_classify",
+    first=("corpus", "target", "column", "limit", "parser", "frequency", "relations", "relevance", "mask", "device"),
+)

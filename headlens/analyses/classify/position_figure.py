@@ -29,7 +29,7 @@ _HEAD_SIZE = 5.0  # points
 
 
 def positional_map(heads: pd.DataFrame) -> Figure | None:
-    """The share of tokens at every head's commonest offset, with that offset in the cell.
+    """The share of tokens at every head's most frequent offset, 0 among them, with that offset in the cell.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
@@ -40,16 +40,20 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     if not has_numbers(heads, "positional_share"):
         return None
     pieces = by_model_and_stack(heads)
-    rows = flow([(p.model, panel(p.rows, float_column(p.rows, "positional_share"), p.name)) for p in pieces])
-    sheet = head_grid_figure(rows, "Commonest offset of attention heads", side=BAR_SLOT + 0.15)
+    # A column of its own says how many look at themselves: that is the most frequent offset of many heads.
+    shares = [np.fmax(float_column(p.rows, "positional_share"), float_column(p.rows, "self_share")) for p in pieces]
+    rows = flow([(p.model, panel(p.rows, share, p.name)) for p, share in zip(pieces, shares, strict=True)])
+    sheet = head_grid_figure(rows, "Most frequent offset of the most attended token", side=BAR_SLOT + 0.15)
     # cells of a column are too narrow for more than a sign and a digit
     letters = 2 if style.in_column() else 5
     scale = Scale("share of tokens at that offset")
     ink = np.vectorize(scale.ink, otypes=[object])
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         paint(axes, item, scale)
-        offsets = float_column(part.rows, "positional_offset")
-        words = np.array(["" if np.isnan(v) else f"{v:+.0f}" if v else "0" for v in offsets], object)
+        itself = float_column(part.rows, "self_share") > float_column(part.rows, "positional_share")
+        offsets = np.where(itself, 0.0, float_column(part.rows, "positional_offset"))
+        signed = ["" if np.isnan(v) else f"{v:+.0f}".replace("-", "−") if v else "0" for v in offsets]
+        words = np.array(signed, object)
         write(axes, scatter_grid(part.rows, words, empty=""), ink(item.values), sheet.cell, letters)
     add_bars(sheet, scale)
     return sheet.figure

@@ -33,7 +33,7 @@ from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pharaoh import AlignedCorpus
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import FirstExamples, ParsedCorpus, open_corpus, refuse_unused
+from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
 from headlens.corpora.token_offsets import Side
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
@@ -42,6 +42,7 @@ from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
+from headlens.unchanged_files import file_hashes
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ def run_classify(
         if request.baseline_corpus is not None:
             corpus_options = replace(request.corpus_options, target=None, limit=None)
             baseline = open_corpus(request.baseline_corpus, corpus_options, request.parser)
+        run.depend_on(None, _hashes(request))
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
-        options = request.options
-        options = replace(options, relations=asked_relations(options, summary))
+        options = replace(request.options, relations=asked_relations(request.options, summary))
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
         shown: dict[str, AttentionMaps] = {}
@@ -145,6 +146,13 @@ def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
         write_maps(folder, weights, {label: label_lists(maps) for label, maps in shown.items()})
 
 
+def _hashes(request: ClassifyRequest) -> dict[str, str]:
+    """Hashes of the files, beside the corpus, that the sums of the pass come from."""
+    lists = {"frequency": request.frequency, "target-frequency": request.target_frequency}
+    files = {**lists, "baseline-corpus": request.baseline_corpus, "alignments": request.alignments}
+    return file_hashes({f"the file of --{option}": path for option, path in files.items()})
+
+
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:
     """The corpus, parsed once if it has to be; what the model cannot read is refused before."""
     corpus = open_corpus(request.corpus, request.corpus_options, request.parser)
@@ -153,7 +161,7 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
         corpus = AlignedCorpus(whole, request.alignments)
         if request.corpus_options.limit is not None:
             deque(corpus, maxlen=0)  # lines out of step may show at the end alone
-            corpus = FirstExamples(corpus, request.corpus_options.limit)
+            corpus = ReadableExamples(corpus, limit=request.corpus_options.limit)
     unparsed = corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus
     if (first := next(iter(unparsed), None)) is not None:
         CorpusReader.of(loaded, first, split_at=request.options.split_at)

@@ -10,7 +10,6 @@ import pandas as pd
 from headlens.analyses.classify.before_after import roles_before_after
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.head_cards import classification_facts
-from headlens.analyses.classify.mass_bars import mass_bars
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
 from headlens.analyses.classify.overviews import best_rows, fewest, measures, role_counts, roles_held
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
@@ -50,7 +49,6 @@ def classify_figures(
             if metric.title:
                 yield metric.name, metric.figure(heads)
         yield "positions", positional_map(heads)
-        yield "mass", mass_bars(heads)
     if "positions" in tables:
         yield "offsets", offset_profile(tables["positions"])
     if "syntax" in tables:
@@ -105,9 +103,10 @@ _CAPTIONS = {
         "its dependent. Grey heads hold no role. A head may hold more roles than the one shown: see heads.csv.",
     ),
     "positions": Caption(
-        "Commonest offset",
-        "The number is the commonest distance, in tokens, from a token to the one it attends to most (−1: the previous "
-        "token); the colour is the share of tokens at that distance. Special tokens are left out.",
+        "Most frequent offset",
+        "The number is the most frequent distance, in tokens, from a token to the one it attends to most (−1: the "
+        "previous token, 0: the token itself); the colour is the share of tokens at that distance. Special tokens are "
+        "left out.",
     ),
     "offsets": Caption(
         "All offsets",
@@ -118,21 +117,18 @@ _CAPTIONS = {
     "best_heads": Caption(
         "Best head of every relation",
         "The accuracy of the most accurate head of every dependency relation and direction with its 95 % interval "
-        "(dot, line), ↑ from dependent to head and ↓ from head to dependent, beside that of always choosing the "
-        "commonest offset (grey dot). A star: above the offset after correction for all heads, relations and "
-        "directions; a dagger: too few instances to call a head syntactic. The interval is that of the head alone and "
-        "does not know that the head was the best of many.",
+        "(dot, line), ↑ from dependent to head and ↓ from head to dependent, and that of always choosing the commonest "
+        "offset (grey stroke). Dark: above the offset by the margin, significant after correction for all heads, "
+        "relations and directions; pale: not. A dagger: too few instances to call a head syntactic. The interval is "
+        "that of the head alone and does not know that the head was the best of many.",
     ),
     "syntax": Caption(
         "Syntactic heads",
-        "How much more often than the best fixed offset each head points at the right word: red is better than the "
-        "baseline, blue worse, white equal. Frames mark heads above the margin that are significant after Holm's "
-        "correction for all heads, relations and directions.",
-    ),
-    "mass": Caption(
-        "Where attention goes",
-        "The mean attention weight that tokens give to special tokens, punctuation and neighbours. Bars are means over "
-        "the heads of a layer, dots the heads.",
+        "How much more often than the best fixed offset each head points at the right word, by relation and direction "
+        "(↑ from dependent to head, ↓ from head to dependent); white is not above the offset. Frames mark heads above "
+        "the margin that are significant after Holm's correction for all heads, relations and directions. At the right "
+        "stand the best head, its accuracy, and in brackets that of the offset. Relations that no head follows better "
+        "than an offset are left out.",
     ),
     "similarity": Caption(
         "Heads that attend alike",
@@ -163,7 +159,7 @@ REPORT = CommandReport(
     figures=lambda run: classify_figures(run.tables, fewest(run), declarations_of(run)),
     captions=_CAPTIONS,
     sources={
-        **dict.fromkeys(("functions", "confidence_relevance", "positions", "mass"), ("heads",)),
+        **dict.fromkeys(("functions", "confidence_relevance", "positions"), ("heads",)),
         **dict.fromkeys(("best_heads", "syntax"), ("syntax",)),
         "offsets": ("positions",),
         "similarity": ("similarity", "heads"),

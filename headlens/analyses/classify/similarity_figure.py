@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from headlens.plots import style
 from headlens.plots.cell_drawing import Scale, bar_beside
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, has_numbers
+from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import INK, TICK_SIZE
 
@@ -22,7 +23,8 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     """Jensen–Shannon distances between all heads of a stack, and the heads placed in the plane by them.
 
     After Clark et al. (2019), section 6. Left: heads in the order of the clustering's leaves, clusters divided
-    by lines. Right: colour is the family of the head's role, the number its layer. One row per model and stack.
+    by lines. Right: colour is the family of the head's role, the numbers are its layer and head. One row per model and
+    stack.
 
     Args:
         similarity: rows of `similarity.csv`; one row per pair is enough, the matrix is symmetric.
@@ -53,6 +55,9 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     figure.legend(
         handles=legend_handles({*families(heads["role"])}), loc="outside lower left", ncols=4 * columns, **style.LEGEND
     )
+    figure.draw_without_rendering()
+    for part, (_, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
+        _name_heads(plane, part)
     return figure
 
 
@@ -96,11 +101,14 @@ def _plane(axes: Axes, part: StackRows) -> None:
     style.dress(axes, "dimension 1", "dimension 2")
     x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
     names = families(part.rows["role"])
-    size = float(np.clip(700 / len(names), 2.4, 5.5))  # points of the numbers
-    axes.scatter(x, y, s=(2.0 * size) ** 2, c=[COLOURS[n] for n in names], edgecolors=INK, linewidths=0.3, alpha=0.9)
-    for left, low, layer, name in zip(x, y, part.rows["layer"], names, strict=True):
-        if np.isfinite(left) and np.isfinite(low):
-            colour = style.ink_on(COLOURS[name])
-            axes.text(left, low, str(layer), fontsize=size, color=colour, ha="center", va="center_baseline")
-    axes.margins(0.06)
-    style.heading(axes, "in the plane (number: layer)", _BOX)
+    axes.scatter(x, y, s=14, c=[COLOURS[n] for n in names], edgecolors=INK, linewidths=0.3)
+    axes.margins(0.08)
+    style.heading(axes, "in the plane (layer.head)", _BOX)
+
+
+def _name_heads(axes: Axes, part: StackRows) -> None:
+    """Writes layer and head beside the points of a plane that has its place already."""
+    x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
+    keys = part.rows[["layer", "head"]].itertuples(index=False)
+    names = [(i, f"{layer}.{head}") for i, (layer, head) in enumerate(keys) if np.isfinite([x[i], y[i]]).all()]
+    name_points(axes, (x, y), names, float(np.clip(420 / len(names), 2.4, 4.8)) if names else 0.0)

@@ -2,67 +2,95 @@
 
 from __future__ import annotations
 
-from itertools import chain, product
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, frame_cells, paint
-from headlens.plots.head_grid import (
-    Panel,
-    StackRows,
-    by_model_and_stack,
-    each,
-    float_column,
-    head_grid_figure,
-    panel,
-    scatter_grid,
-)
+from headlens.plots import style
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import Scale, bar_beside, frame_cells
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.role_colours import ARROWS
-from headlens.plots.style import BLUE, DIVERGING, FAINT
+from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
 
+_TITLE = "Syntactic heads: how far above the best fixed offset"
+_ROW, _NARROWEST, _SIDES, _COLUMN = 0.15, 3.0, 1.6, 0.02  # inches
+MOST_CELLS = 5_000  # an SVG of more squares makes viewers crawl
 DIRECTIONS = ("dep->head", "head->dep")
 FEWEST = 30  # the default of --min-instances
 Marks = npt.NDArray[np.bool_]
 
 
 def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
-    """Accuracy above the best fixed offset, for every head: relations in rows, directions in columns.
+    """How far every head is above the best fixed offset: relations and directions in rows, heads in columns.
 
-    Frames mark heads that are syntactic (above the margin) and significant (after the correction). One colour
-    scale, with 0 in its middle, serves all panels.
+    Frames mark heads that are syntactic (above the margin) and significant (after the correction). Rows stand in the
+    order of their best head, whose numbers stand beside them; those of which no head is above the offset are left out,
+    unless all are.
 
     Args:
-        syntax: rows of `syntax.csv`, of one model or several; relations are drawn in order of appearance.
+        syntax: rows of `syntax.csv`, of one model or several.
 
     Returns:
         The figure, or None when no head was scored.
     """
-    pieces = [p for p in by_model_and_stack(syntax) if np.isfinite(gain(p.rows)).any()]
+    scored = syntax.assign(gain=gain(syntax))[np.isfinite(gain(syntax))]
+    above = (
+        scored
+        if not (scored["gain"] > 0).any()
+        else scored[scored.groupby(["model", "stack", "relation", "direction"])["gain"].transform("max") > 0]
+    )
+    pieces = by_model_and_stack(above)
     if not pieces:
         return None
-    # Two models or stacks stand side by side where their heads fit a page's width; a row is about one relation.
-    abreast = 2 if 4 * (int(syntax["head"].max()) + 1) <= 50 else 1
-    many = len({p.model for p in pieces}) > 1
-    blocks = [pieces[start : start + abreast] for start in range(0, len(pieces), abreast)]
-    rows = [
-        [item for part in block for item in _pair(part, relation, part.name if many else part.stack)]
-        for block, relation in product(blocks, syntax["relation"].drop_duplicates())
-    ]
-    rows = [row for row in rows if row]
-    title = "Syntactic heads" if many else f"Syntactic heads of {pieces[0].model}"
-    plan = [[item for item, _ in row] for row in rows]
-    sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=0.15)
-    limit = float(np.nanmax(np.abs(gain(syntax)))) or 1.0
-    scale = Scale("accuracy − baseline (share of instances)", -limit, limit, DIVERGING)
-    for (axes, item), (_, marked) in zip(each(sheet, plan), chain.from_iterable(rows), strict=True):
-        paint(axes, item, scale)
-        frame_cells(axes, marked)
-    add_bars(sheet, scale)
-    return sheet.figure
+    heights = [len(part.rows.drop_duplicates(["relation", "direction"])) for part in pieces]
+    columns = max(len(part.rows.drop_duplicates(["layer", "head"])) for part in pieces)
+    width = style.page_width(max(_NARROWEST, _SIDES + _COLUMN * columns))
+    figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE)
+    grid = figure.subplots(len(pieces), 1, squeeze=False, height_ratios=heights)
+    scale = Scale("accuracy − baseline", high=max(float(above["gain"].max()), 0.0) or 1.0, colours=PALE)
+    for axes, part in zip(grid.flat, pieces, strict=True):
+        _relations_by_heads(axes, part, scale)
+        style.heading(axes, f"{part.name} (↑ dependent to head, ↓ head to dependent)", width - 2.0)
+    bar_beside(figure, scale, grid, location="bottom", shrink=0.4)
+    return figure
+
+
+def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
+    """Draws the relations of a stack as rows of cells, one for each head, under the numbers of the layers."""
+    rows = part.rows.assign(marked=is_marked(part.rows["syntactic"]) & is_marked(part.rows["significant"]))
+    gains, marked = (
+        rows.pivot_table(column, ["relation", "direction"], ["layer", "head"], aggfunc="max")
+        for column in ("gain", "marked")
+    )
+    order = gains.max(axis=1).sort_values(ascending=False, kind="stable").index
+    gains = gains.loc[order]
+    borders = [np.arange(size + 1) - 0.5 for size in reversed(gains.shape)]
+    style.dress(axes, "layer and head", "")
+    axes.set_facecolor(style.MISSING)
+    values = np.ma.masked_invalid(gains.to_numpy(np.float64))
+    axes.pcolormesh(*borders, values, rasterized=values.size > MOST_CELLS, **scale.limits)
+    frame_cells(axes, marked.loc[order].fillna(0).to_numpy().astype(bool))
+    layers = gains.columns.get_level_values("layer").to_numpy()
+    starts = np.flatnonzero(np.diff(layers, prepend=layers[0] - 1))
+    axes.vlines(starts[1:] - 0.5, -0.5, len(order) - 0.5, colors=FAINT, linewidth=0.4)
+    middles = (starts + np.append(starts[1:], len(layers)) - 1) / 2
+    axes.set_xticks(middles, [str(layers[start]) for start in starts])
+    axes.set_xlabel("layer (its heads side by side, from 0)", fontsize=style.LABEL_SIZE)
+    axes.tick_params(length=0)
+    named = [f"{relation} {ARROWS.get(str(direction), direction)}" for relation, direction in order]
+    axes.set_yticks(range(len(order)), [one_line(name, 1.4, TICK_SIZE) for name in named], fontfamily=FAMILY)
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    best = rows.loc[rows.groupby(["relation", "direction"], sort=False)["gain"].idxmax()]
+    best = best.set_index(["relation", "direction"]).loc[order]
+    beside = axes.secondary_yaxis("right")
+    told = [f"{r.layer}.{r.head}: {r.accuracy:.2f} ({r.baseline:.2f})" for r in best.itertuples()]
+    beside.set_yticks(range(len(order)), told, fontsize=TICK_SIZE - 1, fontfamily=FAMILY)
+    beside.tick_params(length=0, pad=2)
+    beside.set_ylabel("best head: accuracy (offset)", fontsize=TICK_SIZE, color=INK)
 
 
 def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
@@ -97,19 +125,19 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
     """
     panels = []
     for model, best in best_heads(syntax).groupby("model", sort=False):
-        stars = np.where(is_marked(best["significant"]), "*", "")
         daggers = np.where(float_column(best, "n") < min_instances, "†", "")
         names = [
-            f"{row.relation} {ARROWS[str(row.direction)]} {row.stack}.{row.layer}.{row.head}{star}{dagger}"
-            for row, star, dagger in zip(best.itertuples(), stars, daggers, strict=True)
+            f"{row.relation} {ARROWS[str(row.direction)]} {row.stack}.{row.layer}.{row.head}{dagger}"
+            for row, dagger in zip(best.itertuples(), daggers, strict=True)
         ]
         accuracy = best.rename(columns={"accuracy": "value"})
+        sure = is_marked(best["significant"]) & is_marked(best["syntactic"])
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
-        groups = [
-            PointGroup("best head, 95 % interval", BLUE, names, accuracy),
-            PointGroup("best fixed offset", FAINT, names, offset),
-        ]
-        panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model)))
+        groups = [PointGroup("fixed offset", INK, names, offset, "|")]
+        for label, colour, mine in (("best head, above", BLUE, sure), ("not above", PALE_BLUE, ~sure)):
+            own = [name for name, is_mine in zip(names, mine, strict=True) if is_mine]
+            groups.append(PointGroup(label, colour, own, accuracy[mine]))
+        panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
     return point_rows("Best head of every dependency relation", panels) if panels else None
 
 
@@ -129,16 +157,3 @@ def is_marked(column: pd.Series) -> Marks:
 def gain(syntax: pd.DataFrame) -> npt.NDArray[np.float64]:
     """Returns how far the accuracy of each row is above that of the best fixed offset."""
     return float_column(syntax, "accuracy") - float_column(syntax, "baseline")
-
-
-def _pair(part: StackRows, relation: str, name: str) -> list[tuple[Panel, Marks]]:
-    panels = []
-    for direction in DIRECTIONS:
-        rows = part.rows[(part.rows["relation"] == relation) & (part.rows["direction"] == direction)]
-        if np.isfinite(gain(rows)).any():
-            size = f"n = {rows['n'].iloc[0]:.0f}, baseline {rows['baseline'].iloc[0]:.2f}"
-            title = f"{name}: {relation}, {direction}\n{size}"
-            marked = is_marked(rows["syntactic"]) & is_marked(rows["significant"])
-            marks = scatter_grid(rows, marked, empty=False).astype(bool)
-            panels.append((panel(rows, gain(rows), title), marks))
-    return panels

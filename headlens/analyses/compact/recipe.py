@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import math
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from headlens.analyses.compact.analysis import (
@@ -29,13 +29,15 @@ from headlens.analyses.compact.options import CompactRequest
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sources import open_corpus, refuse_unused
-from headlens.errors import OptionError, OutputError, counted
-from headlens.files import output_errors
+from headlens.errors import OptionError, OutputError, counted, read_errors
+from headlens.files import csv_rows, output_errors
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.interventions.compacting import Compaction, compact_model, refilled, save_compacted
 from headlens.models.loading import LoadedModel, load, quiet
+from headlens.runs.folder import read_run
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
+from headlens.runs.reading import check_rows
 from headlens.runs.run import Run, open_run
 from headlens.weights.head_map import FILE
 
@@ -156,13 +158,7 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
     try:
         with run.reporter.status("saving"), output_errors(run.path), quiet():
             shutil.rmtree(folder, ignore_errors=True)
-            try:
-                save_compacted(small, folder)
-            except SafetensorError as error:  # what it makes of a full disk
-                raise OutputError(
-                    f"Cannot write {run.path}: {error}.",
-                    "Free some space, or name a folder on another disk with --out.",
-                ) from error
+            save_compacted(small, folder)
             if loaded.tokenizer is not None:
                 loaded.tokenizer.save_pretrained(folder)
         yield folder
@@ -215,13 +211,16 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
         OptionError: if it cannot be read, names no head, or has rows that name different heads.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_bytes().decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
         raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
-    columns = next(csv.reader(lines[:1]), [])
+    columns = next(csv.reader(lines[:1]), []) if lines and len(lines[0]) < csv.field_size_limit() else []
     if REMOVED in columns:
-        heads = _of_table(path, list(csv.DictReader(lines)), where)
+        with read_errors(f"--from: {path}", "cannot be read", "Give a whole table.", OptionError):
+            rows = list(csv_rows(path))
+        check_rows(path, len(rows), read_run(path.parent))
+        heads = _of_table(path, rows, where)
     elif where:
         raise OptionError(f"--where: {path} has no column {REMOVED!r}.", "Leave --where out for a plain list.")
     else:
@@ -232,17 +231,17 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
     return list(dict.fromkeys(heads))
 
 
-def _of_table(path: Path, rows: Sequence[Row], where: Sequence[str]) -> list[Head]:
-    numbered = [(number, row) for number, row in enumerate(rows, 2) if all(_holds(path, row, w) for w in where)]
+def _of_table(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str]) -> list[Head]:
+    numbered = [(number, row) for number, row in rows if all(_holds(path, row, w) for w in where)]
     if not numbered:
         raise OptionError(f"--from: {path} has no row{' with ' + ', '.join(where) if where else 's'}.", "Look at it.")
-    if set(KEY_COLUMNS) <= set(rows[0]):
+    if set(KEY_COLUMNS) <= set(rows[0][1]):
         return [
-            _head(path, number, ".".join(row[k] or "" for k in KEY_COLUMNS))
+            _head(path, number, ".".join(row[k] for k in KEY_COLUMNS))
             for number, row in numbered
             if _is_removed(path, number, row)
         ]
-    lists = [[_head(path, number, name) for name in (row[REMOVED] or "").split()] for number, row in numbered]
+    lists = [[_head(path, number, name) for name in row[REMOVED].split()] for number, row in numbered]
     if len({frozenset(heads) for heads in lists}) > 1:
         raise _ambiguous(path, [row for _, row in numbered])
     return lists[0]
@@ -258,13 +257,15 @@ def _holds(path: Path, row: Row, condition: str) -> bool:
             f"Write COLUMN=VALUE; columns: {', '.join(row)}.",
         )
     try:
-        return float(row[column]) == float(value)
-    except (TypeError, ValueError):
+        number = float(value)
+        # Beyond all floats every number is infinite, so that digits alone tell them apart.
+        return row[column] == value or (math.isfinite(number) and float(row[column]) == number)
+    except ValueError:
         return row[column] == value
 
 
 def _is_removed(path: Path, number: int, row: Row) -> bool:
-    answer = (row[REMOVED] or "").strip().lower()
+    answer = row[REMOVED].strip().lower()
     if answer not in (*_YES, *_NO):
         raise OptionError(f"--from: {path}:{number}: removed is {answer!r}.", "Write True or False.")
     return answer in _YES

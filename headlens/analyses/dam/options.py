@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from headlens.analyses.training.options import TrainingSetOptions
+from headlens.analyses.training.options import BLOCK, TrainingSetOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
@@ -73,7 +73,13 @@ class DamOptions:
         None, "Highest learning rate of α.", _PANEL, metavar="NUMBER", shown="24 / updates, at most 0.5"
     )
     freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=_PANEL))
-    longest: int = option(128, "Tokens of the mask and of the longest text.", TRAINING, metavar="N")
+    longest: int | None = option(
+        None,
+        "Tokens of the mask and of the longest text.",
+        TRAINING,
+        metavar="N",
+        shown="128, or what the model reads if fewer",
+    )
 
     def learning(self) -> MaskLearningOptions:
         """Returns the mask, its distribution and its training, as `learn_mask` takes them."""
@@ -81,7 +87,8 @@ class DamOptions:
         from headlens.interventions.learned_mask import LearnedMaskOptions
         from headlens.interventions.mask_distributions import GumbelSigmoid
 
-        shape = (self.longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
+        longest = BLOCK if self.longest is None else self.longest
+        shape = (longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
         distribution = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)
         rate = self.mask_learning_rate
         return MaskLearningOptions(
@@ -141,4 +148,12 @@ class DamRequest:
         return replace(learning, freeze=("all",) if self.lesson.embedded else ())
 
 
-COMMAND = CommandOptions("train-dam", (DamRequest,), "run_dam")
+COMMAND = CommandOptions(
+    "train-dam",
+    (DamRequest,),
+    "run_dam",
+    first=(
+        *("task", "data", "dev_data", "corpus", "lambdas"),
+        *("structured", "layers", "epochs", "learning_rate", "device"),
+    ),
+)

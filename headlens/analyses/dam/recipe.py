@@ -18,6 +18,7 @@ from headlens.analyses.training.text_training import block_length, made_new
 from headlens.analyses.training.training_set import TrainingCallbacks
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
+from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
@@ -37,10 +38,12 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
     with open_run("train-dam", request.model.removeprefix(PREFIX), request, reporter) as run:
         if request.place.overwrite and run.writes:
             forget_masks(run.path)
-        lesson = replace(request.lesson, longest=request.dam.longest)
-        opened = open_training_set(lesson, run, _loaded(request, run), seed, offline=offline)
+        loaded = _loaded(request, run)
+        longest = block_length(loaded, request.dam.longest)
+        request = replace(request, dam=replace(request.dam, longest=longest))
+        lesson = replace(request.lesson, longest=longest)
+        opened = open_training_set(lesson, run, loaded, seed, offline=offline)
         # What is wrong with the mask is told before anything is measured.
-        block_length(opened.loaded, request.dam.longest)
         made_mask(opened.lesson.task.network(opened.loaded.model), request.learning)
         sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.learning, request.options)
         outcomes = sweep.outcomes()
@@ -61,7 +64,8 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
         return run.load(request.model, request.model_options)
     data, options = request.lesson, request.model_options
     corpus = open_corpus(
-        data.corpus, CorpusOptions(None, data.column, None, data.split, data.data.limit, options.offline)
+        data.corpus,
+        CorpusOptions(None, data.column, None, data.split, data.data.limit, data.data.skip_broken, options.offline),
     )
     longest, halves = request.dam.longest, data.next_sentence
     text = TextOptions("mlm", vocabulary=request.vocabulary, longest=longest, next_sentence=halves)
@@ -74,7 +78,7 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
     positions = "n x n positions of all heads" + (" and layers" if dam.mask.per_layer else "")
     notes = [
         f"λ multiplies the {dam.penalty} of M over the {positions}, n = {dam.mask.longest}.",
-        f"Each run has {updates} updates; α learns at {dam.rate(updates):.3g}.",
+        f"Each run has {counted(updates, 'update')}; α learns at {dam.rate(updates):.3g}.",
         "Metrics are those of the model under masks drawn anew for every batch."
         if dam.mask.noise == "always"
         else "Metrics are those of the model under its final mask, where P > 1/2 stays.",
@@ -89,6 +93,14 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
     if longest < dam.mask.longest:
         beyond = "of positions beyond, the penalty alone decides."
         notes.append(f"No text to learn from has more than {longest} tokens: {beyond}")
+    if "sparsity" in tables:
+        heads = tables["sparsity"].dropna(subset=["head"])
+        for name, rows in heads.groupby("mask", sort=False):
+            if closed := int((rows["sparsity"] == 1).sum()):
+                notes.append(
+                    f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so that what these "
+                    "compute means nothing. Give a smaller penalty, or fewer updates."
+                )
     log = tables.get("log", pd.DataFrame())
     last = log.groupby("run", sort=False).tail(1) if len(log) else log
     undecided = [row for row in last.to_dict("records") if row["undecided"] > _UNDECIDED]

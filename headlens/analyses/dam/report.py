@@ -10,11 +10,10 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from headlens.analyses.dam.results_table import CLASSES, UNMASKED, dam_markdown
-from headlens.errors import InputError
+from headlens.errors import read_errors
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots import style
@@ -186,12 +185,9 @@ def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
         place = run.folder / str(mask)
         beside = place.with_name("probabilities.safetensors")
         if isinstance(mask, str) and place.is_file() and beside.is_file():
-            try:
-                yield str(name), load_file(beside)["p"], load_file(place)["allowed"]
-            except (SafetensorError, OSError, KeyError) as problem:
-                raise InputError(
-                    f"{place.parent} does not hold a mask: {problem}.", "Run the command again."
-                ) from problem
+            with read_errors(place.parent, "does not hold a mask", "Run the command again."):
+                picture = str(name), load_file(beside)["p"], load_file(place)["allowed"]
+            yield picture
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

@@ -49,13 +49,13 @@ def baseline_of(sweep: pd.DataFrame) -> str:
 def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
     metrics = list(dict.fromkeys(rows["metric"]))
     minus = f"minus {baseline_of(rows)} [paired]"
-    names = ["masked, %", "of texts, %", *(name for metric in metrics for name in (metric, minus))]
+    names = ["masked, %", "of texts, %", *(name for metric in metrics for name in (escaped(str(metric)), minus))]
     yield ["run", *names]
     yield ["---", *("---:" for _ in names)]
     for run, group in rows.groupby("run", sort=False):
         masked = bool(group["penalty"].notna().any())
         shares = (float(group[name].iloc[0]) for name in ("sparsity", "sparsity_texts"))
-        line = [str(run), *(share_text(share) if masked else NOTHING for share in shares)]
+        line = [escaped(str(run)), *(share_text(share) if masked else NOTHING for share in shares)]
         for metric in metrics:
             there = group[group["metric"] == metric]
             if there.empty:
@@ -73,4 +73,7 @@ def _classes(positions: pd.DataFrame) -> Iterator[list[str]]:
     means = positions.groupby(["mask", "class"], sort=False)[["p", "kept"]].mean()
     for mask in dict.fromkeys(positions["mask"]):
         cells = (means.loc[(mask, name)] if (mask, name) in means.index else None for name in known)
-        yield [str(mask), *(NOTHING if cell is None else f"{cell['p']:.3f} ({cell['kept']:.0%})" for cell in cells)]
+        yield [
+            escaped(str(mask)),
+            *(NOTHING if cell is None else f"{cell['p']:.3f} ({cell['kept']:.0%})" for cell in cells),
+        ]

@@ -314,4 +314,10 @@ def each_once(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(text.strip() for text in texts))
 
 
-COMMAND = CommandOptions("masks", (MasksRequest,), "run_masks", MasksRequest.from_options)
+COMMAND = CommandOptions(
+    "masks",
+    (MasksRequest,),
+    "run_masks",
+    MasksRequest.from_options,
+    first=("task", "data", "mask", "pattern", "length", "grid", "graph", "learn_degrees", "layers", "device"),
+)

@@ -14,6 +14,7 @@ from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, q
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
+    GRID,
     SHARES,
     chance_text,
     has_delta,
@@ -305,7 +306,7 @@ REPORT = CommandReport(
             identity=("mask", "layer", "head", "diagonal", "n"),
         ),
         "masks": Columns(
-            numbers=("sparsity", "sparsity_texts", "seed", "value", "ci_low", "ci_high"),
+            numbers=("sparsity", "sparsity_texts", "seed", "value", "ci_low", "ci_high", *GRID),
             words={"pattern": (), "layers": (), "task": (), "metric": (), "control": (), "model": ()},
             identity=("model", "task", "metric", "pattern", "layers", "control", "seed"),
         ),

@@ -152,7 +152,7 @@ def chance_text(rows: pd.DataFrame) -> str:
         return ""
     known = rows.dropna(subset=[CHANCE])
     each = [
-        f"{group[CHANCE].mean():.3f} ({group['metric'].iloc[0]} of {escaped(str(group['task'].iloc[0]))})"
+        f"{group[CHANCE].mean():.3f} ({escaped(str(group['metric'].iloc[0]))} of {escaped(str(group['task'].iloc[0]))})"
         for _, group in known.groupby(["task", "metric"], sort=False)
     ]
     return f"Guessing without reading has {', '.join(each)}." if each else ""
@@ -165,7 +165,7 @@ def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
     yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]
     names = short_names(rows["pattern"])
     for (task, pattern, layers), group in rows.groupby(["task", "pattern", "layers"], sort=False):
-        words = (escaped(str(task)), escaped(names[str(pattern)]), str(layers))
+        words = (escaped(str(task)), escaped(names[str(pattern)]), escaped(str(layers)))
         line = [*words, share_text(float(group["sparsity"].iloc[0]))]
         for way, more in zip(WAYS, less, strict=True):
             there = group[group["control"] == way]

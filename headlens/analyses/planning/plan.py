@@ -222,12 +222,13 @@ def plan_of(request: Any, reporter: Reporter | None = None) -> Plan:
 
 @dataclass(frozen=True)
 class TrainingSteps:
-    """Updates of a training and the tokens of each; None where the size of the data is not known."""
+    """Updates of a training and the tokens of each, None where the size of the data is not known; and its epochs."""
 
     steps: float | None
     batch: int
     length: int
     options: LoopOptions
+    epochs: float
 
     @classmethod
     def of(cls, options: LoopOptions, data: DataSize, length: int | None = None) -> TrainingSteps:
@@ -236,7 +237,8 @@ class TrainingSteps:
         steps: float | None = options.steps
         if steps is None and data.tokens is not None:
             steps = max(1, math.ceil(data.tokens * options.epochs / batch))
-        return cls(steps, batch, length or data.length, options)
+        epochs = options.epochs if options.steps is None else options.steps * batch / (data.tokens or math.inf)
+        return cls(steps, batch, length or data.length, options, epochs)
 
     def work(self, text: str, *, model: int = 0, each: float = 1.0, times: int = 1) -> Work:
         """Returns the work of all updates of a training that is run `times` times."""
@@ -255,11 +257,7 @@ def plan_attention(planner: Planner, attention: str | None) -> None:
 
 def plan_evaluations(planner: Planner, every: int, loop: TrainingSteps, held_out: DataSize) -> None:
     """Plans the evaluations on held-out data, every so many updates; 0 for every epoch."""
-    times = 1.0
-    if every and loop.steps is not None:
-        times = max(1.0, loop.steps // every)
-    elif loop.options.steps is None:
-        times = max(1.0, loop.options.epochs)
+    times = max(1.0, loop.steps // every if every and loop.steps is not None else math.ceil(loop.epochs))
     text = f"evaluate {times:.0f} times"
     planner.add(
         Work(text, tokens=held_out.tokens, each=times, batch_tokens=loop.options.batch_tokens, length=loop.length)

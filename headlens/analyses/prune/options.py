@@ -196,4 +196,12 @@ class PruneRequest:
         return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())
 
 
-COMMAND = CommandOptions("prune", (PruneRequest,), "run_prune")
+COMMAND = CommandOptions(
+    "prune",
+    (PruneRequest,),
+    "run_prune",
+    first=(
+        *("task", "data", "dev_data", "lambdas", "target_heads"),
+        *("gates", "epochs", "learning_rate", "roles_corpus", "device"),
+    ),
+)

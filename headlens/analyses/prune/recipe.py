@@ -26,6 +26,7 @@ from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.training.hyperparameters import learning_rate
+from headlens.unchanged_files import file_hashes
 
 
 def open_roles(request: PruneRequest) -> RoleCorpus | None:
@@ -40,7 +41,8 @@ def open_roles(request: PruneRequest) -> RoleCorpus | None:
     if options.roles_corpus is None:
         return None
     offline = request.model_options.offline
-    corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, offline=offline))
+    skip = request.lesson.data.skip_broken
+    corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, skip_broken=skip, offline=offline))
     source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
     return RoleCorpus(corpus, Frequencies(source), thresholds)
 
@@ -55,7 +57,9 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
     with open_run("prune", request.model, request, reporter) as run:
         if request.place.overwrite and run.writes:
             forget_models(run.path)
-        roles = open_roles(request)
+        roles, given = open_roles(request), request.roles
+        files = {"roles-corpus": given.roles_corpus, "roles-target": given.roles_target, "frequency": given.frequency}
+        run.depend_on(None, file_hashes({f"the file of --{option}": path for option, path in files.items()}))
         loaded = run.load(request.model, request.model_options)
         opened = open_training_set(request.lesson, run, loaded, request.training.seed, offline=offline)
         sweep = GateSweep(
@@ -111,10 +115,11 @@ def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalty
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
     updates = _updates(run, lesson, request)
-    notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
+    notes.append(f"Each run has {counted(updates, 'update')}; gates learn at {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
         steps = _updates(run, lesson, request, scratch=True)
-        notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
+        had = f"Models from scratch had {counted(steps, 'update')}"
+        notes.append(f"{had}; --scratch-steps gives as many as the original had.")
     # What holds of the unpruned model, too, is told of that alone.
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
     notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]

@@ -79,7 +79,13 @@ class RelevanceReader(CorpusReader):
         return cls(
             model=model,
             encoder=SentenceEncoder(
-                tokenizer, loaded.max_length, start if paired else None, long, pairing, loaded.max_unknown
+                tokenizer,
+                loaded.longest("source") if two_sided or target.pooled else loaded.max_length,
+                start if paired else None,
+                long,
+                pairing,
+                loaded.max_unknown,
+                loaded.longest("target"),
             ),
             pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,
@@ -110,7 +116,8 @@ class RelevanceReader(CorpusReader):
         inputs: dict[str, Tensor] = dict(batch.inputs)
         if not self.generates:
             return inputs
-        limit = LONGEST if self.encoder.limit is None else min(LONGEST, self.encoder.limit - 1)
+        longest = self.encoder.max_target_length
+        limit = LONGEST if longest is None else min(LONGEST, longest - 1)
         return generated(self.model, inputs, limit)
 
     @property

@@ -28,8 +28,8 @@ _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 
 def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     """The relevance of every head under the rule that was asked for, in colours that have 0 in their middle.
 
-    Cells that are large enough hold the value and half the width of its 95 % interval; a dot marks heads whose
-    interval holds 0. Few outliers do not set the colours: they have the colour of the end of the scale.
+    Cells that are large enough hold the value and half the width of its 95 % interval; heads whose interval holds 0 are
+    pale. Few outliers do not set the colours: they have the colour of the end of the scale.
 
     Args:
         relevance: rows of `relevance.csv`, of one model or several.
@@ -40,8 +40,8 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     _, rows = requested_rule(relevance)
     if not has_numbers(rows, "relevance"):
         return None
-    cells = Cells("relevance", holds_zero, "Dot: the interval holds 0.")
-    scale = centred_scale("share of the layer's relevance", float_column(rows, "relevance"), style.DIVERGING)
+    cells = Cells("relevance")
+    scale = centred_scale("share of the layer's relevance", rows, "relevance", style.DIVERGING)
     return interval_map(rows, cells, scale, f"Relevance of attention heads ({described(rows)})")
 
 

@@ -94,4 +94,9 @@ def check_rules(name: str, rules: tuple[str, ...]) -> None:
             raise OptionError(f"{name} {rule} is no rule.", f"Rules: {', '.join(RULES)}.")
 
 
-COMMAND = CommandOptions("relevance", (RelevanceRequest,), "run_relevance")
+COMMAND = CommandOptions(
+    "relevance",
+    (RelevanceRequest,),
+    "run_relevance",
+    first=("corpus", "target", "limit", "rule", "relevance_target", "replicates", "compare", "mask", "device"),
+)

@@ -48,9 +48,9 @@ CAPTIONS = {
     "relevance": Caption(
         "Relevance",
         "How much every head contributes to the output that was asked about, as a share of what its layer as a whole "
-        "contributes: the shares of a layer add up to 1. Red heads work in the direction of their layer, blue ones "
-        "against it, white ones do neither. Below each share stands half the width of its 95 % bootstrap interval; a "
-        "dot marks heads whose interval holds 0. Grey heads have no share, since the heads of their layer cancel.",
+        "contributes: the shares of a layer add up to 1. Blue heads work in the direction of their layer, red ones "
+        "against it, white ones do neither. Below each share stands half the width of its 95 % bootstrap interval; "
+        "heads whose interval holds 0 are pale. Grey heads have no share, since the heads of their layer cancel.",
     ),
     "relevance_intervals": Caption(
         "Relevance with intervals",

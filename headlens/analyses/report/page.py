@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,9 +22,7 @@ from headlens.pages.embedded_images import Picture
 from headlens.pages.head_cards import head_page
 from headlens.pages.page_tables import MOST_CELLS, PageTable, csv_table
 from headlens.runs.reading import RecordedRun
-
-# Letters that reorder the text around them
-_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+from headlens.visible_text import visible_text
 
 
 @dataclass(frozen=True)
@@ -119,14 +116,8 @@ def render(sections: Sequence[RunSection]) -> str:
 
 
 def visible(value: Any) -> Any:
-    """Returns text in which nothing hides: control characters and those that turn its direction are spelled out."""
-    if isinstance(value, Markup):
-        return value
-    if (text := str(value)).isprintable():  # nearly all are, and pages have tens of thousands
-        return text
-    hidden = {c for c in {*text} - {*"\n\t"} if c in _REORDERING or unicodedata.category(c) in ("Cc", "Cs")}
-    hidden |= {c for c in text if ord(c) & 0xFFFE == 0xFFFE}  # no characters
-    return "".join(f"⟨U+{ord(c):04X}⟩" if c in hidden else c for c in text)
+    """Returns text in which nothing hides, see `visible_text`; what is markup on purpose stays."""
+    return value if isinstance(value, Markup) else visible_text(str(value))
 
 
 @cache
@@ -162,7 +153,7 @@ def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
 def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
     """Returns what the script shows of single heads, as JSON that ends no element; None where there is nothing."""
     facts = [(run.label, report_of(run.command).heads(run)) for run in runs]
-    data = head_page(facts, lambda text: str(visible(text)), pruned_pairs(runs))
+    data = head_page(facts, visible_text, pruned_pairs(runs))
     if not data:
         return None
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)

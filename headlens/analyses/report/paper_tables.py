@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from headlens.errors import read_errors
 from headlens.files import read_csv
+from headlens.nested_text import conform
 from headlens.pages.formatting import NOTHING, escaped
 from headlens.pages.page_tables import Cell, Column, PageTable
 
@@ -74,10 +76,9 @@ class ComparedTable:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> ComparedTable:
-        """Reads a table from a recipe; missing or unknown entries raise a TypeError or KeyError."""
-        columns = tuple(ComparedColumn(**column) for column in spec["columns"])
-        rows = tuple(ComparedRow(**row) for row in spec["rows"])
-        return cls(spec["title"], spec["step"], spec["file"], columns, rows)
+        """Reads a table from a recipe; a ValueError says what is wrong with it."""
+        table: ComparedTable = conform(spec, cls, "a table")
+        return table
 
     def compared(self, folder: Path) -> pd.DataFrame:
         """Returns columns `COMPARISON_COLUMNS`, a row for each cell of the paper's table.
@@ -86,8 +87,9 @@ class ComparedTable:
             folder: of the run; what it does not have stays empty.
         """
         path = folder / self.file
-        frame = read_csv(path) if path.is_file() else pd.DataFrame()
-        cells = [self._cell(frame, row, column) for row in self.rows for column in self.columns]
+        with read_errors(path, f"does not have what {self.title!r} asks for", "Mend the table of the recipe."):
+            frame = read_csv(path) if path.is_file() else pd.DataFrame()
+            cells = [self._cell(frame, row, column) for row in self.rows for column in self.columns]
         return pd.DataFrame(cells, columns=COMPARISON_COLUMNS)
 
     def _cell(self, frame: pd.DataFrame, row: ComparedRow, column: ComparedColumn) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from headlens.nested_text import parse_toml
+from headlens.nested_text import conform, parse_toml
 
 _FOLDER = Path(__file__).parent / "recipes"
 # What an earlier step left, as in `model = "{baseline}/model"` or `mask = ["{dam}/masks/soft/mask.safetensors"]`.
 _MODEL = re.compile(r"\{([\w-]+)\}/model\b")
 _FOLDER_OF = re.compile(r"\{([\w-]+)\}")
+_ABOUT = ("title", "citation", "setting", "small")
 _NOT_OPTIONS = ("name", "command", "why", "small")
 
 
@@ -38,10 +39,12 @@ class Step:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Step:
-        """Creates a step from its entry in a recipe file."""
+        """Creates a step from its entry in a recipe file; a ValueError says what is wrong with it."""
+        spec = conform(spec, dict[str, Any], "a step")
         options = {key: value for key, value in spec.items() if key not in _NOT_OPTIONS}
-        small = dict(spec.get("small", {}))
-        return cls(spec["name"], spec["command"], spec["why"], options, None if small.pop("skip", False) else small)
+        name, command, why = (conform(spec.get(key), str, f"{key} of a step") for key in ("name", "command", "why"))
+        small = conform(spec.get("small", {}), dict[str, Any], "small of a step")
+        return cls(name, command, why, options, None if small.pop("skip", False) else small)
 
     def made_small(self) -> Step:
         """Returns the step with its `small` options in place of the full ones; empty values remove an option."""
@@ -121,7 +124,7 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
     Raises:
         OptionError: if there is none, or what it says cannot be read.
     """
-    from headlens.errors import OptionError
+    from headlens.errors import OptionError, read_errors
 
     given_path = Path(name)
     path = given_path if given_path.suffix == ".toml" else packaged(name)
@@ -130,23 +133,20 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
         close = get_close_matches(name, known, n=1)
         hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
         raise OptionError(f"There is no recipe {name}.", f"{hint} A file of your own ends in .toml.")
-    try:
+    advice = f"headlens reproduce {recipe_names()[0]} --show prints one."
+    with read_errors(path, "is no recipe", advice, OptionError):
         text = path.read_text(encoding="utf-8")
         return _parsed(path.stem, parse_toml(text)), text
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise OptionError(
-            f"{path} is no recipe ({what}).", f"headlens reproduce {recipe_names()[0]} --show prints one."
-        ) from error
 
 
 def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
     from headlens.analyses.report.paper_tables import ComparedTable
 
-    paper = content["paper"]
-    steps = tuple(Step.of(spec) for spec in content["steps"])
-    about = (paper["title"], paper["citation"], paper["setting"], paper.get("small", ""))
-    recipe = PaperRecipe(name, *about, steps, tuple(content.get("tables", ())))
+    paper = {"small": "", **conform(content.get("paper"), dict[str, Any], "paper")}
+    steps = tuple(Step.of(spec) for spec in conform(content.get("steps"), list[Any], "steps"))
+    title, citation, setting, less = (conform(paper.get(key), str, f"{key} of paper") for key in _ABOUT)
+    tables = conform(content.get("tables", []), list[Any], "tables")
+    recipe = PaperRecipe(name, title, citation, setting, less, steps, tuple(tables))
     names = [step.name for step in steps]
     if not steps:
         raise ValueError("it has no step")

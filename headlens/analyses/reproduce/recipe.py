@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
@@ -19,6 +18,8 @@ from headlens.analyses.report.paper_tables import COMPARISON_COLUMNS, ComparedTa
 from headlens.analyses.reproduce.options import ReproduceRequest
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.errors import HeadlensError, OptionError
+from headlens.files import write_json
+from headlens.pages.formatting import escaped
 from headlens.runs.folder import RunFolder, read_run
 from headlens.runs.progress import Reporter
 
@@ -98,16 +99,13 @@ def run_reproduce(
         folder.start({"arguments": {"paper": request.paper, "small": request.small}})
         steps = folder.path
         # What an interrupted run goes on from is in the folders of its steps.
-        (steps / RunFolder.KEPT).mkdir(exist_ok=True)
-        (steps / RunFolder.KEPT / "steps.txt").write_text("\n".join(s.name for s in recipe.steps), encoding="utf-8")
+        write_json({"steps": [s.name for s in recipe.steps]}, steps / RunFolder.KEPT / "steps.json")
         for number, step in enumerate(recipe.steps, 1):
             options = recipe.filled(step, {s.name: str(steps / s.name) for s in recipe.steps})
             if announce is not None:
                 announce(f"Step {number} of {len(recipe.steps)}, {step.name}", step.why)
-            file = steps / f"{step.name}.json"
             # As --config takes them.
-            text = json.dumps({"command": step.command, "arguments": options}, indent=2)
-            file.write_text(f"{text}\n", encoding="utf-8")
+            file = write_json({"command": step.command, "arguments": options}, steps / f"{step.name}.json")
             _run_step(step, file, steps / step.name, resume=place.resume, quiet=quiet)
         page = ["report", *(str(steps / s.name) for s in recipe.steps), "--out", str(steps / "report"), "--overwrite"]
         _headlens(page, quiet=quiet)
@@ -154,6 +152,6 @@ def _compared(
     comparison = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=COMPARISON_COLUMNS)
     folder.table("comparison", comparison)
     with folder.file("comparison.md") as path:
-        about = "\n\n".join(notes)
-        path.write_text(f"# {recipe.title}\n\n{about}\n\n{comparison_markdown(lines)}", encoding="utf-8")
+        about = "\n\n".join(map(escaped, notes))
+        path.write_text(f"# {escaped(recipe.title)}\n\n{about}\n\n{comparison_markdown(lines)}", encoding="utf-8")
     return comparison, lines, notes

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, directions
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.errors import OptionError
+from headlens.errors import OptionError, read_errors
 from headlens.files import atomic_path, output_errors
 
 _FORMAT = "headlens sparsefinder 1"
@@ -245,15 +245,13 @@ def load_fitted(path: Path) -> dict[str, FittedSite]:
     Raises:
         OptionError: if the file cannot be read, or holds something else.
     """
-    try:
+    with read_errors(path, "cannot be read as projections", "Learn them again.", OptionError):
         with safe_open(path, framework="pt") as file:
             if (file.metadata() or {}).get("format") != _FORMAT:
                 raise ValueError("it is of another kind")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         sites = dict.fromkeys(name.split("/")[0] for name in tensors)
         return {site: _fitted_site(site, tensors) for site in sites}
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise OptionError(f"{path} cannot be read as projections: {error}.", "Learn them again.") from error
 
 
 def _fitted_site(site: str, tensors: Mapping[str, Tensor]) -> FittedSite:

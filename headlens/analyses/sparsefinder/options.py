@@ -274,4 +274,9 @@ class SparsefinderRequest:
         return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))
 
 
-COMMAND = CommandOptions("sparsefinder", (SparsefinderRequest,), "run_sparsefinder")
+COMMAND = CommandOptions(
+    "sparsefinder",
+    (SparsefinderRequest,),
+    "run_sparsefinder",
+    first=("corpus", "target", "dev", "attention", "windows", "thresholds", "groups", "task", "data", "device"),
+)

@@ -21,6 +21,7 @@ from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, Graph
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.predictors import FixedGraph, Predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
+from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path, output_errors, read_csv, write_csv
 from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import FEWEST, Draws
@@ -225,5 +226,6 @@ class SparsitySweep:
                 np.save(file, points.samples)
             write_csv(points.table, table)
         # Read also where it was just measured, so that a run that goes on has the same numbers.
-        rows = read_csv(table, words=("method", "parameter"))[PARETO_COLUMNS]
-        return load_fitted(projections)[site], SitePoints(rows, np.load(samples))
+        with read_errors(self.folder / site, "cannot be gone on with", "Start again with --overwrite.", ResumeError):
+            rows = read_csv(table, words=("method", "parameter"))[PARETO_COLUMNS]
+            return load_fitted(projections)[site], SitePoints(rows, np.load(samples))

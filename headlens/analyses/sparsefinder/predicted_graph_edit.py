@@ -21,9 +21,27 @@ class Sparsity:
     def __init__(self) -> None:
         # By site the sum over texts of the share of pairs that are looked at, and the number of texts: (heads,) each.
         self._sums: dict[str, tuple[Tensor, Tensor]] = {}
+        self._pending: dict[str, tuple[Tensor, Tensor]] = {}  # the same of a pass that has not returned yet
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Forgets what was counted inside if it fails: it will be repeated in parts, for want of memory."""
+        before = dict(self._sums)
+        try:
+            yield
+        except BaseException:
+            self._sums = before
+            raise
+
+    def commit(self) -> None:
+        """Adds the counts of the pass that has returned to the sums over all texts."""
+        for site, (shares, texts) in self._pending.items():
+            before = self._sums.get(site, (0, 0))
+            self._sums[site] = before[0] + shares, before[1] + texts
+        self._pending = {}
 
     def add(self, site: Site, kept: Tensor, allowed: Tensor, heads: int) -> None:
-        """Counts the pairs of one call.
+        """Counts the pairs of one call, until `commit`; the calls of a pass that failed before are forgotten.
 
         Args:
             site: of the call.
@@ -35,8 +53,9 @@ class Sparsity:
         looked_at, possible = ((pairs & allowed).sum(dim=(2, 3)).double() for pairs in (kept, allowed))
         # Texts without a possible pair are NaN, and do not count.
         shares, texts = (x.expand(-1, heads).nansum(dim=0).cpu() for x in (looked_at / possible, possible > 0))
-        before = self._sums.get(str(site), (0, 0))
-        self._sums[str(site)] = before[0] + shares, before[1] + texts
+        if str(site) in self._pending:
+            self._pending = {}
+        self._pending[str(site)] = shares, texts
 
     @property
     def mean(self) -> float:
@@ -117,7 +136,7 @@ class WeightSparsity(Edit, Observer):
     """Counts the pairs that attention itself gives weight, among those that the model's mask allows.
 
     It changes nothing: as an edit it learns which pairs are allowed, as an observer of the same model it sees the
-    weights. Passes that fail and are repeated in parts, for want of memory, count as often as they were begun.
+    weights.
 
     Args:
         sites: names of those whose pairs are counted.

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -27,7 +26,7 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.corpora.sentence import Corpus
-from headlens.errors import CorpusError, OptionError, SelfCheckError
+from headlens.errors import CorpusError, OptionError, SelfCheckError, read_errors
 from headlens.files import atomic_path, output_errors, write_json
 from headlens.heads import STACKS
 from headlens.models.loading import LoadedModel
@@ -206,7 +205,9 @@ class QueryKeyStore:
 
     @property
     def _record(self) -> dict[str, Any]:
-        return dict(parse_json((self.folder / RECORD).read_text(encoding="utf-8")))
+        path = self.folder / RECORD
+        with read_errors(path, "cannot be read", "Collect queries and keys again.", OptionError):
+            return dict(parse_json(path.read_text(encoding="utf-8")))
 
     def tags(self, site: str) -> Iterator[tuple[list[str], list[str]]]:
         """Yields the tags of the queries and of the keys of every sentence at a site, if any; see `write_tags`."""
@@ -234,17 +235,15 @@ class QueryKeyStore:
 
 
 def _read(path: Path) -> Iterator[_Sentence]:
-    try:
+    with read_errors(path, "cannot be read as queries and keys", "Collect them again.", OptionError):
         tensors = load_file(path)
         queries, keys, gold, weights, lengths = (tensors[name] for name in _PARTS)
-    except (OSError, KeyError, ValueError, SafetensorError) as error:
-        raise OptionError(f"{path} cannot be read as queries and keys: {error}", "Collect them again.") from error
-    query_lengths, key_lengths = lengths.T.tolist()
-    # Each sentence begins with a byte of its own, so that the last one of the sentence before may be part empty.
-    gold_bytes = [-(-queries.shape[1] * n * m // 8) for n, m in lengths.tolist()]
-    bits = np.split(gold.numpy(), np.cumsum(gold_bytes)[:-1])
-    pairs = [int(np.unpackbits(part).sum()) for part in bits]
-    parts = torch.split(queries, query_lengths), torch.split(keys, key_lengths), bits, torch.split(weights, pairs)
+        query_lengths, key_lengths = lengths.T.tolist()
+        # Each sentence begins with a byte of its own, so that the last one of the sentence before may be part empty.
+        gold_bytes = [-(-queries.shape[1] * n * m // 8) for n, m in lengths.tolist()]
+        bits = np.split(gold.numpy(), np.cumsum(gold_bytes)[:-1])
+        pairs = [int(np.unpackbits(part).sum()) for part in bits]
+        parts = torch.split(queries, query_lengths), torch.split(keys, key_lengths), bits, torch.split(weights, pairs)
     yield from map(_Sentence._make, zip(*parts, strict=True))
 
 

@@ -25,10 +25,10 @@ from headlens.attention.model_normalizer import attention_name, attention_notes,
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
-from headlens.errors import CorpusError, OptionError, counted
+from headlens.errors import CorpusError, OptionError, ResumeError, counted, read_errors
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel
-from headlens.nested_text import parse_json
+from headlens.nested_text import conform, parse_json
 from headlens.options import DEMO
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.model_record import model_record
@@ -65,7 +65,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             check_head(loaded, opened[0])
             examples = Examples.of(*opened, loaded)
             examples.ask_shortest(loaded)
-            notes += [*left_out_notes(examples.summary, opened[1].name, examples.reader.limit), *examples.notes]
+            notes += [*left_out_notes(examples.summary, opened[1].name, examples.reader.told_limit), *examples.notes]
             hashes["the data of the task"] = examples.summary.sha256
         run.depend_on(loaded, hashes)
         train = _collected(request, run, loaded, corpus, "train", summary.sentences)
@@ -189,7 +189,9 @@ def _restricted(
                 if not path.is_file():
                     with atomic_path(path) as temporary:
                         temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
-                results[level, *key_of(point)] = CurvePointResult.of(parse_json(path.read_text(encoding="utf-8")))
+                with read_errors(path, "cannot be read", "Start again with --overwrite.", ResumeError):
+                    content = conform(parse_json(path.read_text(encoding="utf-8")), CurvePointResult)
+                results[level, *key_of(point)] = content
             advance(1)
     return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
 

@@ -129,12 +129,6 @@ class CurvePointResult:
     sparsity: float
     samples: list[float] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> CurvePointResult:
-        """Makes a result of the record that `asdict` gives of one."""
-        metrics = {name: Estimate(**estimate) for name, estimate in record["metrics"].items()}
-        return cls(metrics, record["sparsity"], record["samples"])
-
 
 @dataclass(frozen=True)
 class RestrictedTask:
@@ -186,20 +180,24 @@ class RestrictedTask:
             stack.enter_context(_writing(model, cached=cached))
             if self.task.generates:
                 # Beams that are given up, and what follows an end, are no part of the texts.
-                options = replace(options, seen=lambda ids, batch: self._read_again(ids, batch, counting))
+                options = replace(options, seen=lambda ids, batch: self._read_again(ids, batch, counting, sparsity))
             else:
+                options = replace(options, seen=lambda _, __: sparsity.commit())
                 stack.enter_context(counting())
             evaluation = evaluate(self.task, self.loaded, self.source, options)
         samples = evaluation.samples(self.metric, options).tolist()
         return CurvePointResult(evaluation.metrics, sparsity.mean, samples)
 
-    def _read_again(self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]]) -> None:
+    def _read_again(
+        self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]], sparsity: Sparsity
+    ) -> None:
         """Reads the texts that were written once more, as the model read them while writing, and counts their pairs."""
         texts = read_while_writing(ids, batch.reader)
         inputs = {**batch.inputs, **texts}
         rows = max(1, self.options.batch_tokens // texts["decoder_input_ids"].shape[1])
         # Without scores of words, which would take more memory than all the rest.
         network: Any = self.loaded.model.base_model
-        with torch.inference_mode(), counting():
+        with torch.inference_mode(), counting(), sparsity.whole():
             for begin in range(0, len(ids), rows):
                 network(**{name: tensor[begin : begin + rows] for name, tensor in inputs.items()}, use_cache=False)
+                sparsity.commit()

@@ -13,7 +13,7 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus, split_corpus
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
@@ -129,7 +129,7 @@ def _examples(
         lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts[0])
     assert isinstance(lesson.data, TaskRows)
     summary = lesson.data.summary
-    notes = left_out_notes(summary, summary.name, lesson.data.asker.reader.limit)
+    notes = left_out_notes(summary, summary.name, lesson.data.asker.reader.told_limit)
     notes += [] if held_out is None else left_out_notes(counts[1], held_out.name, None)
     notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out is not None else ())))
     notes += seen_notes(train, held_out)
@@ -182,8 +182,9 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list
     if there < _WORTH_TELLING * len(chosen):
         return []
     return [
-        f"Of {len(chosen)} examples that are measured on, {there} stand word for word in those that were learned from: "
-        "the figures are too good. Name others with --dev-data."
+        f"Of {counted(len(chosen), 'example')} that {'is' if len(chosen) == 1 else 'are'} measured on, {there} "
+        f"{'stands' if there == 1 else 'stand'} word for word in those that were learned from: the figures "
+        "are too good. Name others with --dev-data."
     ]
 
 

@@ -44,7 +44,7 @@ TextTask = Literal["mlm", "translation"]
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 _ON_TEXT = (*TEXT, "translation-loss")
 # Options of the examples of a task, which tasks of text do not look at.
-_OF_EXAMPLES = ("data", "columns", "min_words", "labels", "skip_broken", "dev_data")
+_OF_EXAMPLES = ("data", "columns", "min_words", "labels", "dev_data")
 _DEV_SHARE = Option("Share of the text or data that is held out without --dev, --dev-data.", TRAINING)
 _NORMALIZER = Option(
     "What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, or "
@@ -244,7 +244,7 @@ class TrainingSetOptions:
     @property
     def share(self) -> float:
         """Share of the examples that is held out: as given, half of the embedded task, else a tenth."""
-        return self.dev_share or (0.5 if self.embedded else 0.1)
+        return (0.5 if self.embedded else 0.1) if self.dev_share is None else self.dev_share
 
     @property
     def training_data(self) -> TaskData:
@@ -254,7 +254,15 @@ class TrainingSetOptions:
     def corpus_options(self, *, offline: bool) -> CorpusOptions:
         """Returns the options by which the text corpus of `mlm` and `translation` is read."""
         data = self.data
-        return CorpusOptions(data.target, self.column, self.target_column, self.split, data.limit, offline)
+        return CorpusOptions(
+            data.target, self.column, self.target_column, self.split, data.limit, data.skip_broken, offline
+        )
 
 
-COMMAND = CommandOptions("train", (TrainRequest, FineTuneRequest), "run_training", train_request)
+COMMAND = CommandOptions(
+    "train",
+    (TrainRequest, FineTuneRequest),
+    "run_training",
+    train_request,
+    first=("task", "data", "dev_data", "corpus", "dev", "target", "epochs", "learning_rate", "attention", "device"),
+)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.result_notes import embedded_notes, left_out_notes
+from headlens.analyses.result_notes import embedded_notes, left_out_notes, were
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.analyses.training.text_training import (
@@ -27,7 +27,7 @@ from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import refuse_unused
-from headlens.errors import OptionError
+from headlens.errors import OptionError, counted
 from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
@@ -115,7 +115,7 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
     notes += dict.fromkeys((*rows.summary.notes, *(held_out.summary.notes if held_out is not None else ())))
     for part in (rows, held_out):
         if part is not None:
-            notes += left_out_notes(part.summary, part.summary.name, part.asker.reader.limit)
+            notes += left_out_notes(part.summary, part.summary.name, part.asker.reader.told_limit)
     if held_out is None:
         notes.append("Nothing was held out, so nothing was measured: name examples with --dev-data.")
     return notes
@@ -204,9 +204,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             state, notes = fit(run, Trainer(training, objective_of(text), evaluate), loaded.model, data)
             if isinstance(data, ParallelText) and data.left_out:
                 longest = block_length(loaded, text.longest)
-                notes.insert(
-                    0, f"{data.left_out} pairs were left out: a side is empty or longer than {longest} tokens."
-                )
+                left_out = f"{counted(data.left_out, 'pair')} {were(data.left_out)} left out"
+                notes.insert(0, f"{left_out}: a side is empty or longer than {longest} tokens.")
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             measured = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,10 @@ from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.result_notes import left_out_notes, narrow_interval_notes
 from headlens.analyses.training.training_run import CheckpointFolder, measure, save_checkpoint
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
-from headlens.errors import ResumeError
+from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.nested_text import parse_json
+from headlens.nested_text import conform, parse_json
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
 from headlens.runs.signals import DeferredSignals
@@ -93,10 +93,8 @@ class Trainings:
         """
         run, path = self.run, self.run.kept(f"{name}.json")
         if run.processes.share(path.is_file()):
-            try:
-                outcome = kind(**parse_json(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError, TypeError) as error:
-                raise ResumeError(f"{path} cannot be read: {error}.", "Start again with --overwrite.") from error
+            with read_errors(path, "cannot be read", "Start again with --overwrite.", ResumeError):
+                outcome = cast("Kept", conform(parse_json(path.read_text(encoding="utf-8")), kind))
         else:
             outcome = run.processes.share(make())
             if run.writes:
@@ -122,7 +120,8 @@ class Trainings:
         processes = self.run.processes
         total = TrainingCallbacks(processes=processes.count).updates(data, training or self.training)
         with DeferredSignals() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
-            yield TrainingCallbacks(CheckpointFolder(self._state(name), signals, processes), advance, processes.count)
+            keeper = CheckpointFolder(self._state(name), signals, processes, tell=self.run.tell)
+            yield TrainingCallbacks(keeper, advance, processes.count)
 
     def compared(
         self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel, baseline: Baseline | None = None
@@ -154,7 +153,7 @@ class Trainings:
                 values = (comparison.delta, comparison.low, comparison.high, comparison.p_value)
                 row |= dict(zip(DIFFERENCE, values, strict=True))
                 narrow += narrow_interval_notes(lesson.task, row["metric"], keys, theirs, [records])
-        limit = Reader.of(loaded, lesson.task.labels, self.longest).limit
+        limit = Reader.of(loaded, lesson.task.labels, self.longest).told_limit
         left_out = left_out_notes(result.evaluation.counts, lesson.held.name, limit)
         return TrainedResult(rows, [*left_out, *result.notes, *narrow], Baseline(records.tolist(), list(keys)))
 

@@ -151,8 +151,8 @@ def unknown_text_notes(loaded: LoadedModel, data: MaskedText | TextHalves | Para
         tally = UnknownTokens()
         for ids in side:
             tally.add(ids.tolist(), encoder.unknown_id, encoder.special_kinds)
-        tally.check(loaded.max_unknown, name)
-        notes += tally.notes()
+        tally.check(loaded.max_unknown, name, encoder.tokenizer)
+        notes += tally.notes(encoder.tokenizer)
     return notes
 
 

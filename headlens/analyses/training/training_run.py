@@ -5,10 +5,11 @@ The state is kept so that no kill costs more than the last minutes.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -23,9 +24,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.analyses.ablate.example_records import record_table
 from headlens.analyses.result_notes import record_notes
 from headlens.analyses.training.report import training_curve
-from headlens.files import output_errors
+from headlens.errors import ResumeError
+from headlens.files import atomic_path, output_errors, write_json
 from headlens.interventions.compacting import save_compacted
 from headlens.models.loading import LoadedModel, quiet
+from headlens.nested_text import parse_json
 from headlens.runs.processes import ALONE, Processes
 from headlens.runs.run import Run
 from headlens.runs.signals import DeferredSignals
@@ -38,29 +41,55 @@ from headlens.training.loop import Trainer, TrainingData, TrainingState
 EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
 MODEL = "model"  # the folder of the checkpoint
 _BEST = "model.safetensors"
+_HASHES = "sha256.json"
 
 
 class CheckpointFolder:
-    """A folder per state: the newest that is whole counts, older ones go.
+    """A folder per state: the newest that is whole counts; the one before is kept, lest a disk spoils the newest.
 
     Args:
         path: folder that holds the states.
         signals: notes signals to stop.
         processes: that train together; the first decides when to save.
         every: seconds between states; None for `EVERY`.
+        tell: called with what the user should know.
     """
 
     def __init__(
-        self, path: Path, signals: DeferredSignals, processes: Processes = ALONE, *, every: float | None = None
+        self,
+        path: Path,
+        signals: DeferredSignals,
+        processes: Processes = ALONE,
+        *,
+        every: float | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.path, self.signals, self.processes = path, signals, processes
+        self.path, self.signals, self.processes, self._tell = path, signals, processes, tell
         self._every = EVERY if every is None else every
         self._next = time.monotonic() + self._every
 
     @property
     def found(self) -> Path | None:
-        """Path of the newest state that was written completely; None while there is none."""
-        return max(self.path.glob("state-*"), default=None)
+        """Path of the newest state whose files are those that were written; None while there is none.
+
+        Raises:
+            ResumeError: if there are states, but all of them are damaged.
+        """
+        return self.processes.share(self._newest() if self.processes.first else None)
+
+    def _newest(self) -> Path | None:
+        states = self._states()
+        whole = next((state for state in states if _is_whole(state)), None)
+        if states and whole is None:
+            message = f"{states[0]} cannot be gone on with: its files are not those that were written."
+            raise ResumeError(message, "Start again with --overwrite.")
+        if whole is not None and whole != states[0]:
+            self._tell(f"{states[0]} is damaged; training goes on from {whole.name}, the state before.")
+        return whole
+
+    def _states(self) -> list[Path]:
+        """The folders of states, the newest first."""
+        return sorted(self.path.glob("state-*"), reverse=True)
 
     def due(self) -> bool:
         """Whether it is time to save, or a signal waits; the same in all processes."""
@@ -75,27 +104,52 @@ class CheckpointFolder:
             OutputError: if it cannot be written.
         """
         begun = time.monotonic()
-        last = self.found
-        number = 0 if last is None else int(last.name.removeprefix("state-")) + 1
+        before = self._states()
+        number = int(before[0].name.removeprefix("state-")) + 1 if before else 0
         fresh = self.path / ".fresh"
-        with output_errors(self.path):
-            if self.processes.first:
-                shutil.rmtree(fresh, ignore_errors=True)
-                fresh.mkdir(parents=True)
-            self.processes.gather(None)
-            yield fresh
-            self.processes.gather(None)
-            if self.processes.first:
-                fresh.rename(self.path / f"state-{number:09}")
-                if last is not None:
-                    shutil.rmtree(last)
-            self.processes.gather(None)
+        try:
+            with output_errors(self.path):
+                if self.processes.first:
+                    shutil.rmtree(fresh, ignore_errors=True)
+                    self.path.parent.mkdir(exist_ok=True)  # but not the folder of the run, which somebody removed
+                    self.path.mkdir(exist_ok=True)
+                    fresh.mkdir()
+                self.processes.gather(None)
+                yield fresh
+                self.processes.gather(None)
+                if self.processes.first:
+                    write_json(_hashes(fresh), fresh / _HASHES)
+                    fresh.rename(self.path / f"state-{number:09}")
+                    for state in before[1:]:
+                        shutil.rmtree(state)
+                self.processes.gather(None)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)  # on a full disk the record of the run needs the room
+            raise
         took = time.monotonic() - begun
         self._next = time.monotonic() + max(self._every, 20 * took)
 
     def obey(self) -> None:
         """Act on a signal that waits, in all processes if one got it."""
         self.signals.obey()
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """The hashes of the files of a state by name, without the file that holds them."""
+    hashes = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != _HASHES:
+            with path.open("rb") as file:
+                hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def _is_whole(state: Path) -> bool:
+    try:
+        recorded: bool = parse_json((state / _HASHES).read_text(encoding="utf-8")) == _hashes(state)
+    except (OSError, ValueError):
+        return False
+    return recorded
 
 
 @dataclass(frozen=True)
@@ -155,7 +209,7 @@ def fit(
             trainer,
             better=better,
             on_best=lambda model: _keep_best(run, model, best),
-            keeper=CheckpointFolder(run.kept("training"), signals, run.processes),
+            keeper=CheckpointFolder(run.kept("training"), signals, run.processes, tell=run.tell),
             progress=advance,
             logged=lambda state: write_log(run, state),
         ).fit(network, data)
@@ -176,11 +230,8 @@ def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
     """Keep the weights of the best evaluation so far, whole or not at all."""
     if not run.processes.first:
         return
-    with output_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / ".fresh.safetensors"
+    with atomic_path(folder / _BEST) as fresh:
         save_model(model, str(fresh))
-        fresh.replace(folder / _BEST)
 
 
 def write_training(run: Run, state: TrainingState, measured: TaskResult, *, figures: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from made_runs import classify_tables, write_classification
+from made_runs import change_record, classify_tables, write_classification
 from scipy import stats
 
 from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs, roles_before_after
@@ -30,7 +30,9 @@ def folder(tmp_path: Path) -> Path:
 
 def rewrite(folder: Path, change: Any) -> None:
     path = folder / "heads.csv"
-    write_csv(change(pd.read_csv(path)), path)
+    changed = change(pd.read_csv(path))
+    write_csv(changed, path)
+    change_record(folder, {"rows": {path.name: len(changed)}})
 
 
 def runs(folder: Path) -> list[RecordedRun]:

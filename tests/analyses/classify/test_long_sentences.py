@@ -98,3 +98,11 @@ def test_progress_is_told_in_sentences_of_the_corpus(loaded: LoadedModel, long_s
     classify_heads(loaded, corpus, options, corpus_pass=CorpusPass(steps.append))
     assert len(steps) > 1
     assert sum(steps) == len(corpus.examples)
+
+
+def test_a_sentence_without_a_tree_counts_once_however_many_windows_it_has(loaded: LoadedModel) -> None:
+    corpus = Memory([Example(sentence("x y " * 30)), Example(sentence("a b")), Example(SHORT)])
+    found = classify_heads(loaded, corpus, OPTIONS)
+    assert found.encoding.windowed == 1
+    assert found.encoding.sentences > 3
+    assert "2 sentences have no dependency tree; --parser adds them." in found.notes

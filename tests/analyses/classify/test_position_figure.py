@@ -14,13 +14,16 @@ Make = Callable[..., pd.DataFrame]
 
 def test_positional_map_writes_offsets_on_shares(make_heads: Make) -> None:
     frame = make_heads(shapes={"encoder": [2, 2]})
-    frame = frame.assign(positional_share=[0.1, 0.95, 0.5, np.nan], positional_offset=[-1.0, 2.0, 0.0, np.nan])
+    frame = frame.assign(positional_share=[0.1, 0.95, 0.2, np.nan], positional_offset=[-1.0, 2.0, 3.0, np.nan])
+    frame = frame.assign(self_share=[0.05, 0.0, 0.5, np.nan])
     figure = positional_map(frame)
     assert figure is not None
     axes = figure.axes[0]
-    assert [(t.get_position(), t.get_text()) for t in axes.texts] == [((0, 0), "-1"), ((1, 0), "+2"), ((0, 1), "0")]
+    assert [(t.get_position(), t.get_text()) for t in axes.texts] == [((0, 0), "−1"), ((1, 0), "+2"), ((0, 1), "0")]
     # dark cells carry white letters, light ones black
     assert [t.get_color() for t in axes.texts] == ["white", "black", "black"]
+    # A head that looks at its own token most often is at offset 0, whatever the most frequent other one is.
+    np.testing.assert_array_equal(np.asarray(axes.collections[-1].get_array()).ravel()[:3], [0.1, 0.95, 0.5])
     assert axes.collections[-1].get_clim() == (0.0, 1.0)
     assert positional_map(frame.assign(positional_share=np.nan)) is None
 

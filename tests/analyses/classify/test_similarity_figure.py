@@ -39,7 +39,7 @@ def test_the_matrix_is_in_the_order_of_the_leaves(make_heads: Make) -> None:
     assert figure.axes[0].get_xticklabels()[0].get_text() == f"{order[0][0]}.{order[0][1]}"
 
 
-def test_points_have_the_colour_of_their_role_and_the_number_of_their_layer(make_heads: Make) -> None:
+def test_points_have_the_colour_of_their_role_and_their_names(make_heads: Make) -> None:
     heads = make_heads(shapes={"encoder": [4] * 3})
     figure = similarity_map(pairs_of(heads), heads)
     assert figure is not None
@@ -47,7 +47,8 @@ def test_points_have_the_colour_of_their_role_and_the_number_of_their_layer(make
     points = plane.collections[0]
     np.testing.assert_array_equal(points.get_offsets(), heads[["similarity_x", "similarity_y"]])
     assert [to_hex(c) for c in points.get_facecolor()] == [COLOURS[family(r)].lower() for r in heads["role"]]
-    assert [t.get_text() for t in plane.texts] == [str(layer) for layer in heads["layer"]]
+    named = heads[["layer", "head"]].itertuples(index=False)
+    assert [t.get_text() for t in plane.texts] == [f"{layer}.{head}" for layer, head in named]
 
 
 def test_one_row_per_stack_and_missing_pairs_are_empty(make_heads: Make) -> None:

@@ -2,7 +2,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-import pytest
 from drawn_words import check_edges, fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
@@ -16,7 +15,7 @@ Make = Callable[..., pd.DataFrame]
 
 def panels(figure: Figure | None) -> list[Axes]:
     assert figure is not None
-    return [axes for axes in figure.axes if axes.get_xlabel() == "head"]
+    return [axes for axes in figure.axes if axes.get_xlabel().startswith("layer")]
 
 
 def framed(axes: Axes) -> set[tuple[int, int]]:
@@ -24,45 +23,54 @@ def framed(axes: Axes) -> set[tuple[int, int]]:
     return {(int(b.get_y() + 0.5), int(b.get_x() + 0.5)) for b in boxes}
 
 
-def words(figure: Figure | None) -> list[str]:
-    assert figure is not None
-    return [t.get_text() for t in figure.texts]
-
-
-def test_one_panel_per_relation_and_direction_with_frames(make_syntax: Make) -> None:
+def test_relations_are_rows_and_heads_are_columns(make_syntax: Make) -> None:
     frame = make_syntax(relations="nsubj obj amod advmod")
-    drawn = panels(syntactic_map(frame))
-    assert len(drawn) == 8
-    gains = (frame["accuracy"] - frame["baseline"]).abs().max()
-    rows = frame.groupby(["relation", "direction"], sort=False)
-    for axes, ((relation, direction), part) in zip(drawn, rows, strict=True):
-        title = axes.get_title(loc="left").split("\n")
-        assert title == [f"encoder: {relation}, {direction}", f"n = 812, baseline {part['baseline'].iloc[0]:.2f}"]
-        mesh = axes.collections[-1]
-        assert mesh.get_clim() == (-gains, gains)
-        np.testing.assert_allclose(np.asarray(mesh.get_array()).ravel(), part["accuracy"] - part["baseline"])
-        chosen = part[part["syntactic"] & part["significant"]]
-        assert framed(axes) == set(chosen[["layer", "head"]].itertuples(index=False, name=None))
-    assert any(framed(axes) for axes in drawn)
+    frame["gain"] = frame["accuracy"] - frame["baseline"]
+    (axes,) = panels(syntactic_map(frame))
+    best = frame.groupby(["relation", "direction"])["gain"].max().sort_values(ascending=False)
+    best = best[best > 0]
+    arrows = {"dep->head": "↑", "head->dep": "↓"}
+    rows = [f"{relation} {arrows[direction]}" for relation, direction in best.index]
+    assert [label.get_text() for label in axes.get_yticklabels()] == rows
+    mesh = axes.collections[0]
+    assert mesh.get_clim() == (0.0, best.max())
+    drawn = np.asarray(mesh.get_array()).reshape(len(rows), -1)
+    frames = framed(axes)
+    assert frames
+    for place, (relation, direction) in enumerate(best.index):
+        part = frame[(frame["relation"] == relation) & (frame["direction"] == direction)]
+        np.testing.assert_allclose(drawn[place], part.sort_values(["layer", "head"])["gain"])
+        chosen = (part["syntactic"] & part["significant"]).to_numpy()
+        assert {column for row, column in frames if row == place} == set(np.flatnonzero(chosen))
+    (beside,) = axes.child_axes
+    top = frame.loc[frame["gain"].idxmax()]
+    assert beside.get_yticklabels()[0].get_text() == (
+        f"{top['layer']}.{top['head']}: {top['accuracy']:.2f} ({top['baseline']:.2f})"
+    )
 
 
-def test_two_models_stand_side_by_side(make_syntax: Make) -> None:
-    shapes = {"encoder": [12] * 12}
-    frame = pd.concat([make_syntax("one", shapes), make_syntax("two", shapes)])
-    drawn = panels(syntactic_map(frame))
-    assert len(drawn) == 8
-    first_row = [a for a in drawn if a.get_position().y0 == pytest.approx(drawn[0].get_position().y0)]
-    assert [axes.get_title(loc="left").split(",")[0] for axes in first_row] == ["one", "one", "two", "two"]
+def test_what_no_head_follows_better_than_an_offset_is_left_out(make_syntax: Make) -> None:
+    frame = make_syntax(relations="nsubj obj").assign(accuracy=0.3, baseline=0.4)
+    assert len(panels(syntactic_map(frame))[0].get_yticklabels()) == 4, "all or none"
+    frame.loc[frame.index[frame["relation"] == "obj"][0], "accuracy"] = 0.5
+    assert len(panels(syntactic_map(frame))[0].get_yticklabels()) == 1
+
+
+def test_models_and_stacks_have_panels_of_their_own(make_syntax: Make) -> None:
+    frame = pd.concat([make_syntax("one", {"encoder": [12] * 12, "decoder": [2]}), make_syntax("two")])
+    figure = syntactic_map(frame)
+    names = [axes.get_title(loc="left").partition(" (")[0] for axes in panels(figure)]
+    assert names == ["one, encoder", "one, decoder", "two, encoder"]
+    assert figure is not None
+    figure.canvas.draw()
+    check_edges(figure)
 
 
 def test_stacks_without_trees_and_missing_heads(make_syntax: Make) -> None:
-    frame = make_syntax(shapes={"encoder": [3, 2], "cross": [2]}, relations="obj")
+    frame = make_syntax(shapes={"encoder": [3, 2], "cross": [2]}, relations="obj").assign(baseline=0.0)
     frame.loc[frame["stack"] == "cross", "accuracy"] = np.nan
     frame.loc[(frame["layer"] == 1) & (frame["stack"] == "encoder"), "accuracy"] = np.nan
-    drawn = panels(syntactic_map(frame))
-    assert len(drawn) == 2
-    # the layer without values is still there
-    assert drawn[0].get_ylim() == (-0.5, 1.5)
+    assert len(panels(syntactic_map(frame))) == 1
     assert syntactic_map(frame.assign(accuracy=np.nan)) is None
     assert syntactic_map(frame.iloc[:0]) is None
 
@@ -89,20 +97,20 @@ def rows_of(figure: Figure | None, panel: int = 0) -> list[str]:
 
 
 def test_the_best_heads_stand_beside_the_best_offset(make_syntax: Make) -> None:
-    frame = make_syntax(relations="obj").assign(accuracy=0.2, significant=False, baseline=0.1)
+    frame = make_syntax(relations="obj").assign(accuracy=0.2, significant=False, syntactic=False, baseline=0.1)
     chosen = (frame["layer"] == 2) & (frame["head"] == 5) & (frame["direction"] == "head->dep")
-    columns = ["accuracy", "baseline", "ci_low", "ci_high", "significant"]
-    frame.loc[chosen, columns] = [0.812, 0.381, 0.79, 0.83, True]
+    columns = ["accuracy", "baseline", "ci_low", "ci_high", "significant", "syntactic"]
+    frame.loc[chosen, columns] = [0.812, 0.381, 0.79, 0.83, True, True]
     figure = best_heads_figure(frame)
     names = rows_of(figure)
-    assert names[1] == "obj ↓ encoder.2.5*"
+    assert names[1] == "obj ↓ encoder.2.5"
     assert names[0].startswith("obj ↑ encoder.")
-    assert "*" not in names[0]
     assert figure is not None
     (axes,) = figure.axes
     drawn = {line.get_label(): line.get_xdata() for line in axes.lines}
-    np.testing.assert_allclose(drawn["best head, 95 % interval"], [0.2, 0.812])
-    np.testing.assert_allclose(drawn["best fixed offset"], [0.1, 0.381])
+    np.testing.assert_allclose(drawn["best head, above"], [0.812])
+    np.testing.assert_allclose(drawn["not above"], [0.2])
+    np.testing.assert_allclose(drawn["fixed offset"], [0.1, 0.381])
 
 
 def test_relations_with_too_few_instances_are_marked(make_syntax: Make) -> None:

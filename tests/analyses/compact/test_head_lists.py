@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from headlens.analyses.compact.recipe import read_heads
 from headlens.errors import OptionError
+from headlens.files import write_csv
 from headlens.heads import Head, parse_heads
 
 A, B, C = Head("encoder", 0, 1), Head("encoder", 2, 0), Head("cross", 1, 3)
@@ -44,6 +46,18 @@ def test_rows_of_a_pruning_table(tmp_path: Path) -> None:
     assert read_heads(path, ["strategy=greedy"]) == [B, C]
     assert read_heads(path, ["strategy=ranked", "n_pruned=2"]) == [A, C]
     assert read_heads(path, ["n_pruned=1.0"]) == [A]
+
+
+@pytest.mark.parametrize("task", ["=HYPERLINK(1)", "@x", "-LRB-", "'+a", "a\nb\rc", "a\u2028b"])
+def test_tasks_are_named_as_they_are(task: str, tmp_path: Path) -> None:
+    rows = [{"task": task, "removed": "encoder.0.1"}, {"task": "sst2", "removed": "encoder.2.0"}]
+    assert read_heads(write_csv(pd.DataFrame(rows), tmp_path / "pruning.csv"), [f"task={task}"]) == [A]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_lines_end_as_any_editor_ends_them(end: str, tmp_path: Path) -> None:
+    path = file(tmp_path, PRUNING.replace("\n", end), "pruning.csv")
+    assert read_heads(path, ["strategy=greedy"]) == [B, C]
 
 
 def test_rows_that_agree_need_no_choice(tmp_path: Path) -> None:

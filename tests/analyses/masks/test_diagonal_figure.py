@@ -91,3 +91,10 @@ def test_nothing_is_drawn_without_a_difference() -> None:
     told = worth_of_diagonal(alone.assign(delta=-0.1, delta_low=-0.2, delta_high=0.05))
     assert told is not None, "one seed has the difference over its examples"
     assert points(told.axes[0])["no diagonal"] == [[-0.1, 0.15], [-0.1, 1.15]]
+
+
+def test_a_metric_is_no_formula() -> None:
+    figure = worth_of_diagonal(masks({"t": "$\\frac{1$ $x$"}))
+    assert figure is not None
+    figure.draw_without_rendering()
+    assert any("frac" in axes.get_xlabel() for axes in figure.axes)

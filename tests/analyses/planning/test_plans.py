@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,13 @@ def test_models_that_nobody_knows_are_refused() -> None:
         plan_of(ClassifyRequest(models=("somebody/unheard-of",)))
     with pytest.raises(OptionError, match="new:bert-huge"):
         plan_of(TrainRequest("new:bert-huge"))
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(None, 3), (100, None)])
+def test_without_a_number_every_epoch_is_evaluated(steps: int | None, epochs: int | None) -> None:
+    given = {name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None}
+    request = TrainRequest("new:bert-tiny", training=TrainingOptions(batch_tokens=512, **given))
+    train, evaluate = plan_of(request).work
+    whole = plan_of(replace(request, training=TrainingOptions(batch_tokens=512, epochs=1))).work[0]
+    assert whole.updates
+    assert evaluate.each == math.ceil(train.updates / whole.updates) > 2

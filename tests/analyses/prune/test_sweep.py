@@ -132,6 +132,7 @@ def test_trainings_that_cannot_be() -> None:
         ("translation", {"dev_target": "a.en"}, "--dev-target names translations of --dev, which is not given"),
         ("translation-loss", {}, "--task translation-loss is only measured"),
         ("sst2", {"dev_share": 0.95}, r"--dev-share 0\.95 is not above 0"),
+        ("sst2", {"dev_share": 0.0}, r"--dev-share 0\.0 is not above 0"),
         ("mlm", {"column": "text"}, "--column"),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_maps import dots, mesh, panels, words
+from drawn_maps import mesh, pale, panels, words
 from drawn_words import check_words
 from made_runs import HOSTILE
 from tiers import rest_slow
@@ -18,7 +18,7 @@ Make = Callable[..., pd.DataFrame]
 def test_cells_hold_the_values_of_the_table(make_relevance: Make) -> None:
     frame = make_relevance(shapes={"encoder": [4, 3, 4]})
     (axes,) = panels(relevance_map(frame))
-    drawn, found, marked = np.ma.asarray(mesh(axes).get_array()), words(axes), dots(axes)
+    drawn, found, marked = np.ma.asarray(mesh(axes).get_array()), words(axes), pale(axes)
     for row in frame.itertuples():
         assert drawn[row.layer, row.head] == row.relevance
         value, half = f"{row.relevance:.3f}", f"{(row.ci_high - row.ci_low) / 2:.3f}"
@@ -32,7 +32,7 @@ def test_colours_have_zero_in_their_middle(make_relevance: Make) -> None:
     frame = make_relevance().assign(relevance=np.linspace(-0.05, 0.2, 72))
     (axes,) = panels(relevance_map(frame))
     assert mesh(axes).get_clim() == (-0.2, 0.2)
-    assert mesh(axes).get_cmap().name == "RdBu_r"
+    assert mesh(axes).get_cmap().name == "RdBu"
 
 
 def test_outliers_do_not_wash_out_the_rest(make_relevance: Make) -> None:
@@ -53,14 +53,14 @@ def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None
     np.testing.assert_array_equal(np.asarray(mesh(axes).get_array()).ravel(), frame["relevance"][:72])
     assert figure is not None
     assert figure.texts[0].get_text() == "Relevance of attention heads (rule taylor, target class)"
-    assert figure.texts[1].get_text() == "±: half the 95 % interval. Dot: the interval holds 0."
+    assert figure.texts[1].get_text() == "±: half the 95 % interval. Pale: the interval holds 0."
 
 
 def test_one_head_per_layer(make_relevance: Make) -> None:
     frame = make_relevance(shapes={"encoder": [1] * 3}).assign(relevance=1.0, ci_low=1.0, ci_high=1.0)
     (axes,) = panels(relevance_map(frame))
     assert set(words(axes).values()) == {"1.000\n±0.000"}
-    assert dots(axes) == set()
+    assert pale(axes) == set()
     assert mesh(axes).get_clim() == (-1.0, 1.0)
 
 

@@ -100,6 +100,12 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     )
 
 
+def test_few_examples_show_no_loss_whatever_it_costs() -> None:
+    (pruned,) = pruning(n=29)
+    assert "(ranked) was measured on 29 examples, too few to show a loss: accuracy 0.825" in pruned
+    assert "shows no loss" in pruning(n=30)[0]
+
+
 def pruning(**columns: Any) -> list[str]:
     return of("ablate", pruning=ablation_tables()["pruning"].assign(**columns))
 

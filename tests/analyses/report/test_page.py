@@ -190,11 +190,11 @@ def test_nothing_from_a_run_becomes_an_element(tmp_path: Path, page: str) -> Non
 @pytest.mark.parametrize(
     ("text", "shown_text"),
     [
-        ("a\0b", "a⟨U+0000⟩b"),
-        ("\u202egnp", "⟨U+202E⟩gnp"),
-        ("\ud800", "⟨U+D800⟩"),
-        ("\x85", "⟨U+0085⟩"),
-        ("\uffff", "⟨U+FFFF⟩"),
+        ("a\0b", "a\\x00b"),
+        ("\u202egnp", "\\u202egnp"),
+        ("\ud800", "\\ud800"),
+        ("\x85", "\\x85"),
+        ("\uffff", "\\uffff"),
         ("שלום\n\té", "שלום\n\té"),
         (3, "3"),
     ],
@@ -217,4 +217,4 @@ def test_our_own_parts_are_left_as_they_are() -> None:
 def test_what_is_printable_hides_nothing() -> None:
     # Text that Python calls printable is written as it is without a look at its characters.
     assert not [hex(n) for n in range(0x110000) if chr(n).isprintable() and visible(f"{chr(n)}\n") != f"{chr(n)}\n"]
-    assert visible("a\u202eb") == "a⟨U+202E⟩b"
+    assert visible("a\u202eb") == "a\\u202eb"

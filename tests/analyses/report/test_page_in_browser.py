@@ -23,11 +23,13 @@ from made_runs import (
     write_other,
     write_relevance,
 )
+from tiers import rest_slow
 
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.page import visible
 from headlens.analyses.report.recipe import run_report
+from headlens.files import read_csv
 from headlens.runs.folder import RunFolder
 from headlens.runs.output_options import OutputOptions
 
@@ -480,6 +482,22 @@ def test_tables_are_saved_as_they_are_shown(visit: Callable[..., Opened], report
     written = written.sort_values("accuracy", kind="stable")
     assert saved["accuracy"].tolist() == written["accuracy"].tolist()
     assert saved["head"].tolist() == written["head"].tolist()
+    assert found.troubles == []
+
+
+@pytest.mark.parametrize("words", rest_slow(["=1+1", "-LRB-", "'@a"], 1))
+def test_no_spreadsheet_runs_what_is_saved(visit: Callable[..., Opened], tmp_path: Path, words: str) -> None:
+    run = write_hostile(tmp_path / "run", words)
+    change_record(run, {"command": "other"})
+    found = visit(run_report(ReportRequest((run,))).page, accept_downloads=True)
+    own = found.page.locator("details", has=found.page.get_by_role("heading", name="heads.csv", exact=True))
+    with found.page.expect_download() as waiting:
+        own.get_by_role("button", name="Save as CSV").click()
+    waiting.value.save_as(tmp_path / "saved.csv")
+    assert f"'{words}" in (tmp_path / "saved.csv").read_text(encoding="utf-8")
+    saved, written = read_csv(tmp_path / "saved.csv"), read_csv(run / "heads.csv")
+    assert saved["model"].tolist() == written["model"].tolist() == [words] * len(saved)
+    assert saved["positional_offset"].tolist() == [-1] * len(saved)
     assert found.troubles == []
 
 

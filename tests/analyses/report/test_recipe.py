@@ -190,13 +190,13 @@ def test_of_an_interrupted_classification_is_drawn_what_can_be(classified: Path)
         "functions",
         "confidence",
         "entropy",
+        "mass",
         "rare",
         "same_word",
         "coreference",
         "pair",
         "alignment",
         "positions",
-        "mass",
     ]
 
 

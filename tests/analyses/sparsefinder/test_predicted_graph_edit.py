@@ -14,7 +14,7 @@ from watching import Watch, run
 
 from headlens.analyses.sparsefinder.block_masks import Blocked
 from headlens.analyses.sparsefinder.fitting import fit_centroids
-from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
+from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit, Sparsity
 from headlens.analyses.sparsefinder.predictors import (
     BucketPredictor,
     ClusterPredictor,
@@ -33,6 +33,7 @@ from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
 from headlens.errors import OptionError
 from headlens.interventions.patterns import BigBird, Global, Longformer, Random, Window
 
@@ -227,3 +228,31 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
         told = pytest.raises(OptionError, match=r"decoder\.0: nobody said which tokens are padding")
         with attach_edit(model, PredictedGraphEdit(predictors)), told:
             model.generate(**source, **options)
+
+
+def test_what_a_failed_pass_counted_is_forgotten() -> None:
+    """A batch that does not fit into memory fails somewhere in the middle, and is run again in halves."""
+    model = zoo.ZOO["bert"].build()
+    first, second = find_sites(model)[:2]
+    pairs = torch.ones(2, 1, 3, 3, dtype=torch.bool)
+    half, counted = pairs.clone(), Sparsity()
+    half[..., 0] = False
+    plain = Sparsity()
+    for own, fails in ((counted, True), (plain, False)):
+        if fails:
+            own.add(first, pairs, pairs, 4)  # and then there is no memory
+        for part in (slice(0, 1), slice(1, 2)):
+            own.add(first, half[part], pairs[part], 4)
+            own.add(second, pairs[part], pairs[part], 4)
+            own.commit()
+    assert counted.mean == plain.mean == pytest.approx((1 / 3 + 0) / 2)
+
+    @counted.whole()
+    def fail() -> None:
+        counted.add(first, pairs, pairs, 4)
+        counted.commit()
+        raise torch.OutOfMemoryError
+
+    with pytest.raises(torch.OutOfMemoryError):
+        fail()
+    assert counted.mean == plain.mean

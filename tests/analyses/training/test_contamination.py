@@ -41,13 +41,13 @@ def test_word_for_word(texts: tuple[str, ...], found: bool) -> None:
     notes = seen_notes(LEARNED, held(texts))
     assert bool(notes) is found
     if found:
-        assert notes[0].startswith("Of 1 examples that are measured on, 1 stand")
+        assert notes[0].startswith("Of 1 example that is measured on, 1 stands word for word")
         assert "--dev-data" in notes[0]
 
 
 def test_a_tenth_is_told_and_less_is_not() -> None:
     assert seen_notes(LEARNED, held(("is a quiet joy",), fresh=9))[0].startswith(
-        "Of 10 examples that are measured on, 1 stand"
+        "Of 10 examples that are measured on, 1 stands"
     )
     assert not seen_notes(LEARNED, held(("is a quiet joy",), fresh=10))
 

@@ -37,12 +37,15 @@
 
   // The rows that are shown, in their order; numbers with all the digits that the page has.
   function save(table, title) {
+    // As headlens writes CSV: no spreadsheet runs text as a formula.
+    const safe = (text) =>
+      /^'*[=+\-@\t\r\n][^]/.test(text) && !/^[-+]?(\d+\.?\d*|\.\d+|Infinity)(e[-+]?\d+)?$/i.test(text) ? `'${text}` : text;
     const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
     const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
     const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
     const value = (cell) => (cell.classList.contains("n") && cell.dataset.v) || cell.textContent;
     const lines = [heads, ...rows.map((row) => [...row.cells].map(value))];
-    const text = lines.map((cells) => cells.map(quoted).join(",")).join("\n") + "\n";
+    const text = lines.map((cells) => cells.map(safe).map(quoted).join(",")).join("\n") + "\n";
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
     link.download = `${title.replace(/\.csv\b/, "").replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "").toLowerCase() || "table"}.csv`;

@@ -1,0 +1,47 @@
+"""The embedded treebank: sound by the rules of Universal Dependencies, and like English EWT as its README says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from treebank_checks import MIN_INSTANCES, faults_of, offset_shares, read_mentions, read_trees
+
+import headlens.corpora
+
+DEMO = Path(headlens.corpora.__file__).parent / "data" / "demo.conllu"
+
+
+def test_no_fault_and_large_enough() -> None:
+    assert faults_of(DEMO, []) == []
+    trees = list(read_trees(DEMO))
+    words = [word for tree in trees for word in tree.words]
+    assert len(trees) >= 600
+    assert len(words) / len(trees) >= 15
+    assert sum(n >= MIN_INSTANCES for n, _, _ in offset_shares(trees).values()) >= 15
+    assert len(read_mentions(trees)[0]) > 1000
+
+
+@pytest.mark.shared_data
+def test_tags_are_those_of_ewt_and_fixed_offsets_as_good_as_there(shared: Path) -> None:
+    reference = list(read_trees(shared / "data" / "ud_english_ewt" / "en_ewt-ud-dev.conllu"))
+    trees = list(read_trees(DEMO))
+    ours, theirs = offset_shares(trees), offset_shares(reference)
+    off = {name: ours[name][2] - theirs[name][2] for name in list(theirs)[:15]}
+    # The README compares with train and dev; dev alone is .02 off in places.
+    assert max(map(abs, off.values())) < 0.07, off
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (lambda text: text.replace("\t0\troot\t", "\t1\troot\t", 1), "root"),
+        (lambda text: text.replace("Entity=e1)", "Entity=e2)", 1), "closed but not the last opened"),
+        (lambda text: text.replace("# text = ", "# text = x", 1), "text"),
+    ],
+)
+def test_damage_is_found(tmp_path: Path, damage: Callable[[str], str], fault: str) -> None:
+    """A check that cannot fail would prove nothing."""
+    (path := tmp_path / "demo.conllu").write_text(damage(DEMO.read_text(encoding="utf-8")), encoding="utf-8")
+    assert any(fault in found for found in faults_of(path, [])), faults_of(path, [])[:3]
