@@ -325,6 +325,18 @@ def test_a_target_for_a_decoder_alone(make: Make) -> None:
         run(make("GPT2LMHeadModel"), PAIRS)
 
 
+def test_where_the_output_projection_is_not_known_norms_are_told_to_be_missing(make: Make) -> None:
+    (note,) = [note for note in run(make("GPT2LMHeadModel")).notes if "Norms" in note]
+    assert note == (
+        "Norms are not measured where headlens does not know the output projection of heads: decoder.0, decoder.1."
+    )
+    known = run(make("BertModel"))
+    assert not [note for note in known.notes if "Norms" in note]
+    assert known.tables["heads"].rows["norm_share"].groupby(known.tables["heads"].rows["layer"]).sum().tolist() == (
+        pytest.approx([1, 1])
+    )
+
+
 def test_an_encoder_reads_both_texts_of_a_pair_as_one(make: Make) -> None:
     result = run(make("BertModel"), PAIRS)
     heads = result.tables["heads"].rows
