@@ -49,8 +49,9 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
 
 
 def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
-    """The most relevant heads of the rule asked for, and how far other rules agree."""
-    from headlens.pages.page_tables import summary_table
+    """The most relevant heads of the rule asked for, in their layers and across them, and how far other rules agree."""
+    from headlens.analyses.relevance.overviews import largest_heads, largest_record
+    from headlens.pages.page_tables import page_table, summary_table
 
     heads = tables["relevance"]
     rule = heads["rule"].iloc[0]
@@ -60,6 +61,8 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
         start = f"rule {rule}, target {group['target'].iloc[0]}; an even share is {even:.3f}"
         shown.append(summary_table(f"Most relevant heads of {model}, {stack} ({start})", best))
+        largest = [largest_record(row) for row in largest_heads(group, 8).to_dict("records")]
+        shown.append(page_table(f"Largest contributions of {model}, {stack}, across layers", largest).console())
     if "correlations" in tables:
         known = tables["correlations"].dropna(subset="spearman")
         rows = [_correlation(r) for r in known.to_dict("records")]

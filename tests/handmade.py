@@ -20,6 +20,7 @@ from headlens.options import Level
 
 Matrix = npt.NDArray[np.float64]
 FLAGS = ("special", "cls", "sep", "bos", "eos", "punct")
+PROJECTION = torch.tensor([[1.0, 0.5], [0.0, 2.0]])
 # [CLS] un ##believ ##able cats sleep . [SEP]
 SENTENCE = make_seq([-1, 0, 0, 0, 1, 2, 3, -1], cls=[0], sep=[7], punct=[6])
 
@@ -37,6 +38,11 @@ class Row:
         forms: number of the form of every word of the keys, -1 for none.
         upos: number of the part of speech of every word of the keys.
         query_upos: the same of the queries, where these are others.
+        segment: which of two texts every token is of, -1 for neither; None for one text.
+        ids: vocabulary ids.
+        links: (source word, target word, 1 if sure) of a gold alignment.
+        mentions: (word, entity, whether it has an antecedent, whether both baselines find one), see `Tokens.mentions`.
+        values: (heads, keys, d), of which the outputs are made; the output projection is `PROJECTION`.
         sampled: one query token, -1 for none; None when nobody asked.
     """
 
@@ -48,6 +54,11 @@ class Row:
     forms: Sequence[int] | None = None
     upos: Sequence[int] | None = None
     query_upos: Sequence[int] | None = None
+    segment: Sequence[int] | None = None
+    ids: Sequence[int] | None = None
+    links: Sequence[tuple[int, int, int]] | None = None
+    mentions: Sequence[tuple[int, ...]] | None = None
+    values: Any = None
     sampled: int | None = None
 
 
@@ -82,6 +93,12 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words:
     flags = {name: padded([getattr(s, name) for s in seqs], int(name == "special")).bool() for name in FLAGS}
     pieces = [[list(s.word).count(w) for w in range(s.n_words)] for s in seqs]
     arcs = [(i, *arc) for i, row in enumerate(rows) for arc in row.arcs or ()]
+    mentions = [(i, *mention) for i, row in enumerate(rows) for mention in row.mentions or ()]
+    links = [(i, *link) for i, row in enumerate(rows) for link in row.links or ()]
+
+    def of_tokens(name: str, fill: int) -> Tensor | None:
+        values = [getattr(row, name) for row in rows]
+        return None if values[0] is None else padded(values, fill)
 
     def of_words(name: str, fill: int) -> Tensor | None:
         values = [getattr(row, name) for row in rows]
@@ -97,6 +114,10 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words:
         rarity=of_words("rarity", 0) if words else None,
         forms=of_words("forms", -1) if words else None,
         upos=of_words("upos" if words else "query_upos", -1),
+        segment=of_tokens("segment", -1),
+        ids=of_tokens("ids", 0),
+        links=None if rows[0].links is None else torch.tensor(links, dtype=torch.int64).view(-1, 4),
+        mentions=None if rows[0].mentions is None or not words else torch.tensor(mentions).long().view(-1, 6),
         sampled=None if rows[0].sampled is None else torch.tensor([r.sampled for r in rows]),
     )
 
@@ -117,17 +138,23 @@ def call(rows: Sequence[Row], setting: Setting | None = None) -> AttentionCall:
         own = torch.as_tensor(np.asarray(row.weights), dtype=torch.float64)
         weights[i, :, : own.shape[1]] = 0
         weights[i, :, : own.shape[1], : own.shape[2]] = own.float()
-    empty = torch.zeros(len(rows), heads, 1, 1)
+    empty = value = output = torch.zeros(len(rows), heads, 1, 1)
+    if rows[0].values is not None:
+        value = torch.full((len(rows), heads, key_tokens.shape[1], PROJECTION.shape[1]), padding.garbage)
+        for i, row in enumerate(rows):
+            value[i, :, : np.asarray(row.values).shape[1]] = torch.as_tensor(np.asarray(row.values)).float()
+        output = (weights @ value).transpose(1, 2)
     return AttentionCall(
         site=Site(setting.stack, setting.layer, heads, f"layers.{setting.layer}"),
         query=empty,
         key=empty,
-        value=empty,
+        value=value,
         queries=query_tokens,
         keys=key_tokens,
         causal=setting.stack == "decoder",
         weights=weights.to(setting.dtype),
-        output=empty,
+        output=output,
+        projection=None if rows[0].values is None else PROJECTION.expand(heads, *PROJECTION.shape),
     )
 
 

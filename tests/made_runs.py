@@ -34,6 +34,11 @@ def classify_tables(model: str = "demo", seed: int = 0) -> dict[str, pd.DataFram
     masses = ("to_cls", "to_sep", "to_punct", "to_self", "to_prev", "to_next")
     heads = keys.assign(tokens=1000, **{name: rng.uniform(0.01, 1, size) for name in (*shares, *masses)})
     heads = heads.assign(positional_offset=-1.0, to_bos=np.nan, to_eos=np.nan, rare_chance=0.08, relevance=np.nan)
+    heads = heads.assign(
+        **dict.fromkeys(
+            ("coreference", "to_pair", "to_equal", "aligned", "norm_share", "idle"), np.linspace(0.1, 0.9, size)
+        )
+    )
     roles = ["positional(-1)", "syntactic(nsubj dep->head)", "", "", "rare", ""]
     nearest = [role or "broad" for role in roles]
     places = {f"similarity_{name}": rng.permutation(size) for name in ("x", "y", "cluster", "leaf")}

@@ -36,6 +36,8 @@ def make_heads() -> Callable[..., pd.DataFrame]:
         columns |= {name: rng.uniform(0, 1, size) for name in [*names, *targets]}
         columns |= {"to_bos": np.nan, "to_eos": np.nan, "rare_chance": 0.0833, "relevance": np.nan}
         columns |= {"entropy": rng.gamma(2, 1, size), "positional_offset": rng.choice([-2.0, -1.0, 1.0], size)}
+        shares = np.linspace(0, 1, size)
+        columns |= dict.fromkeys(("coreference", "to_pair", "to_equal", "aligned", "norm_share", "idle"), shares)
         columns |= {"role": rng.choice(ROLES, size), "similarity_leaf": rng.permutation(size)}
         columns |= {"similarity_x": rng.normal(size=size), "similarity_y": rng.normal(size=size)}
         frame = frame.assign(**columns)

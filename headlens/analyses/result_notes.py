@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pandas as pd
+
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.broken_rows import broken_note
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -132,6 +134,8 @@ def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     notes = [note for side in counts.unknown for note in side.notes(feed.encoder.tokenizer)] + _long_sentences(
         feed, counts
     )
+    if feed.encoder.pairing == "joined" and counts.sentences:
+        notes.append(f"The two texts of {counted(counts.sentences, 'pair')} were read as one sequence each.")
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
         if number:
             notes.append(f"{counted(number, 'sentence')} without {lack} {were(number)} left out.")
@@ -163,6 +167,22 @@ def were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
+def pair_notes(counts: AnnotationCounts, heads: pd.DataFrame, split_at: str | None) -> list[str]:
+    """What is known of the words of pairs, and what is not."""
+    notes = []
+    if counts.no_pair:
+        reason = "hold two texts with tokens" + ("" if split_at is None else f", with {split_at} once between them")
+        notes.append(f"{counted(counts.no_pair, 'sentence')} {'does' if counts.no_pair == 1 else 'do'} not {reason}.")
+    if counts.lost_links:
+        notes.append(f"{counted(counts.lost_links, 'gold link')} not measured: at a word without a token.")
+    if counts.pairs and not counts.links and not heads["equal_tokens"].any():
+        notes.append(
+            "No token of a text occurs in the other one, so that nothing tells which words belong together: "
+            "--alignments gives a gold alignment."
+        )
+    return notes
+
+
 def annotation_notes(
     counts: AnnotationCounts, no_tree: int, relations: tuple[str, ...], min_instances: int
 ) -> list[str]:
@@ -173,6 +193,8 @@ def annotation_notes(
             f"{counted(counts.lost_arcs, 'relation instance')} not measured: inside one unit, between windows, or at a "
             "word without a token."
         )
+    if counts.lost_mentions:
+        notes.append(f"{counted(counts.lost_mentions, 'mention')} of entities not measured: at a word without a token.")
     if no_tree and relations:
         verb = "has" if no_tree == 1 else "have"
         notes.append(f"{counted(no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")

@@ -20,6 +20,9 @@ PARTS_OF_SPEECH = (
     *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
 )
 
+# Fields of `Tokens` that list something, the number of the sentence first.
+LISTS = frozenset({"arcs", "links", "mentions"})
+
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
@@ -43,6 +46,13 @@ class Tokens:
             case; -1 for punctuation and past the end; None if not requested.
         upos: (batch, max words): number of the part of speech in `PARTS_OF_SPEECH`, -1 where unknown and past the end;
             None if no word of the batch has any, or not requested.
+        segment: (batch, length): 0 for tokens of the first of two texts in one sequence, 1 for those of the second, -1
+            for what belongs to neither; None where a sequence is one text.
+        links: gold alignment of words, (links, 4): sentence, word of the source or first text, word of the target or
+            second text, 1 for a sure link and 0 for a possible one; None if not requested.
+        mentions: head words of mentions of entities, (mentions, 6): sentence, word, number of the entity, and 1 or 0
+            for whether an earlier mention of it is there, whether the nearest earlier mention of any entity is one,
+            and whether the nearest earlier occurrence of the same word is one; None if not requested, or there is none.
         sampled: (batch,) one query token of each sentence, for statistics too costly for all; -1 for none.
         ids: vocabulary ids, for masks that differ from text to text; None if unknown.
     """
@@ -61,6 +71,9 @@ class Tokens:
     rarity: Tensor | None = None
     forms: Tensor | None = None
     upos: Tensor | None = None
+    segment: Tensor | None = None
+    links: Tensor | None = None
+    mentions: Tensor | None = None
     sampled: Tensor | None = None
     ids: Tensor | None = None
 
@@ -93,10 +106,11 @@ class Tokens:
         start, stop, _ = rows.indices(self.shape[0])
         if (start, stop) not in self._parts:
             parts = {name: tensor[start:stop] for name, tensor in self._tensors().items()}
-            if self.arcs is not None:
-                inside = (self.arcs[:, 0] >= start) & (self.arcs[:, 0] < stop)
-                shift = torch.tensor([start, 0, 0, 0], device=self.arcs.device)
-                parts["arcs"] = self.arcs[inside] - shift  # sentences are counted from the first of the part
+            for name in LISTS & parts.keys():
+                rows_of_all = self._tensors()[name]
+                inside = (rows_of_all[:, 0] >= start) & (rows_of_all[:, 0] < stop)
+                parts[name] = rows_of_all[inside].clone()
+                parts[name][:, 0] -= start  # sentences are counted from the first of the part
             self._parts[start, stop] = Tokens(**parts)
         return self._parts[start, stop]
 
@@ -161,10 +175,13 @@ class AttentionCall(CallContext):
     Args:
         weights: (batch, heads, query, key) after the normaliser, before dropout; None unless an observer needs them.
         output: (batch, query, heads, d), the head outputs before the output projection, after all edits.
+        projection: (heads, rank, d), by which vectors of a head are as long as after its part of the output projection;
+            None unless an observer needs it, or where headlens does not know the projection.
     """
 
     weights: Tensor | None
     output: Tensor
+    projection: Tensor | None = None
 
 
 def repeat_groups(tensor: Tensor, n_heads: int) -> Tensor:
@@ -182,6 +199,7 @@ class Observer(ABC):
     """
 
     needs_weights: bool = True
+    needs_projection: bool = False
     parts: bool = False
 
     @abstractmethod

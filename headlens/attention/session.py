@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal, Self
 
 import torch
@@ -23,6 +23,7 @@ from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_as
 from headlens.attention.persistent_edit import persistent_edits, set_aside
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import SelfCheckError, UnsupportedModelError
+from headlens.weights.head_slicing import projections
 
 # Parts of a model's attention that sdpa cannot compute; some releases of transformers leave them out in silence.
 _LOST_BY_SDPA = ("softcap", "s_aux")
@@ -80,6 +81,8 @@ class AttentionSession:
         self.normalizer = normalizer
         for edit in self.edits:
             edit.check(self.sites)
+        self._needs_projection = any(o.needs_projection for o in self.observers)
+        self._projections: dict[str, Tensor | None] = {}
         self._needs_weights = any(o.needs_weights for o in self.observers)
         self._modules = list(dict.fromkeys(model.get_submodule(s.module) for s in sites))
         self.kernel: Kernel = self._choose_kernel(kernel)
@@ -252,9 +255,23 @@ class AttentionSession:
         return weights
 
     def _show(self, context: CallContext, weights: Tensor | None, output: Tensor) -> None:
-        call = AttentionCall(**vars(context), weights=weights, output=output)
+        projection = self._projection(context) if self._needs_projection else None
+        call = AttentionCall(**vars(context), weights=weights, output=output, projection=projection)
         for observer in self.observers:
             observer.observe(call)
+
+    def _projection(self, context: CallContext) -> Tensor | None:
+        """The triangular factor of every head's part of the output projection: its lengths are those of the whole."""
+        name = context.site.module
+        if name not in self._projections:
+            self._projections[name] = None
+            with suppress(UnsupportedModelError):
+                parts = projections(self.model, name)
+                # Where it is decomposed does not matter, and not every device can.
+                weight = parts.output.weight.detach().float().cpu()  # (features, heads x d)
+                by_head = weight.view(len(weight), -1, parts.head_size).transpose(0, 1)  # (heads, features, d)
+                self._projections[name] = torch.linalg.qr(by_head, mode="r").R.to(context.value.device)
+        return self._projections[name]
 
     def _tokens_of(self, site: Site, query: Tensor, key: Tensor) -> tuple[Tokens | None, Tokens | None]:
         if self._passes.running:

@@ -12,7 +12,7 @@ from torch import Tensor
 from headlens.attention.edits_and_observers import PARTS_OF_SPEECH, BatchTokens, Tokens
 from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.batches import Batch
-from headlens.corpora.encoding import EncodedSequence
+from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.corpora.frequency import Frequency, rarity, unit_forms, word_key
 from headlens.corpora.relations import matches
 from headlens.corpora.sentence import OUTSIDE, ROOT
@@ -34,6 +34,11 @@ class AnnotationCounts:
         no_tree: sentences, or windows of such, without one; `EncodingCounts.no_tree` counts whole sentences.
         rare_sentences: sentences long enough for the rare-word metric.
         tied_sentences: those in which several words tie for the rarest, as words unknown to the list do.
+        pairs: sequences of two texts.
+        no_pair: sequences of one text, which were to be two.
+        links: gold links between words of two texts that were measured.
+        lost_links: those of which a word has no token.
+        lost_mentions: mentions of entities whose head word has no token.
         labels: words with a head, by their label as the trees write it, in lower case.
     """
 
@@ -43,6 +48,11 @@ class AnnotationCounts:
     no_tree: int = 0
     rare_sentences: int = 0
     tied_sentences: int = 0
+    pairs: int = 0
+    no_pair: int = 0
+    links: int = 0
+    lost_links: int = 0
+    lost_mentions: int = 0
     labels: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -59,7 +69,8 @@ class Annotator:
         relations: which relations to look for, UD names; `nsubj` takes its subtypes.
         frequency: word frequencies of the source language; None for no rare words.
         target_frequency: the same for the target side of pairs.
-        words: number the forms and the parts of speech of words.
+        words: number the forms and the parts of speech of words, and list the mentions of entities.
+        pairs: tell the two texts of a sequence apart.
         sample: choose one query token per sentence for costly statistics.
         seed: another seed chooses other tokens.
     """
@@ -68,6 +79,7 @@ class Annotator:
     frequency: Frequency | None = None
     target_frequency: Frequency | None = None
     words: bool = False
+    pairs: bool = False
     sample: bool = True
     seed: int = 0
 
@@ -80,12 +92,13 @@ class Annotator:
             decoder_only: whether the model has a decoder and no encoder.
         """
         source = self._side(batch.source, [e.source for e in batch.examples], self.frequency, counts)
-        if decoder_only:
-            return BatchTokens(decoder=source)
+        links = _links(batch.examples, counts)
         if batch.target is None:
-            return BatchTokens(encoder=source)
+            source = source if links is None else replace(source, links=links.to(source.real.device))
+            return BatchTokens(decoder=source) if decoder_only else BatchTokens(encoder=source)
         rows = [e.target for e in batch.examples if e.target is not None]
-        return BatchTokens(source, self._side(batch.target, rows, self.target_frequency, counts))
+        target = self._side(batch.target, rows, self.target_frequency, counts)
+        return BatchTokens(source, target if links is None else replace(target, links=links.to(target.real.device)))
 
     def _side(
         self, tokens: Tokens, rows: Sequence[EncodedSequence], frequency: Frequency | None, counts: AnnotationCounts
@@ -103,6 +116,10 @@ class Annotator:
             annotations["forms"] = _form_numbers(rows)
             if any(word.upos for row in rows for word in row.sentence.words):
                 annotations["upos"] = _parts_of_speech(rows)
+            if any(word.entities for row in rows for word in row.sentence.words):
+                annotations["mentions"] = _mentions(rows, annotations["forms"], counts)
+        if self.pairs:
+            annotations["segment"] = _segments(rows, counts)
         if self.sample:
             # One token per sentence by a hash of its text, so that batch, order and shard do not matter: (batch,).
             draws = [zlib.crc32(row.sentence.text.encode(), self.seed) % len(row) for row in rows]
@@ -134,6 +151,47 @@ class Annotator:
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)
 
 
+def _segments(rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
+    """Tells the tokens of two texts apart, see `Tokens.segment`; a sequence of which one text has no token is none."""
+    table = torch.full((len(rows), max(map(len, rows))), -1, dtype=torch.int64)
+    for line, row in zip(table, rows, strict=True):
+        begin, end = row.between or (-1, -1)
+        sides = [
+            -1
+            if row.between is None or kind & TokenKind.SPECIAL
+            else 0
+            if span[1] <= begin
+            else 1
+            if span[0] >= end
+            else -1
+            for kind, span in zip(row.kinds, row.spans, strict=True)
+        ]
+        if {0, 1} <= set(sides):
+            line[: len(sides)] = torch.tensor(sides)
+            counts.pairs += 1
+        else:
+            counts.no_pair += 1
+    return table
+
+
+def _links(examples: Sequence[EncodedExample], counts: AnnotationCounts) -> Tensor | None:
+    """Lists gold links between units, see `Tokens.links`; None where no example has any."""
+    if all(example.links is None for example in examples):
+        return None
+    links: dict[tuple[int, int, int], bool] = {}
+    for sentence, example in enumerate(examples):
+        of_source, of_target = example.sides[0].unit_of_word, example.sides[-1].unit_of_word
+        for link in example.links or ():
+            units = of_source[link.source], of_target[link.target]
+            if UNALIGNED in units:
+                counts.lost_links += 1
+                continue
+            # Words of one unit are one word, and surely linked if one of them is.
+            links[(sentence, *units)] = links.get((sentence, *units), False) or link.sure
+    counts.links += len(links)
+    return torch.tensor([(*place, int(sure)) for place, sure in links.items()], dtype=torch.int64).view(-1, 4)
+
+
 def _form_numbers(rows: Sequence[EncodedSequence]) -> Tensor:
     """Numbers the forms of the units of every sentence, see `Tokens.forms`."""
     table = torch.full((len(rows), max(row.n_units for row in rows)), -1, dtype=torch.int64)
@@ -143,6 +201,28 @@ def _form_numbers(rows: Sequence[EncodedSequence]) -> Tensor:
         own = [-1 if form is None else numbers.setdefault(form, len(numbers)) for form in forms]
         line[: len(own)] = torch.tensor(own, dtype=torch.int64)
     return table
+
+
+def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: AnnotationCounts) -> Tensor:
+    """Lists the mentions of entities, see `Tokens.mentions`; the two texts of a pair name their entities apart."""
+    found: list[tuple[int, ...]] = []
+    for sentence, (row, own_forms) in enumerate(zip(rows, forms.tolist(), strict=True)):
+        last = row.between[0] if row.between else len(row.sentence.text)
+        entities: dict[tuple[str, bool], int] = {}
+        mentions: dict[tuple[int, int], None] = {}
+        for word, unit in zip(row.sentence.words, row.unit_of_word, strict=True):
+            for name in word.entities:
+                if unit == UNALIGNED:
+                    counts.lost_mentions += 1
+                else:
+                    mentions[unit, entities.setdefault((name, word.start > last), len(entities))] = None
+        for unit, entity in mentions:
+            earlier = [other for other, _ in mentions if other < unit]
+            same = [other for other in range(unit) if own_forms[other] == own_forms[unit] >= 0]
+            hits = [(other, entity) in mentions for other in (max(earlier, default=-1), max(same, default=-1))]
+            antecedents = any((other, entity) in mentions for other in earlier)
+            found.append((sentence, unit, entity, antecedents, *hits))
+    return torch.tensor(found, dtype=torch.int64).view(-1, 6)
 
 
 def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:

@@ -24,6 +24,9 @@ N_COLUMNS = 10
 NUMBER = "[1-9][0-9]{0,4299}"
 WORD_ID = re.compile(rf"(?P<word>0|{NUMBER})|(?P<first>{NUMBER})-(?P<last>{NUMBER})|[0-9]{{1,4300}}\.{NUMBER}")
 HEAD = re.compile(rf"0|-?{NUMBER}")
+# A mention that is opened, or closed as well, or one that is closed: (e1-person  (e1-person-1)  e1)
+_BRACKET = re.compile(r"\((?P<opened>[^()]+)(?P<single>\))?|(?P<closed>[^()]+)\)")
+_ATTRIBUTES = re.compile(r"#\s*global\.Entity\s*=\s*(.*)")
 ADVICE = "Mend the line; https://universaldependencies.org/format.html describes the format."
 logger = logging.getLogger(__name__)
 
@@ -47,18 +50,21 @@ def read_conllu(path: str | Path) -> Iterator[Sentence]:
     The text is put together from the surface tokens and `SpaceAfter=No`; a `# text` comment that disagrees is
     only logged, once per file. Words of a multiword token whose forms spell it ("do" + "n't") have spans of
     their own, others ("zu" + "dem" for "zum") share its span. Empty nodes are left out. A sentence may come
-    without a tree: every head `_`. Sentences without `# sent_id` get their running number.
+    without a tree: every head `_`. Of the mentions of entities (`Entity=` in MISC, CorefUD 1.x) the head words are
+    kept: the word of the span whose head is outside of it, the highest one in the tree of several; mentions of several
+    words in sentences without a tree have none. Sentences without `# sent_id` get their running number.
 
     Raises:
         CorpusError: with file and line: not UTF-8, not ten columns, ids not consecutive, no number as head,
-            head out of range, no relation, no root or several, a cycle, heads for some words only.
+            head out of range, no relation, no root or several, a cycle, heads for some words only, brackets of
+            `Entity=` that do not match within their sentence.
     """
     return sound(_read_blocks(path))
 
 
 def _read_blocks(path: str | Path) -> Iterator[Sentence | CorpusError]:
     disagreed = False
-    count = 0
+    count = place = 0
     # An error that is kept, or an iterator that is not read to its end, would keep the file open.
     with closing(text_lines(path)) as file:
         for is_blank, lines in groupby(file, key=lambda line: isinstance(line, Line) and not line.text.strip()):
@@ -66,7 +72,8 @@ def _read_blocks(path: str | Path) -> Iterator[Sentence | CorpusError]:
                 continue
             try:
                 block = list(sound(lines))
-                sentence = _parse_block(block)
+                place = _entity_place(block, place)
+                sentence = _parse_block(block, place)
             except _FaultError as fault:
                 count += 1
                 message, number = fault.args
@@ -135,17 +142,34 @@ class _Token(NamedTuple):
     words: list[_Row]
 
 
-def _parse_block(block: Sequence[Line]) -> Sentence:
-    """Reads one sentence; `id` is empty without a comment, and there are no words in a block of comments."""
+def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
+    """Reads one sentence; `id` is empty without a comment, and there are no words in a block of comments.
+
+    Args:
+        block: lines of the sentence.
+        entity_place: place of the name among the attributes of `Entity=`.
+    """
     lines = (_parse_row(line) for line in block if not line.text.startswith("#"))
     tokens = _group(row for row in lines if row is not None)
     rows = [row for token in tokens for row in token.words]
     surface = [SurfaceToken(t.row.form, tuple(w.form for w in t.words), t.row.space_after) for t in tokens]
     text, spans = join_tokens(surface)
     heads = _parse_heads(rows)
+    entities: dict[int, list[str]] = {}
+    for entity, mentioned in _mentions(block, entity_place):
+        if (top := _head_word(mentioned, heads)) is not None:
+            entities.setdefault(top, []).append(entity)
     words = tuple(
-        Word(row.form, start, end, head, None if head is None else row.columns[7], _nullable(row.columns[3]))
-        for row, (start, end), head in zip(rows, spans, heads, strict=True)
+        Word(
+            row.form,
+            start,
+            end,
+            head,
+            None if head is None else row.columns[7],
+            _nullable(row.columns[3]),
+            tuple(dict.fromkeys(entities.get(place, ()))),
+        )
+        for place, (row, (start, end), head) in enumerate(zip(rows, spans, heads, strict=True))
     )
     return Sentence(text, words, _comment(block, "sent_id"))
 
@@ -214,6 +238,76 @@ def _parse_head(row: _Row) -> int | None:
     return int(cell) + ROOT
 
 
+def _entity_place(block: Sequence[Line], place: int) -> int:
+    """Returns where the name of an entity stands among its attributes; `# global.Entity` tells it of what follows."""
+    for line in block:
+        if match := _ATTRIBUTES.fullmatch(line.text.strip()):
+            names = match[1].lower().split("-")
+            found = [i for i, name in enumerate(names) if name in ("eid", "grp")]
+            if not found:
+                raise _FaultError("global.Entity names no attribute eid or GRP, the name of an entity", line.number)
+            place = found[0]
+    return place
+
+
+def _mentions(block: Sequence[Line], place: int) -> Iterator[tuple[str, set[int]]]:
+    """Yields the mentions of a sentence as they end: the name of the entity, and the indices of the words.
+
+    A part of a mention is called `e1[1/2]`; a mention without words is one of empty nodes alone, and is left out.
+    """
+    opened: dict[str, list[tuple[int, int]]] = {}  # first word and line of each that is open, by name and part
+    parts: dict[tuple[str, str], set[int]] = {}
+    for first, after, line, bracket in _entity_brackets(block):
+        attributes = (bracket["opened"] or bracket["closed"]).split("-")
+        name = attributes[min(place, len(attributes) - 1)]
+        if bracket["opened"]:
+            opened.setdefault(name, []).append((first, line))
+        if bracket["opened"] and not bracket["single"]:
+            continue
+        if not opened.get(name):
+            raise _FaultError(f"entity {_shown(name)} is closed, and was not opened in its sentence", line)
+        entity, _, part = name.partition("[")
+        number, _, number_of_parts = part.rstrip("]").partition("/")
+        words = parts.pop((entity, number_of_parts), set()) | set(range(opened[name].pop()[0], after))
+        if number != number_of_parts:
+            parts[entity, number_of_parts] = words
+        elif words:
+            yield entity, words
+    for name, line in ((name, line) for name, lines in opened.items() for _, line in lines):
+        raise _FaultError(f"entity {_shown(name)} is opened and not closed in its sentence", line)
+    for entity, _ in parts:
+        raise _FaultError(f"the last part of a mention of entity {_shown(entity)} is missing", block[-1].number)
+
+
+def _entity_brackets(block: Sequence[Line]) -> Iterator[tuple[int, int, int, re.Match[str]]]:
+    """Yields the brackets of `Entity=`: index of the word, or of that after an empty node, of the next, line, match."""
+    count = 0
+    for line in block:
+        columns = [column.strip(" ") for column in line.text.split("\t")]
+        if line.text.startswith("#") or "-" in columns[0]:
+            continue
+        is_word = columns[0].isdecimal()
+        count += is_word
+        value = "".join(f.partition("=")[2] for f in columns[9].split("|") if f.startswith("Entity="))
+        brackets = list(_BRACKET.finditer(value))
+        if "".join(bracket[0] for bracket in brackets) != value:
+            raise _FaultError(f"Entity={_shown(value)[1:-1]} has brackets that are no mentions", line.number)
+        yield from ((count - is_word, count, line.number, bracket) for bracket in brackets)
+
+
+def _head_word(words: set[int], heads: Sequence[int | None]) -> int | None:
+    """Returns the word of a mention that is highest in the tree; None for several words without a tree."""
+
+    def depth(word: int) -> int:
+        head, steps = heads[word], 0
+        while head is not None and head != ROOT:
+            head, steps = heads[head], steps + 1
+        return steps
+
+    without_tree = any(heads[word] is None for word in words)
+    return None if without_tree and len(words) > 1 else min(sorted(words), key=depth)
+
+
 def _shown(column: str, most: int = 40) -> str:
     """Quotes the text of a column for an error message, cut after `most` characters."""
     return repr(column if len(column) <= most else f"{column[:most]}…")
@@ -262,7 +356,10 @@ def _format_rows(sentence: Sentence) -> Iterator[str]:
             misc = "_"
         for i, w in enumerate(words, first):
             head = "_" if w.head is None else str(w.head - ROOT)
-            yield "\t".join([str(i), w.form, "_", w.upos or "_", "_", "_", head, w.relation or "_", "_", misc])
+            # Spans of mentions are not kept: the head word stands for them.
+            entities = "Entity=" + "".join(f"({entity})" for entity in w.entities) if w.entities else ""
+            features = "|".join(feature for feature in (entities, misc.strip("_")) if feature) or "_"
+            yield "\t".join([str(i), w.form, "_", w.upos or "_", "_", "_", head, w.relation or "_", "_", features])
 
 
 def _unwritable(sentence: Sentence, reason: str) -> CorpusError:

@@ -67,5 +67,5 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
 
 def _content(sentence: Sentence) -> bytes:
     """Writes text, words and tree of a sentence as the bytes that are hashed."""
-    words = "\t".join(f"{w.start}:{w.end}:{w.head}:{w.relation}:{w.form}" for w in sentence.words)
+    words = "\t".join(f"{w.start}:{w.end}:{w.head}:{w.relation}:{w.form}{':'.join(w.entities)}" for w in sentence.words)
     return f"{sentence.text}\n{words}\n".encode()

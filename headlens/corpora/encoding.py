@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntFlag
 from functools import cached_property
 from typing import Literal
@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.alignment import Alignment, Span, align, cut_windows
 from headlens.corpora.corpus_options import LongSentences
-from headlens.corpora.sentence import Example, Sentence, join_sentences
+from headlens.corpora.sentence import Example, Link, Sentence, join_sentences
 from headlens.corpora.token_offsets import Side, TokenOffsets, is_punctuation, tokenize, tokenize_pair
 from headlens.languages import language_tokens
 
@@ -45,6 +45,7 @@ class EncodedSequence:
         alignment: the unit of every token and word.
         sentence: where the tokens come from.
         segments: of two sentences in one sequence, which every token is of (`token_type_ids`); empty otherwise.
+        between: characters between two texts in one sequence; None for one text.
     """
 
     ids: tuple[int, ...]
@@ -53,6 +54,7 @@ class EncodedSequence:
     alignment: Alignment
     sentence: Sentence
     segments: tuple[int, ...] = ()
+    between: Span | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,10 +77,14 @@ class EncodedSequence:
 
 @dataclass(frozen=True, slots=True)
 class EncodedExample:
-    """A sentence, or a sentence and the decoder's input for its translation, or a pair of sentences."""
+    """A sentence, or a sentence and the decoder's input for its translation, or a pair of sentences.
+
+    `links` are those of the example; of two texts in one sequence, words of the second are counted on from the first.
+    """
 
     source: EncodedSequence
     target: EncodedSequence | None = None
+    links: tuple[Link, ...] | None = None
 
     @property
     def sides(self) -> tuple[EncodedSequence, ...]:
@@ -109,6 +115,7 @@ class SentenceEncoder:
         pairing: parts of a pair that models without a `decoder_start_id` read.
         max_unknown: share of unknown tokens from which a corpus is refused; 1 refuses none.
         max_target_length: most tokens of the target, where a decoder reads it; None is that of the source.
+        split_at: what stands between the two texts of a sentence, where it stands there once; None for one text.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -118,6 +125,7 @@ class SentenceEncoder:
     pairing: Pairing = "alone"
     max_unknown: float = 1.0
     max_target_length: int | None = None
+    split_at: str | None = None
 
     @property
     def reads_pairs(self) -> bool:
@@ -176,10 +184,18 @@ class SentenceEncoder:
         elif self.decoder_start_id is None and self.pairing == "joined":
             tokens, segments = tokenize_pair(self.tokenizer, example)
             pair = join_sentences(example.source, example.target)
-            encoded = EncodedExample(self._aligned(pair, tokens, segments=segments))
+            row = self._aligned(pair, tokens, segments=segments)
+            first = len(example.source.text)
+            links = (
+                None
+                if example.links is None
+                else tuple(link._replace(target=link.target + len(example.source.words)) for link in example.links)
+            )
+            encoded = EncodedExample(replace(row, between=(first, first + 1)), links=links)
         else:
             side: Side = "source" if self.decoder_start_id is None else "target"
-            encoded = EncodedExample(self._sequence(example.source, "source"), self._sequence(example.target, side))
+            sides = self._sequence(example.source, "source"), self._sequence(example.target, side)
+            encoded = EncodedExample(*sides, example.links)
         fits = all(
             limit is None or len(side) <= limit
             for side, limit in zip(encoded.sides, (self.limit, self.target_limit), strict=False)
@@ -223,4 +239,8 @@ class SentenceEncoder:
             kinds[0] = special.get(start, 0) | TokenKind.SPECIAL
         is_special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
         alignment = align([(w.start, w.end) for w in sentence.words], tokens.spans, is_special)
-        return EncodedSequence(tokens.ids, tuple(kinds), tokens.spans, alignment, sentence, segments)
+        between = None
+        if self.split_at is not None and sentence.text.count(self.split_at) == 1:
+            begin = sentence.text.index(self.split_at)
+            between = (begin, begin + len(self.split_at))
+        return EncodedSequence(tokens.ids, tuple(kinds), tokens.spans, alignment, sentence, segments, between)

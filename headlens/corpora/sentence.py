@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
@@ -26,6 +26,7 @@ class Word:
             longer sentence `OUTSIDE` where the governing word is in another window.
         relation: UD label with its subtype ("nsubj:pass"), None without a tree.
         upos: universal part of speech, None if unknown.
+        entities: those of which it is the head word of a mention.
     """
 
     form: str
@@ -34,6 +35,7 @@ class Word:
     head: int | None = None
     relation: str | None = None
     upos: str | None = None
+    entities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,27 @@ class Sentence:
         return bool(self.words) and all(w.head is not None for w in self.words)
 
 
+class Link(NamedTuple):
+    """Two words that translate each other: of the source and of the target, and whether that is sure."""
+
+    source: int
+    target: int
+    sure: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Sentence, or sentence and translation, that a model reads at once."""
+    """Sentence, or sentence and translation, that a model reads at once.
+
+    Args:
+        source: the sentence, or the first of two texts.
+        target: its translation, or the second text.
+        links: gold alignment of the words of both; None where there is none.
+    """
 
     source: Sentence
     target: Sentence | None = None
+    links: tuple[Link, ...] | None = field(default=None, kw_only=True)
 
 
 class Corpus(Protocol):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import AttentionCall, Tokens
+from headlens.attention.edits_and_observers import AttentionCall, Tokens, repeat_groups
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.metrics.batch_cache import once_per_batch
@@ -52,6 +52,7 @@ class CallView:
         self._weights = call.weights.float() if call.weights.dtype.itemsize < 4 else call.weights
         self._queries, self._keys = call.queries, call.keys
         self.level = level
+        self._call = call
 
     @property
     def crosses(self) -> bool:
@@ -77,6 +78,31 @@ class CallView:
     def word_weights(self) -> Tensor:
         """Word-level attention (batch, heads, query units, key units), whatever the level of the view."""
         return word_weights(self._weights, self.query_words, self.key_words)
+
+    @property
+    def token_weights(self) -> Tensor:
+        """Attention weights between tokens, whatever the level of the view."""
+        return self._weights
+
+    @cached_property
+    def token_received(self) -> Tensor:
+        """Weights between tokens that every key receives from all real queries: (batch, heads, key)."""
+        return _received(self._weights, self._queries)
+
+    @property
+    def received(self) -> Tensor:
+        """Weights that every key receives from all real queries, at the level of the view: (batch, heads, key)."""
+        return self.token_received if self.level == "token" else _received(self.weights, self.queries)
+
+    @cached_property
+    def value_norms(self) -> Tensor | None:
+        """Norms of projected values, (batch, heads, key); None where the output projection is not known."""
+        return _norms(repeat_groups(self._call.value, self._weights.shape[1]), self._call.projection)
+
+    @cached_property
+    def output_norms(self) -> Tensor | None:
+        """Norms of projected head outputs, (batch, heads, query); None where the output projection is not known."""
+        return _norms(self._call.output.transpose(1, 2), self._call.projection)
 
     @property
     def weights(self) -> Tensor:
@@ -161,6 +187,19 @@ class CallView:
         if not self.causal:
             return keys
         return torch.minimum(keys, torch.arange(1, self.queries.shape[1] + 1, device=keys.device))
+
+
+def _received(weights: Tensor, queries: Tokens) -> Tensor:
+    """Sums weights (batch, heads, query, key) over real queries."""
+    return torch.matmul(queries.real.to(weights.dtype)[:, None, None], weights)[:, :, 0]
+
+
+def _norms(vectors: Tensor, projection: Tensor | None) -> Tensor | None:
+    """Norms of vectors (batch, heads, length, d) after the projection (heads, rank, d)."""
+    if projection is None:
+        return None
+    norms: Tensor = torch.matmul(vectors.to(projection.dtype), projection.transpose(1, 2)).norm(dim=-1)
+    return norms
 
 
 class SpecialKeys(NamedTuple):

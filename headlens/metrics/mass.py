@@ -82,7 +82,7 @@ class Mass(Metric):
         """
         real = view.queries.real
         flags = real.to(view.weights.dtype)
-        received = torch.matmul(flags[:, None, None], view.weights)[:, :, 0].to(view.sums_dtype)  # (batch, heads, key)
+        received = view.received.to(view.sums_dtype)  # (batch, heads, key)
         keys = view.keys
         resting = keys.cls | keys.separator | keys.bos | keys.punct
         resting[:, 0] = True

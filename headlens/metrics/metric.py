@@ -133,6 +133,7 @@ class Statistics(Observer):
     """
 
     parts = True
+    needs_projection = True
 
     def __init__(self, metrics: Sequence[Metric], sites: Sequence[Site], *, level: Level = "token") -> None:
         self.metrics = tuple(metrics)

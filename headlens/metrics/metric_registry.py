@@ -15,7 +15,21 @@ from headlens.metrics.metric import Metric
 # Packages of others register a metric of theirs by an entry point of this group.
 ENTRY_POINTS = "headlens.metrics"
 # The order of the columns of heads.csv; other metrics follow by name.
-_FIRST = ("confidence", "entropy", "positions", "mass", "rare", "same_word", "monotonicity", "syntax", "pos")
+_FIRST = (
+    "confidence",
+    "entropy",
+    "positions",
+    "mass",
+    "rare",
+    "norms",
+    "same_word",
+    "coreference",
+    "pair",
+    "alignment",
+    "monotonicity",
+    "syntax",
+    "pos",
+)
 
 
 @cache

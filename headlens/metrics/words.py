@@ -66,6 +66,8 @@ def word_level(tokens: Tokens) -> WordLevel:
         rarity=tokens.rarity,
         forms=tokens.forms,
         upos=tokens.upos,
+        links=tokens.links,
+        mentions=tokens.mentions,
         **facts,
     )
     return WordLevel(grouped, unit, _unit_of_word(words, tokens.n_pieces.shape[1]), pieces)
@@ -168,7 +170,7 @@ def places(tokens: Tokens) -> Places:
 
 @once_per_batch
 def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
-    """Prepare `word_rows` for the words of arcs, repeated words, and all words of sentences with rare words."""
+    """Prepare `word_rows` for the words of arcs, repeated words, and all of sentences with rare words or links."""
     here, there = places(queries), places(keys)
     is_query = _wanted(queries, keys)
     sentence, word = is_query.nonzero(as_tuple=True)
@@ -198,8 +200,14 @@ def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
     if queries.arcs is not None:
         for end in (1, 2):
             queried[queries.arcs[:, 0], queries.arcs[:, end]] = True
+    if queries is keys and keys.mentions is not None:
+        queried[keys.mentions[:, 0], keys.mentions[:, 1]] = True
     if keys.rarity is not None:
         queried |= (keys.rarity > 0).any(1, keepdim=True)
+    if queries.links is not None and (queries is not keys or queries.segment is not None):
+        linked = torch.zeros_like(there[:, 0])
+        linked[queries.links[:, 0]] = True
+        queried |= linked[:, None]
     if queries is keys and keys.forms is not None:
         queried |= repeats(keys.forms).others > 0
     return queried & there
@@ -273,7 +281,7 @@ def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor) -> Tensor:
     return rows.mul_(chosen.words)
 
 
-def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False) -> Tensor:
+def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Tensor:
     """First token of the most attended word of every row, -1 where a head gives all words exactly 0; (rows, heads).
 
     The first one of several equal words wins.
@@ -282,6 +290,7 @@ def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False) -> 
         weights: (batch, heads, query, key).
         chosen: which rows.
         others: leave attention of a word to itself out.
+        allowed: tokens that a row may point at; (rows, key).
     """
     size = len(chosen.token) * weights.shape[3]
     targets = []
@@ -289,6 +298,8 @@ def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False) -> 
         rows = word_rows(weights, chosen, heads)
         if others:
             rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
+        if allowed is not None:
+            rows.mul_(allowed[:, None])
         weight, token = largest(rows)
         targets.append(token.masked_fill_(weight <= 0, -1))
     return torch.cat(targets, dim=1)

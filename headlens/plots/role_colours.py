@@ -21,6 +21,8 @@ COLOURS = {
     "self": YELLOW,
     "syntactic": GREEN,
     "same word": "#8CD3BC",
+    "pair": "#6FB3B3",
+    "coreference": "#B5CC7A",
     "rare": ORANGE,
     "broad": SKY,
     "other": VERMILION,
@@ -29,7 +31,7 @@ COLOURS = {
 FAMILIES = tuple(COLOURS)
 # Along the tree: from a dependent up to its head, from a head down to its dependent
 ARROWS = {"dep->head": "↑", "head->dep": "↓"}
-_SHORT = {"separator": "sep", "punctuation": "punct", "previous": "prev", "same word": "same"}
+_SHORT = {"separator": "sep", "punctuation": "punct", "previous": "prev", "same word": "same", "coreference": "coref"}
 _ROLE = re.compile(r"(?P<family>[^(]+?)\s*(?:\((?P<detail>[^)]*)\))?\s*")
 
 
@@ -50,6 +52,8 @@ def short(role: object) -> str:
     if match is None:
         return role.strip()
     if match["detail"]:
+        if match["family"] == "pair":
+            return "1>2" if match["detail"].startswith("first") else "2>1"
         name, _, direction = match["detail"].strip().partition(" ")
         arrow = ARROWS.get(direction.strip())
         return f"{name}\n{arrow}" if arrow else name

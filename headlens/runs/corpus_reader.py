@@ -40,23 +40,36 @@ class CorpusReader:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, loaded: LoadedModel, example: Example, long_sentences: LongSentences = "skip") -> CorpusReader:
-        """Returns the reader for examples like this one, and says what happens to sentences that are too long.
+    def of(
+        cls,
+        loaded: LoadedModel,
+        example: Example,
+        long_sentences: LongSentences = "skip",
+        split_at: str | None = None,
+    ) -> CorpusReader:
+        """Returns the reader for examples like this one; an encoder reads both texts of a pair as one sequence.
+
+        Args:
+            loaded: the model.
+            example: the first of the corpus.
+            long_sentences: what happens to sentences that are too long.
+            split_at: what stands between the two texts of a sentence.
 
         Raises:
             ModelError: if the model has no tokenizer.
             OptionError: if there is a target that the model cannot read.
         """
         two_sided = bool(loaded.model.config.is_encoder_decoder)
-        if example.target is not None and not two_sided:
-            raise OptionError(
-                f"{loaded.name} reads one sentence at a time, but there is a source and a target.",
-                "Leave the translation out (--target, --target-text), or give a translation model.",
-            )
         encoder_alone = two_sided and example.target is None
         model = loaded.model.get_encoder() if encoder_alone else loaded.model.base_model
         assert isinstance(model, PreTrainedModel)
         decodes = any(s.stack == "decoder" for s in find_sites(model))
+        joined = example.target is not None and not two_sided
+        if joined and decodes:
+            raise OptionError(
+                f"{loaded.name} reads one sentence at a time, but there is a source and a target.",
+                "Leave the translation out (--target, --target-text), or give an encoder or a translation model.",
+            )
         start = None if encoder_alone else loaded.decoder_start_id
         return cls(
             model=model,
@@ -65,8 +78,10 @@ class CorpusReader:
                 loaded.longest("source"),
                 start,
                 long_sentences,
+                "joined" if joined else "alone",
                 max_unknown=loaded.max_unknown,
                 max_target_length=loaded.longest("target"),
+                split_at=split_at,
             ),
             pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
+from saved import build, save
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 TEXT = "The children's tricycle rusted."
 Headlens = Callable[..., Any]
@@ -111,6 +112,22 @@ def test_two_models_and_two_states_are_side_by_side(headlens: Headlens, tiny_ber
     assert masked["weights"] in page
 
 
+def test_an_encoder_reads_two_texts_as_one(headlens: Headlens, tiny_bert: Path) -> None:
+    arguments = ("--text", "she sold books", "--target-text", "a cat")
+    assert headlens("attend", tiny_bert, *arguments, "--out", "run").code == 0
+    labels = json.loads(Path("run/labels.json").read_text())["1"]["encoder"]
+    assert labels["queries"] == labels["keys"] == ["[CLS]", "she", "sold", "books", "[SEP]", "a", "cat", "[SEP]"]
+
+
+def test_a_decoder_reads_no_two_texts(
+    headlens: Headlens, tmp_path: Path, bytebpe_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    gpt2 = save(build("GPT2LMHeadModel", len(bytebpe_tokenizer)), tmp_path / "gpt2", bytebpe_tokenizer)
+    done = headlens("attend", gpt2, "--text", "a cat", "--target-text", "Ein Satz.")
+    assert done.code == 2
+    assert "source and a target" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -125,7 +142,6 @@ def test_two_models_and_two_states_are_side_by_side(headlens: Headlens, tiny_ber
         (["--text", "a", "--text", "b", "--target-text", "c"], "--target-text"),
         (["--text", "  "], "--text"),
         (["--text", "word " * 600], "longer than"),
-        (["--target-text", "Ein Satz."], "source and a target"),
     ],
 )
 def test_bad_input(headlens: Headlens, tiny_bert: Path, arguments: list[str], message: str) -> None:

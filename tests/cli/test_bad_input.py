@@ -110,6 +110,13 @@ OPTIONS = {
     "Stanza folder fit for no shell": option("--parser", "stanza:xx@$HOME", say=["python -c 'import stanza"]),
     "Stanza language that is a path": option("--parser", "stanza:../en", say=["is not a parser"]),
     "relation": option("--relations", "nosuch", say=["nosuch occurs nowhere", "nsubj"]),
+    "nothing to split at": option("--split-at", " ", say=["is blank", "stands between the two texts"]),
+    "split at what is not there": option("--split-at", "=>", say=["no sentence of demo holds it once"]),
+    "no alignments": Case({}, ["--alignments", "nowhere"], ["nowhere: no such file"]),
+    "alignments of no pairs": option("--alignments", "a.txt", say=["the corpus has no pairs"], a_txt="0-0\n"),
+    "alignments and a parser": option(
+        "--alignments", "a.txt", "--parser", "stanza:en", say=["the parser finds other words"], a_txt="0-0\n"
+    ),
     "root": option("--relations", "root", say=["root occurs nowhere"]),
     "relations": option("--relations", "nosuch,nsubj,nope", say=["nosuch, nope occur nowhere"]),
     "language": option("--frequency", "wordfreq:xx", say=["no word frequency list for 'xx'", "Languages: ar"]),
@@ -123,7 +130,6 @@ OPTIONS = {
     "no baseline": Case({}, ["--baseline-corpus", "b.conllu"], ["b.conllu: no such file"]),
     "baseline without trees": Case({"b.txt": "A cat.\n"}, ["--baseline-corpus", "b.txt"], ["b: the baseline", "trees"]),
     "broken baseline": Case({"b.conllu": "x\n"}, ["--baseline-corpus", "b.conllu"], ["b.conllu:1: 1 column instead"]),
-    "target of an encoder": Case({"x.txt": "a\n"}, ["--corpus", "x.txt", "--target", "x.txt"], ["one sentence"]),
     "no target": Case({"x.txt": "a\n"}, ["--corpus", "x.txt", "--target", "y.txt"], ["y.txt: no such file"]),
     "column of no table": Case(
         {"x.txt": "a\n"}, ["--corpus", "x.txt", "--column", "s"], ["--column s: x.txt has no columns.", "Leave"]

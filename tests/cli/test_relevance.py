@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 Headlens = Callable[..., Any]
 Tokenizer = PreTrainedTokenizerBase
 RELEVANCE = ["model", "stack", "layer", "head", "relevance", "ci_low", "ci_high", "raw", "rule", "target"]
-MORE = ["signed", "signed_low", "signed_high", "n", "cancelled", "negative"]
+MORE = ["signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"]
 CORRELATIONS = ["model", "stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high"]
 LABELS = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
@@ -54,6 +54,7 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"relevance", "relevance_intervals", "rule_agreement"}
     for words in (
         "Most relevant heads of tiny-bert, encoder (rule epsilon, target embedding",
+        "Largest contributions of tiny-bert, encoder, across layers",
         "Spearman",
         "arrived at embeddings",
     ):

@@ -14,7 +14,7 @@ from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder
-from headlens.corpora.sentence import ROOT, Sentence, Word
+from headlens.corpora.sentence import ROOT, Link, Sentence, Word
 from headlens.corpora.sources import demo_corpus
 
 RELATIONS = ("nsubj", "obj", "amod", "nsubj:pass")
@@ -54,6 +54,77 @@ def arcs(tree: list[tuple[int, str]]) -> tuple[list[list[int]], AnnotationCounts
     tokens, counts = annotate(Annotator(RELATIONS), batch(sequence(sentence(tree))))
     assert tokens.arcs is not None
     return tokens.arcs.tolist(), counts
+
+
+def named(*entities: tuple[str, ...]) -> Sentence:
+    """She | doesn't | _ | unbelievable | cats, with the entities that every word stands for."""
+    plain = sentence()
+    return replace(plain, words=tuple(replace(w, entities=e) for w, e in zip(plain.words, entities, strict=True)))
+
+
+def test_mentions_and_what_baselines_find() -> None:
+    given = named(("a",), ("b",), ("b",), ("a",), ("a", "b"), ("b",))
+    given = replace(given, words=(*given.words[:5], replace(given.words[5], form="She")))
+    tokens, counts = annotate(Annotator(words=True), batch(sequence(given)))
+    assert tokens.mentions is not None
+    # The mention at the word without a token is lost; both words of one unit are one mention. At the third unit the
+    # nearest earlier mention is of b; the fourth spells the first, which is of a.
+    assert tokens.mentions.tolist() == [
+        [0, 0, 0, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0],
+        [0, 2, 0, 1, 0, 0],
+        [0, 2, 1, 1, 1, 0],
+        [0, 3, 1, 1, 1, 0],
+    ]
+    assert counts.lost_mentions == 1
+
+
+def test_the_same_word_of_an_antecedent() -> None:
+    given = named(("a",), (), (), (), ("b",), ("a",))
+    given = replace(given, text="She doesn't _ unbelievable she ", words=given.words)
+    tokens, _ = annotate(Annotator(words=True), batch(sequence(given)))
+    assert tokens.mentions is not None
+    assert tokens.mentions[:, 3:].tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
+
+
+def test_two_texts_name_their_entities_apart() -> None:
+    given = named(("a",), (), (), (), ("a",), ("a",))
+    tokens, _ = annotate(Annotator(words=True), batch(replace(sequence(given), between=(11, 12))))
+    assert tokens.mentions is not None
+    assert tokens.mentions[:, 1:4].tolist() == [[0, 0, 0], [2, 1, 0], [3, 1, 1]]
+
+
+def test_without_entities_nothing_is_listed() -> None:
+    tokens, _ = annotate(Annotator(words=True), batch(sequence(sentence())))
+    assert tokens.mentions is None
+
+
+def test_links_join_units() -> None:
+    """`doesn't` is one unit, the blank word none."""
+    links = (Link(1, 0, sure=False), Link(2, 0, sure=True), Link(3, 1, sure=True), Link(5, 5, sure=False))
+    pair = EncodedExample(sequence(sentence()), sequence(sentence()), links)
+    counts = AnnotationCounts()
+    tokens = Annotator().annotate(collate([pair], pad_id=0, device="cpu"), counts, decoder_only=False)
+    assert tokens.decoder is not None
+    assert tokens.decoder.links is not None
+    assert tokens.decoder.links.tolist() == [[0, 1, 0, 1], [0, 3, 3, 0]]
+    assert (counts.links, counts.lost_links) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        ((11, 14), [-1, 0, 0, 1, 1, 1, 1, -1]),
+        ((14, 15), [-1, 0, 0, -1, 1, 1, 1, -1]),
+        ((0, 3), [-1] * 8),
+        (None, [-1] * 8),
+    ],
+)
+def test_tokens_of_two_texts(between: tuple[int, int] | None, expected: list[int]) -> None:
+    tokens, counts = annotate(Annotator(pairs=True), batch(replace(sequence(sentence()), between=between)))
+    assert tokens.segment is not None
+    assert tokens.segment.tolist() == [expected]
+    assert (counts.pairs, counts.no_pair) == (int(1 in expected), int(1 not in expected))
 
 
 def test_arcs_join_units() -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import zoo
-from handmade import Padding, Row, Setting, assert_same_sums, call, measured, observed, random_maps
+from handmade import PROJECTION, Padding, Row, Setting, assert_same_sums, call, measured, observed, random_maps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
@@ -63,6 +63,17 @@ def sixty_fourths(rng: np.random.Generator, n_queries: int, n_keys: int, *, caus
     return weights
 
 
+def mentions_of(named: list[tuple[int, int]], forms: list[int]) -> list[tuple[int, ...]]:
+    """Mentions with what the annotator says of them."""
+    found = []
+    for unit, entity in named:
+        antecedents = [u for u, e in named if e == entity and u < unit]
+        nearest = max((u for u, _ in named if u < unit), default=-1)
+        same = max((u for u in range(unit) if forms[u] == forms[unit] >= 0), default=-1)
+        found.append((unit, entity, int(bool(antecedents)), int(nearest in antecedents), int(same in antecedents)))
+    return found
+
+
 def corpus_of(stack: Stack, n: int, seed: int) -> tuple[Stack, list[Row]]:
     """Random sentences with trees and rare words."""
     rng = np.random.default_rng(seed)
@@ -74,10 +85,35 @@ def corpus_of(stack: Stack, n: int, seed: int) -> tuple[Stack, list[Row]]:
         words = keys.n_words
         arcs = [(d, int(h), int(rng.integers(2))) for d, h in enumerate(rng.integers(0, words, words)) if d != h]
         ranks = rng.permutation([2, *rng.integers(0, 3, words - 1)]) if rng.random() < 0.7 else np.zeros(words)
-        forms, upos = rng.integers(-1, 3, words).tolist(), rng.integers(-1, 17, words).tolist()
+        forms, upos = rng.integers(-1, min(3, words), words).tolist(), rng.integers(-1, 17, words).tolist()
         query_upos = rng.integers(-1, 17, queries.n_words).tolist() if stack == "cross" else upos
         sampled = int(rng.integers(len(queries)))
-        found.append(Row(weights, queries, keys, arcs, ranks.tolist(), forms, upos, query_upos, sampled))
+        segment, links = None, sorted({(int(rng.integers(words)), int(t)) for t in rng.integers(0, queries.n_words, 3)})
+        if stack != "cross":
+            cut = int(rng.integers(words + 1))
+            segment = [-1 if w < 0 else int(w >= cut) for w in keys.word]
+            links = [(s, t) for s, t in links if s < cut <= t]
+        ids = rng.integers(0, 4, len(queries)).tolist()
+        named = sorted(
+            {(int(u), int(e)) for u, e in zip(rng.integers(0, words, 4), rng.integers(0, 2, 4), strict=True)}
+        )
+        gold = [(*link, int(rng.integers(2))) for link in links]
+        sides = (arcs, ranks.tolist(), forms, upos, query_upos)
+        values = rng.normal(size=(N_HEADS, len(keys), 2)) * rng.choice([0.01, 1], (N_HEADS, len(keys), 1))
+        found.append(
+            Row(
+                weights,
+                queries,
+                keys,
+                *sides,
+                segment,
+                ids if segment else None,
+                gold,
+                mentions_of(named, forms),
+                values,
+                sampled,
+            )
+        )
     return stack, found
 
 
@@ -165,6 +201,11 @@ def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
             forms=() if stack == "cross" else row.forms or (),
             upos=[NAMES[number] for number in row.upos or ()],
             query_upos=[NAMES[number] for number in row.query_upos or ()],
+            segment=row.segment or (),
+            ids=row.ids or (),
+            links=row.links or (),
+            values=(row.values @ PROJECTION.numpy().T)[None],
+            mentions=[] if stack == "cross" else [(unit, entity) for unit, entity, *_ in row.mentions or ()],
         )
         for row in rows
     ]
@@ -172,7 +213,19 @@ def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
     for head in range(N_HEADS):
         naive = naive_metrics.head_metrics(samples, 0, head) | naive_words.rare(samples, 0, head)
         naive |= naive_words.same_word(samples, 0, head)
-        for name in ("confidence", "entropy", "mass", "monotonicity", "rare", "same_word"):
+        naive |= naive_words.coreference(samples, 0, head) | naive_metrics.norms(samples, 0, head)
+        naive |= naive_words.text_pair(samples, 0, head) | naive_words.alignment(samples, 0, head)
+        for name in (
+            "confidence",
+            "entropy",
+            "mass",
+            "monotonicity",
+            "rare",
+            "same_word",
+            "pair",
+            "alignment",
+            "coreference",
+        ):
             own = tables[name].rows.iloc[head].to_dict() if name in tables else {}
             for column in set(own) & set(naive):
                 assert own[column] == pytest.approx(naive[column], abs=1e-6, nan_ok=True), column
@@ -199,6 +252,11 @@ def test_every_metric_serves_every_stack(metric: Metric, stack: Stack, level: Le
     seq = make_seq([-1, 0, 1, 1, 2, -1], cls=[0], sep=[5])
     weights = random_maps(rng, N_HEADS, 6, causal=stack == "decoder")
     row = Row(weights, seq, seq, [(0, 1, 0), (2, 1, 1)], [2, 0, 1], [0, 1, 0], [7, 15, 7], [7, 15, 7])
+    if stack != "cross":
+        row = dataclasses.replace(row, segment=[-1, 0, 1, 1, 1, -1], ids=[0, 5, 5, 6, 7, 1])
+    row = dataclasses.replace(
+        row, values=rng.normal(size=(N_HEADS, 6, 2)), links=[(0, 1, 1)], mentions=[(0, 0, 0, 0, 0), (2, 0, 1, 1, 1)]
+    )
     tables = observed([metric], [call([row], Setting(stack, layer)) for layer in (0, 1)], level=level).tables()
     if stack not in metric.stacks:
         assert tables == {}
@@ -264,13 +322,23 @@ def test_a_pass_whose_comparison_runs_out_of_memory_is_counted_by_no_observer(mo
 
 
 def annotated(tokens: Tokens | None) -> Tokens | None:
-    """With a tree, rare words and a sampled query."""
+    """With a tree, rare words, a sampled query, two texts with a gold link, and an entity."""
     if tokens is None:
         return None
     arcs = [(b, d, 0, d % 2) for b, n in enumerate(tokens.n_words.tolist()) for d in range(1, n)]
     ranks = torch.arange(tokens.n_pieces.shape[1]).clamp(max=2).expand_as(tokens.n_pieces) * (tokens.n_pieces > 0)
     sampled = torch.arange(len(arcs) + 1)[: len(tokens.real)]
-    return dataclasses.replace(tokens, arcs=torch.tensor(arcs), rarity=ranks, sampled=sampled)
+    last = (tokens.n_words - 1).tolist()
+    return dataclasses.replace(
+        tokens,
+        arcs=torch.tensor(arcs),
+        rarity=ranks,
+        sampled=sampled,
+        segment=torch.where(tokens.word < 0, -1, (tokens.word > 0).long()),
+        ids=torch.ones_like(tokens.word),
+        links=torch.tensor([(b, 0, n, b % 2) for b, n in enumerate(last)]),
+        mentions=torch.tensor([(b, word, b, int(word > 0), 0, 0) for b, n in enumerate(last) for word in {0, n}]),
+    )
 
 
 @pytest.mark.parametrize("name", ["bert", "albert", "llama", "marian", *(["t5"] if "t5" in zoo.ZOO else [])])

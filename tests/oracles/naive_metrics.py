@@ -176,6 +176,30 @@ def head_metrics(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
     }
 
 
+def norms(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
+    """Shares of the norms of weighted projected values by kind of key, of the output in its layer, and idle weight."""
+    read: Counter[str] = Counter()
+    outputs = np.zeros(corpus[0].weights.shape[1])
+    idle = []
+    for sample in corpus:
+        assert sample.values is not None
+        outputs += np.linalg.norm(sample.weights[layer].astype(float) @ sample.values[layer], axis=-1).sum(1)
+        values = sample.values[layer, head]
+        lengths = [math.sqrt(math.fsum(x * x for x in value)) for value in values]
+        nothing = [length < 0.1 * mean(lengths) for length in lengths]
+        for query, row in enumerate(sample.matrix(layer, head)):
+            idle.append(math.fsum(row[k] for k in range(len(row)) if nothing[k]))
+            for key in range(len(row)):
+                kinds = {"first"} if key == 0 else set()
+                kinds |= {name for name in ("special", "punct") if getattr(sample.keys, name)[key]}
+                kinds |= {{0: "self", -1: "prev", 1: "next"}.get(key - query, "")} - {""} if sample.is_self else set()
+                for kind in {*(kinds or {"other"}), "all"}:
+                    read[kind] += float(np.linalg.norm(row[key] * values[key]))
+    names = ("first", "special", "punct", *(("self", "prev", "next") if corpus[0].is_self else ()), "other")
+    shares = {f"norm_to_{name}": read[name] / read["all"] for name in names}
+    return shares | {"norm_share": outputs[head] / outputs.sum(), "idle": mean(idle)}
+
+
 def divergences(first: Array, second: Array) -> Array:
     """Jensen–Shannon divergence of each row of one matrix from the same row of the other, in nats."""
     middle = (first + second) / 2

@@ -86,6 +86,11 @@ class Sample:
         rare1, rare2: whether a key unit is the rarest, or among the two rarest; all False (or empty) if the
             sentence does not count.
         forms: number of the form of every key unit, -1 for none; empty if unknown.
+        segment: which of two texts every token is of, -1 for neither; empty for one text.
+        ids: vocabulary id of every token; empty if unknown.
+        links: (source unit, target unit, whether it is sure) of a gold alignment.
+        mentions: (unit of its head word, entity) of every mention.
+        values: projected values of every key, (layers, heads, keys, features); None if unknown.
         upos, query_upos: part of speech of every key and query unit, "" for none; empty if unknown.
     """
 
@@ -100,6 +105,11 @@ class Sample:
     forms: Sequence[int] = ()
     upos: Sequence[str] = ()
     query_upos: Sequence[str] = ()
+    segment: Sequence[int] = ()
+    ids: Sequence[int] = ()
+    links: Sequence[tuple[int, int, int]] = ()
+    mentions: Sequence[tuple[int, int]] = ()
+    values: Array | None = None
 
     def __post_init__(self) -> None:
         if self.weights.shape[2:] != (len(self.queries), len(self.keys)):

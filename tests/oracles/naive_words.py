@@ -161,6 +161,92 @@ def same_word(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
     return {"repeated_words": len(found), "same_word": mean(found), "same_word_chance": mean(chance)}
 
 
+def coreference(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
+    """Share of mentions with an antecedent whose head unit points at one's, and what both baselines find."""
+    found: dict[str, list[bool]] = {"": [], "_nearest": [], "_same_word": []}
+    for sample in corpus:
+        words = word_map(sample, layer, head) if sample.mentions else np.zeros((0, 0))
+        for unit, entity in set(sample.mentions):
+            antecedents = {other for other, own in sample.mentions if own == entity and other < unit}
+            if not antecedents:
+                continue
+            earlier = [other for other, _ in sample.mentions if other < unit]
+            same = [o for o in range(unit) if sample.forms[o] == sample.forms[unit] and sample.forms[o] >= 0]
+            found[""].append(pointed_unit(words[unit], unit, exclude_self=False) in antecedents)
+            found["_nearest"].append(max(earlier) in antecedents)
+            found["_same_word"].append(bool(same) and max(same) in antecedents)
+    return {f"coreference{name}": mean(values) for name, values in found.items()} | {"mentions": len(found[""])}
+
+
+def text_pair(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
+    """Mean weight of tokens on the other text of a pair, and how often they point there at an equal token."""
+    columns: dict[str, list[float]] = {name: [] for name in ("to_pair", "first_to_second", "second_to_first")}
+    equal: list[bool] = []
+    chance: list[float] = []
+    for sample in corpus:
+        matrix = sample.matrix(layer, head)
+        for query, side in enumerate(sample.segment):
+            seen = range(query + 1 if sample.causal else len(sample.segment))
+            other = [k for k in seen if {side, sample.segment[k]} == {0, 1}]
+            if not other:
+                continue
+            weight = math.fsum(matrix[query, k] for k in other)
+            columns["to_pair"].append(weight)
+            columns["second_to_first" if side else "first_to_second"].append(weight)
+            same = [k for k in other if sample.ids[k] == sample.ids[query]]
+            if same and not sample.queries.punct[query]:
+                best = max(other, key=lambda k: matrix[query, k])
+                equal.append(best in same and matrix[query, best] > 0)
+                chance.append(len(same) / len(other))
+    found = {name: mean(values) for name, values in columns.items()}
+    found |= {"to_equal": mean(equal), "to_equal_chance": mean(chance)}
+    return found | {"pair_tokens": len(columns["to_pair"]), "equal_tokens": len(equal)}
+
+
+def linked_unit(sample: Sample, matrix: Array, words: Sequence[int], unit: int) -> tuple[int | None, list[int]]:
+    """The unit of the other text that a unit points at, None for none, and all units of the other text."""
+    units: list[int] = list(range(sample.keys.n_words))
+    if sample.is_self:
+        side = sample.segment[words.index(unit)]
+        units = [other for other in units if {side, sample.segment[words.index(other)]} == {0, 1}]
+    tokens = [t for t, own in enumerate(words) if own == unit]
+    weights = {other: math.fsum(matrix[q, k] for q in tokens for k in sample.keys.tokens_of(other)) for other in units}
+    return max((other for other in units if weights[other] > 0), key=weights.__getitem__, default=None), units
+
+
+def alignment(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
+    """Share of linked units that point at a gold partner, and the error rates of Och and Ney (2003)."""
+    hits: list[bool] = []
+    chance: list[float] = []
+    counts: dict[str, list[int]] = {}
+    for sample in corpus:
+        possible, sure = ({(s, t) for s, t, is_sure in sample.links if is_sure or all_of} for all_of in (True, False))
+        read = list(sample.queries.word)
+        written = [] if sample.is_self else [*read[1:], -1]
+        found: dict[str, set[tuple[int, int]]] = {
+            "aer": set(),
+            "aer_reverse" if sample.is_self else "aer_written": set(),
+        }
+        for words, unit in ((own, unit) for own in (read, written) for unit in sorted(set(own) - {-1})):
+            best, units = linked_unit(sample, sample.matrix(layer, head), words, unit)
+            is_first = sample.is_self and sample.segment[words.index(unit)] == 0
+            links = {other: (unit, other) if is_first else (other, unit) for other in units}
+            if possible and best is not None:
+                found["aer_written" if words is written else "aer_reverse" if is_first else "aer"].add(links[best])
+            partners = [other for other in units if links[other] in possible]
+            if words is read and partners:
+                hits.append(best in partners)
+                chance.append(len(partners) / len(units))
+        for way, links_of_way in found.items() if possible else ():
+            sizes = (len(links_of_way & sure), len(links_of_way & possible), len(links_of_way), len(sure))
+            counts[way] = [a + b for a, b in zip(counts.get(way, [0] * 4), sizes, strict=True)]
+    rates = {
+        way: 1 - (right + likely) / (n + sure) if n + sure else math.nan
+        for way, (right, likely, n, sure) in counts.items()
+    }
+    return {"aligned": mean(hits), "aligned_chance": mean(chance), "aligned_words": len(hits), **rates}
+
+
 def parts_of_speech(corpus: Corpus, layer: int, head: int) -> dict[tuple[str, str], float]:
     """Mean weight from the tokens of a part of speech to those of another, or of none ("other"); by both."""
     found: dict[tuple[str, str], list[float]] = {}

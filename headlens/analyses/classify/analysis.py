@@ -15,7 +15,7 @@ from torch import Tensor
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.classify.roles import label, mark_syntactic, too_little_notes
 from headlens.analyses.relevance.analysis import HeadRelevances, first_example, nothing_read
-from headlens.analyses.result_notes import annotation_notes, encoding_notes
+from headlens.analyses.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
@@ -116,13 +116,17 @@ def classify_heads(
     options = options or ClassifyOptions()
     relations = asked_relations(options, summarise(corpus)) if options.relations is None else options.relations
     frequencies = frequencies or Frequencies()
-    feed = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
+    first = first_example(corpus)
+    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
+    paired = feed.encoder.pairing == "joined" or options.split_at is not None
+    if options.split_at is not None:
+        check_split(corpus, options.split_at, paired=first.target is not None)
     if not any(site.n_heads for site in feed.sites):
         part = "the encoder of " if feed.encoder_alone else ""
         raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
     sample = options.similarity == "sample"
     annotator = Annotator(
-        relations, frequencies.source, frequencies.target, words=True, sample=sample, seed=options.seed
+        relations, frequencies.source, frequencies.target, words=True, pairs=paired, sample=sample, seed=options.seed
     )
     notes, baseline = list[str](), None
     if baseline_corpus is not None:
@@ -159,7 +163,12 @@ def classify_heads(
     offsets = None if syntax is None else relation_offsets(statistics.sums(syntax), relations)
     own = [*too_little, *encoding_notes(feed, encoding)]
     own += annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances)
-    own += label_notes(annotation.labels, relations)
+    if unknown := [str(site) for site in feed.sites if str(site) not in statistics.totals.of("norms")]:
+        own.append(
+            "Norms are not measured where headlens does not know the output projection of heads: "
+            f"{', '.join(unknown[:3])}{' …' if len(unknown) > 3 else ''}."
+        )
+    own += label_notes(annotation.labels, relations) + pair_notes(annotation, tables["heads"].rows, options.split_at)
     return Classification(tables, encoding, annotation, [*own, *notes], offsets, bool(too_little))
 
 
@@ -190,6 +199,21 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
         f"--relations: {', '.join(missing)} occur{'s' if len(missing) == 1 else ''} nowhere in the trees of {corpus}.",
         f"{f'Did you mean {meant}? ' if meant else ''}Relations there: {known}.",
     )
+
+
+def check_split(corpus: Corpus, split_at: str, *, paired: bool) -> None:
+    """Refuse `--split-at` where it makes no pairs.
+
+    Raises:
+        OptionError: if the corpus has pairs, or what separates texts stands once in no sentence.
+    """
+    if paired:
+        raise OptionError(f"--split-at {split_at}: the corpus has pairs already.", "Leave it out.")
+    if not any(example.source.text.count(split_at) == 1 for example in corpus):
+        raise OptionError(
+            f"--split-at {split_at}: no sentence of {corpus.name} holds it once.",
+            "Give what stands between the two texts of a sentence, as the text has it.",
+        )
 
 
 def _baseline(

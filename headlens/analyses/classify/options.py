@@ -13,6 +13,7 @@ from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
     BATCH_TOKENS,
+    CORPUS,
     CORPUS_SOURCE,
     DEMO,
     FIGURES,
@@ -68,6 +69,7 @@ class Thresholds:
     sink: float = option(0.50, "Attention mass on the first token.", ROLES, **_SHARE)
     punctuation: float = option(0.50, "Attention mass on punctuation.", ROLES, **_SHARE)
     neighbour: float = option(0.50, "Attention mass on the previous or the next token.", ROLES, **_SHARE)
+    pair: float = option(0.50, "Attention mass of one text of a pair on the other.", ROLES, **_SHARE)
     same_word: float = option(0.50, "Share of repeated words that point at another occurrence.", ROLES, **_SHARE)
 
     def __post_init__(self) -> None:
@@ -102,6 +104,13 @@ class ClassifyOptions:
     )
     thresholds: Thresholds = field(default_factory=Thresholds)
     level: Level = option("token", LEVEL)
+    split_at: str | None = option(
+        None,
+        "What stands between the two texts of a sentence, such as >>: they are a pair in one sequence.",
+        CORPUS,
+        metavar="TEXT",
+        shown="",
+    )
     exclude_self: bool = option(False, "Syntax: look at the most attended other word.", STATISTICS)
     similarity: SimilarityMode = option(
         "sample", "Head distances from one query token a sentence, from all, or none.", STATISTICS
@@ -113,6 +122,8 @@ class ClassifyOptions:
     metrics: tuple[Any, ...] = field(default=(), metadata=NOT_RECORDED)  # of `Metric`
 
     def __post_init__(self) -> None:
+        if self.split_at is not None and not self.split_at.strip():
+            raise OptionError("--split-at is blank.", "Give what stands between the two texts, such as '>>'.")
         if self.relations is not None:
             object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
 
@@ -134,6 +145,13 @@ class ClassifyRequest:
     baseline_corpus: str | None = option(
         None, "Where the baseline's offsets are chosen.", STATISTICS, metavar="SOURCE", shown="the corpus itself"
     )
+    alignments: str | None = option(
+        None,
+        "Gold alignment of the words of pairs, a line each: 0-0 1-2, possible links 1?2 or 1p2 (Pharaoh).",
+        CORPUS,
+        metavar="FILE",
+        shown="",
+    )
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     relevance: bool = option(False, "Measure the relevance of heads too.", RELEVANCE)
     relevance_options: RelevanceOptions = field(default_factory=RelevanceOptions)
@@ -145,6 +163,11 @@ class ClassifyRequest:
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+        if self.alignments is not None and self.parser not in ("gold", "none"):
+            raise OptionError(
+                f"--alignments and --parser {self.parser}: the parser finds other words than the links count.",
+                "Give trees as a treebank (--corpus FILE.conllu), or leave one of the two out.",
+            )
 
 
 COMMAND = CommandOptions(

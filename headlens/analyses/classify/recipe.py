@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from headlens.analyses.classify.analysis import (
     Frequencies,
     asked_relations,
     check_relations,
+    check_split,
     classify_heads,
 )
 from headlens.analyses.classify.findings import classify_findings
@@ -29,8 +31,9 @@ from headlens.analyses.relevance.options import ReadingOptions
 from headlens.analyses.relevance.target_option import choose_target
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
+from headlens.corpora.pharaoh import AlignedCorpus
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import ParsedCorpus, open_corpus, refuse_unused
+from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
 from headlens.corpora.token_offsets import Side
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
@@ -144,16 +147,24 @@ def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
 def _hashes(request: ClassifyRequest) -> dict[str, str]:
     """Hashes of the files, beside the corpus, that the sums of the pass come from."""
     lists = {"frequency": request.frequency, "target-frequency": request.target_frequency}
-    files = {**lists, "baseline-corpus": request.baseline_corpus}
+    files = {**lists, "baseline-corpus": request.baseline_corpus, "alignments": request.alignments}
     return file_hashes({f"the file of --{option}": path for option, path in files.items()})
 
 
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:
     """The corpus, parsed once if it has to be; what the model cannot read is refused before."""
     corpus = open_corpus(request.corpus, request.corpus_options, request.parser)
+    if request.alignments is not None:
+        whole = open_corpus(request.corpus, replace(request.corpus_options, limit=None))
+        corpus = AlignedCorpus(whole, request.alignments)
+        if request.corpus_options.limit is not None:
+            deque(corpus, maxlen=0)  # lines out of step may show at the end alone
+            corpus = ReadableExamples(corpus, limit=request.corpus_options.limit)
     unparsed = corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus
     if (first := next(iter(unparsed), None)) is not None:
-        CorpusReader.of(loaded, first)
+        CorpusReader.of(loaded, first, split_at=request.options.split_at)
+        if request.options.split_at is not None:
+            check_split(unparsed, request.options.split_at, paired=first.target is not None)
         if request.relevance:
             choose_target(request.relevance_options.relevance_target, loaded, paired=first.target is not None)
     if isinstance(corpus, ParsedCorpus):

@@ -16,7 +16,7 @@ from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, 
 from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
-from headlens.analyses.relevance.overviews import top_heads
+from headlens.analyses.relevance.overviews import largest_heads_table, top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
 from headlens.analyses.relevance.scatter_figure import confidence_against_relevance
@@ -64,7 +64,7 @@ def classify_figures(
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    makers = (role_counts, roles_before_after, best_rows, measures, roles_held, top_heads)
+    makers = (role_counts, roles_before_after, best_rows, measures, roles_held, top_heads, largest_heads_table)
     return [table for make in makers if (table := make(runs)).rows]
 
 

@@ -50,6 +50,8 @@ class Role:
         instances: column that says on how many tokens or words the share rests; empty for all tokens.
         more: whether the share has to be above the threshold ("more than half"), or may equal it.
         chance: column of the share that pointing at random gives, which has to be passed, too.
+        baselines: columns of shares of which the largest has to be passed by the margin, in place of a threshold.
+        norm: column of the share of norms that a role of weights should have, too.
     """
 
     name: str
@@ -58,20 +60,33 @@ class Role:
     instances: str = ""
     more: bool = False
     chance: str = ""
+    baselines: tuple[str, ...] = ()
+    norm: str = ""
 
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
 # Kovaleva et al. (2019) for the diagonal; Voita et al. (2019), section 5, for positional and rare-word heads; Wang et
-# al. (2022) for heads that attend to an earlier occurrence of the same token.
+# al. (2022) for heads that attend to an earlier occurrence of the same token; Clark et al. (2019), section 5, for
+# heads that find antecedents, above both of their baselines by the margin; Schwaller et al. (2021) for heads that
+# map a text on another one, as cross-attention does from one side alone: each direction counts for itself.
 ROLES = (
-    Role("sink", ("to_first",), "sink"),
-    Role("separator", ("to_sep", "to_eos"), "separator"),
-    Role("punctuation", ("to_punct",), "punctuation"),
+    Role("sink", ("to_first",), "sink", norm="norm_to_first"),
+    Role("separator", ("to_sep", "to_eos"), "separator", norm="norm_to_special"),
+    Role("punctuation", ("to_punct",), "punctuation", norm="norm_to_punct"),
     Role("self", ("self_share",), "diagonal"),
     Role("positional", ("positional_share",), "positional"),
-    Role("previous", ("to_prev",), "neighbour"),
-    Role("next", ("to_next",), "neighbour"),
+    Role("previous", ("to_prev",), "neighbour", norm="norm_to_prev"),
+    Role("next", ("to_next",), "neighbour", norm="norm_to_next"),
+    Role("pair(first->second)", ("first_to_second",), "pair", "pair_tokens"),
+    Role("pair(second->first)", ("second_to_first",), "pair", "pair_tokens"),
     Role("same word", ("same_word",), "same_word", "repeated_words", chance="same_word_chance"),
+    Role(
+        "coreference",
+        ("coreference",),
+        "",
+        "mentions",
+        baselines=("coreference_nearest", "coreference_same_word"),
+    ),
     Role("rare", ("rare_top1",), "rare", "rare_words", more=True),
     Role("broad", ("entropy_norm",), "broad"),
 )
@@ -85,22 +100,25 @@ class Candidate(NamedTuple):
         held: whether the threshold is passed, on enough instances.
         margin: 0 at the threshold, 1 at the most that is possible.
         share: the score as a share of the threshold.
+        by_weight: whether the head passes the threshold with its weights and not with the norms of what it reads.
     """
 
     name: str
     held: bool
     margin: float
     share: float
+    by_weight: bool = False
 
 
 def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> HeadTable:
-    """Add the columns `role`, `roles`, `nearest` and `nearest_score` to the rows of heads.csv.
+    """Add the columns `role`, `roles`, `nearest`, `nearest_score` and `roles_by_weight` to the rows of heads.csv.
 
     `roles` lists every role a head holds, strongest first; `role` is the first. Strength is the margin over the
     threshold as a share of the largest margin possible, (value - threshold) / (1 - threshold): thresholds of 0.9 and
     of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
     `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to;
-    `nearest_score` is the head's number as a share of that threshold.
+    `nearest_score` is the head's number as a share of that threshold. `roles_by_weight` lists the roles that a head
+    holds by its weights alone, as the norms of what it reads are below the threshold (Kobayashi et al. 2020).
 
     Args:
         heads: with the columns of the metrics.
@@ -118,12 +136,14 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
         candidate = Candidate(name, bool(row["significant"]), margin, _of_threshold(row["accuracy"], needed))
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     columns: dict[str, list[Any]] = {"role": [], "roles": [], "nearest": [], "nearest_score": []}
+    columns["roles_by_weight"] = []
     for row in heads.rows.to_dict("records"):
         candidates = [*_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
         held = sorted((c for c in candidates if c.held), key=lambda c: -c.margin)
         nearest = held[0] if held else max(candidates, key=lambda c: c.share, default=None)
         columns["role"].append(held[0].name if held else "")
         columns["roles"].append("; ".join(c.name for c in held))
+        columns["roles_by_weight"].append("; ".join(c.name for c in held if c.by_weight))
         columns["nearest"].append("" if nearest is None else nearest.name)
         columns["nearest_score"].append(math.nan if nearest is None else nearest.share)
     return HeadTable(heads.rows.assign(**columns))
@@ -136,13 +156,19 @@ def _candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Cand
         values = [row[name] for name in role.columns if name in row and not math.isnan(row[name])]
         if not values:
             continue
-        value, threshold = max(values), float(getattr(thresholds, role.threshold))
+        value = max(values)
+        if role.baselines:
+            threshold = float(thresholds.syntactic(np.array(max(row[name] for name in role.baselines))))
+        else:
+            threshold = float(getattr(thresholds, role.threshold))
         few = min(row.get(name, math.inf) for name in ("tokens", role.instances)) < thresholds.min_instances
-        passed = value > threshold if role.more else value >= threshold
+        # Sums of shares: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
+        passed = value > threshold if role.more else value >= threshold - (1e-12 if role.baselines else 0)
         by_chance = role.chance in row and value <= row[role.chance]
         name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
         held = passed and not few and not by_chance
-        yield Candidate(name, held, _scaled(value, threshold), _of_threshold(value, threshold))
+        by_weight = row.get(role.norm, math.nan) < threshold
+        yield Candidate(name, held, _scaled(value, threshold), _of_threshold(value, threshold), by_weight)
 
 
 def _scaled(value: float, threshold: float) -> float:

@@ -21,7 +21,7 @@ from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 CANCELLED = 0.1
 COLUMNS = (
     *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
-    *("signed", "signed_low", "signed_high", "n", "cancelled", "negative"),
+    *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
 )
 _HEADS, _FLOW = "relevance", "conservation"
 
@@ -98,9 +98,9 @@ class RelevanceSums:
 
         Columns: `relevance`, the mean of normalised relevance with its 95 % bootstrap interval `ci_low`, `ci_high`
         (empty where every example was left out; the interval already where fewer than 5 were kept); `raw`, the mean of
-        signed sums; `rule`; `target`; `signed`, the mean share in the sum of magnitudes, with `signed_low`,
-        `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples left out of it; `negative`,
-        examples in it whose layer has a negative sum.
+        signed sums, with its interval `raw_low`, `raw_high`; `rule`; `target`; `signed`, the mean share in the sum of
+        magnitudes, with `signed_low`, `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples
+        left out of it; `negative`, examples in it whose layer has a negative sum.
 
         Raises:
             SelfCheckError: if no head has any relevance, or one has none that is finite.
@@ -160,6 +160,7 @@ def _sums(raw: Tensor, draws: Tensor) -> dict[str, Tensor]:
         "drawn_share": draws @ shares,
         "drawn_kept": draws @ kept.double(),
         "drawn_signed": draws @ signed,
+        "drawn_raw": draws @ raw,
         "drawn": draws.sum(dim=1),
     }
 
@@ -172,6 +173,8 @@ def _columns(sums: dict[str, Array], n_heads: int) -> pd.DataFrame:
     shares = {"relevance": sums["share"] / kept if kept else np.nan, "ci_low": low, "ci_high": high}
     shares |= {"raw": sums["raw"] / examples, "signed": sums["signed"] / examples}
     shares |= {"signed_low": signed_low, "signed_high": signed_high}
+    raw_low, raw_high = _interval(sums["drawn_raw"], sums["drawn"], examples)
+    shares |= {"raw_low": raw_low, "raw_high": raw_high}
     counts = {"n": kept, "cancelled": examples - kept, "negative": int(sums["negative"])}
     return pd.DataFrame(shares | counts, index=range(n_heads))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,41 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
         f"(dot, line; from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
     )
     return page_table("Most relevant heads", records, about)
+
+
+def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
+    """The heads of one model and stack whose `raw` relevance is largest in size; `share` is that of the sum.
+
+    Shares of a layer do not compare layers: a head can have most of a layer that contributes next to nothing.
+    """
+    size = np.abs(float_column(rows, "raw"))
+    order = np.argsort(-size, kind="stable")[: min(most, int(np.isfinite(size).sum()))]
+    return rows.assign(share=size / (np.nansum(size) or 1.0)).iloc[order]
+
+
+def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """A row of `largest_heads` as a table shows it."""
+    low, high = (row.get(name, np.nan) for name in ("raw_low", "raw_high"))
+    interval = f"{number_text(low)} to {number_text(high)}" if np.isfinite([low, high]).all() else ""
+    shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
+    return shown | {"of all heads": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
+
+
+def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
+    """The heads of every model and stack with the largest contributions, whatever layer they are in."""
+    records = [
+        run_label(run, runs) | {"model": part.model} | largest_record(row) | {"rule": rule}
+        for run, relevance in tables_of(runs, "relevance")
+        for rule, rows in [requested_rule(relevance)]
+        for part in by_model_and_stack(rows)
+        for row in largest_heads(part.rows).to_dict("records")
+    ]
+    about = (
+        f"The {MOST} heads of every model and stack that contribute most to the output, whatever their layer: `raw` in "
+        "units of the output, and its size as a share of the sizes of all heads. Shares of a layer, as above, cannot "
+        "be compared between layers."
+    )
+    return page_table("Largest contributions across layers", records, about)
 
 
 def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
@@ -86,6 +121,11 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             f"{number_text(values[place])} [{low}, {high}]; an even share is "
             f"{number_text(float(even_shares(part.rows)[place]))}."
         )
+        for largest in largest_heads(part.rows, 1).to_dict("records"):
+            found[-1] += (
+                f" Across layers {head_name(largest)} contributes most: {number_text(largest['raw'])} in units of the "
+                f"output, {largest['share']:.1%} of the sizes of all heads."
+            )
     return found
 
 

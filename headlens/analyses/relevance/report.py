@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from headlens.analyses.relevance.intervals_figure import relevance_intervals, relevance_map
-from headlens.analyses.relevance.overviews import relevance_findings, relevance_heads, rule_agreement_table, top_heads
+from headlens.analyses.relevance.overviews import (
+    largest_heads_table,
+    relevance_findings,
+    relevance_heads,
+    rule_agreement_table,
+    top_heads,
+)
 from headlens.analyses.relevance.scatter_figure import rule_agreement
 from headlens.analyses.relevance.shares import rules_of_table
 from headlens.heads import STACKS
@@ -35,7 +41,7 @@ def relevance_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    return [table for table in (top_heads(runs), rule_agreement_table(runs)) if table.rows]
+    return [table for table in (top_heads(runs), largest_heads_table(runs), rule_agreement_table(runs)) if table.rows]
 
 
 CAPTIONS = {

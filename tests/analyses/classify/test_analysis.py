@@ -13,11 +13,13 @@ from pandas.testing import assert_frame_equal
 from saved import Memory, build, save, sentence, tree
 from transformers import PreTrainedTokenizerBase
 
+from headlens.analyses.attend.analysis import collect_attention
 from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.attention.sites import find_sites
 from headlens.corpora.frequency import CorpusFrequency
-from headlens.corpora.sentence import Example
+from headlens.corpora.sentence import Example, Link
+from headlens.corpora.text import plain_sentence
 from headlens.errors import CorpusError, ModelError, NoHeadsError, OptionError
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
@@ -318,10 +320,79 @@ def test_empty_corpus(make: Make) -> None:
         run(make("BertModel"), Memory([], "nothing"))
 
 
-@pytest.mark.parametrize("name", ["BertModel", "GPT2LMHeadModel"])
-def test_a_target_for_a_model_of_one_side(name: str, make: Make) -> None:
+def test_a_target_for_a_decoder_alone(make: Make) -> None:
     with pytest.raises(OptionError, match="reads one sentence at a time, but there is a source and a target"):
-        run(make(name), PAIRS)
+        run(make("GPT2LMHeadModel"), PAIRS)
+
+
+def test_where_the_output_projection_is_not_known_norms_are_told_to_be_missing(make: Make) -> None:
+    (note,) = [note for note in run(make("GPT2LMHeadModel")).notes if "Norms" in note]
+    assert note == (
+        "Norms are not measured where headlens does not know the output projection of heads: decoder.0, decoder.1."
+    )
+    known = run(make("BertModel"))
+    assert not [note for note in known.notes if "Norms" in note]
+    assert known.tables["heads"].rows["norm_share"].groupby(known.tables["heads"].rows["layer"]).sum().tolist() == (
+        pytest.approx([1, 1])
+    )
+
+
+def test_an_encoder_reads_both_texts_of_a_pair_as_one(make: Make) -> None:
+    result = run(make("BertModel"), PAIRS)
+    heads = result.tables["heads"].rows
+    texts = [[len(side.text.split()) for side in (e.source, e.target or e.source)] for e in PAIRS.examples]
+    assert (heads["pair_tokens"] >= np.sum(texts)).all()
+    sums = heads[["to_cls", "to_sep", "to_pair"]].sum(axis=1)
+    assert ((sums > heads["to_pair"]) & (sums < 1)).all()
+    assert heads["aligned"].isna().all() if "aligned" in heads else True
+    assert "The two texts of 24 pairs were read as one sequence each." in result.notes
+
+
+def test_links_of_two_texts_in_one_sequence(make: Make) -> None:
+    # What head 0 of layer 0 finds from the second text, by its own attention.
+    loaded, pairs = make("BertModel"), PAIRS.examples[:6]
+    (maps, *_) = [m.weights["encoder"][0, 0].double() for m in collect_attention(loaded, pairs[:1], level="word")]
+    n = len(pairs[0].source.words)
+    own = maps[1 + n + 1 : 1 + n + 1 + n, 1 : 1 + n].argmax(-1).tolist()
+    gold = [Example(pairs[0].source, pairs[0].target, links=tuple(Link(s, t, True) for t, s in enumerate(own)))]
+    heads = run(loaded, Memory([*gold, *pairs[1:]])).tables["heads"].rows
+    assert heads["aer"][0] == 0
+    assert 0 < heads["aer"][1:].max() <= 1
+    assert heads["aer_written"].isna().all()
+
+
+def test_one_text_that_holds_two(make: Make) -> None:
+    texts = ["old cats >> small cats", "dogs see >> mice", "no pair here", "a >> b >> c", ">> only one"]
+    corpus = Memory([Example(plain_sentence(text, str(i))) for i, text in enumerate(texts)])
+    result = run(make("BertModel"), corpus, replace(OPTIONS, split_at=">>"))
+    heads = result.tables["heads"].rows
+    assert set(heads["pair_tokens"]) == {2 + 2 + 2 + 1}
+    assert set(heads["equal_tokens"]) == {2}
+    assert "3 sentences do not hold two texts with tokens, with >> once between them." in result.notes
+    assert (result.annotation.pairs, result.annotation.no_pair) == (2, 3)
+
+
+def test_texts_without_an_equal_token(make: Make) -> None:
+    corpus = Memory([Example(plain_sentence("old cats | small dogs", ""))])
+    (note,) = [n for n in run(make("BertModel"), corpus, replace(OPTIONS, split_at="|")).notes if "occurs" in n]
+    assert note == (
+        "No token of a text occurs in the other one, so that nothing tells which words belong together: --alignments "
+        "gives a gold alignment."
+    )
+
+
+@pytest.mark.parametrize(
+    ("corpus", "message"), [(CORPUS, "no sentence of memory holds it once"), (PAIRS, "the corpus has pairs already")]
+)
+def test_what_cannot_be_split(make: Make, corpus: Memory, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        run(make("BertModel"), corpus, replace(OPTIONS, split_at="=>"))
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\t"])
+def test_nothing_to_split_at(text: str) -> None:
+    with pytest.raises(OptionError, match="--split-at is blank"):
+        ClassifyOptions(split_at=text)
 
 
 def test_no_tokenizer(tmp_path: Path) -> None:

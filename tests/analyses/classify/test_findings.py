@@ -92,3 +92,33 @@ def test_without_any_role() -> None:
         "m, encoder: no head is given a role, for too little text was read; the notes say how much."
     ]
     assert classify_findings({}) == []
+
+
+def test_how_little_is_read_where_heads_rest() -> None:
+    rows = heads(held("sink", to_first=0.6, norm_to_first=0.05), held("sink", to_first=0.8, norm_to_first=0.15))
+    (said,) = classify_findings({"heads": rows})
+    assert said == (
+        "m, encoder: of 2 heads, 2 rest on the first token (with 70% of their weight, from which comes 10% of what "
+        "they read)."
+    )
+
+
+def test_a_head_that_finds_antecedents() -> None:
+    found = {"coreference": 0.51, "mentions": 1450.0, "coreference_nearest": 0.38, "coreference_same_word": 0.34}
+    assert classify_findings({"heads": heads(held("coreference", **found))}) == [
+        "m, encoder: encoder.0.0 finds an antecedent of 51% of 1,450 mentions, the nearest mention 38%, the same word "
+        "34%."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("direction", "said"),
+    [
+        ("first->second", "gives 70% [60%, 80%] of the weight of a first text to the second"),
+        ("second->first", "gives 75% of the weight of a second text to the first"),
+    ],
+)
+def test_a_head_that_maps_texts(direction: str, said: str) -> None:
+    ends = {"first_to_second_ci_low": 0.6, "first_to_second_ci_high": 0.8}
+    row = held(f"pair({direction})", first_to_second=0.7, second_to_first=0.75, **ends)
+    assert classify_findings({"heads": heads(row)}) == [f"m, encoder: encoder.0.0 {said}."]

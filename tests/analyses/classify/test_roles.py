@@ -317,3 +317,56 @@ def test_so_much_text_gives_roles(sentences: int, tokens: int, told: bool) -> No
     )
     assert notes == [expected] * told
     assert not too_little_notes(sentences, tokens, Thresholds(min_sentences=1, min_tokens=1))
+
+
+def test_a_head_that_maps_one_text_on_the_other_from_one_side() -> None:
+    assert roles(pair_tokens=30, first_to_second=0.1, second_to_first=0.75) == "pair(second->first)"
+    assert roles(pair_tokens=29, first_to_second=0.1, second_to_first=0.75) == ""
+    assert roles(pair_tokens=30, first_to_second=0.5, second_to_first=0.5 * BELOW) == "pair(first->second)"
+
+
+@pytest.mark.parametrize(
+    ("nearest", "same_word", "mentions", "expected"),
+    [
+        (0.4, 0.2, 30, "coreference"),
+        (0.2, 0.4, 30, "coreference"),
+        (0.41, 0.2, 30, ""),
+        (0.2, 0.41, 30, ""),
+        (0.1, 0.1, 29, ""),
+    ],
+)
+def test_a_coreference_head_beats_both_baselines(
+    nearest: float, same_word: float, mentions: int, expected: str
+) -> None:
+    columns = {"coreference_nearest": nearest, "coreference_same_word": same_word, "mentions": mentions}
+    assert roles(coreference=0.5, **columns) == expected
+    assert roles(coreference=math.nan, **columns) == ""
+
+
+def test_the_margin_of_a_coreference_head_may_be_relative() -> None:
+    columns = {"coreference": 0.5, "coreference_nearest": 0.3, "coreference_same_word": 0.4, "mentions": 99}
+    assert roles(thresholds=Thresholds(margin=0.25, margin_kind="relative"), **columns) == "coreference"
+    assert roles(thresholds=Thresholds(margin=0.26, margin_kind="relative"), **columns) == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "norm", "role"),
+    [
+        ("to_first", "norm_to_first", "sink"),
+        ("to_sep", "norm_to_special", "separator"),
+        ("to_punct", "norm_to_punct", "punctuation"),
+        ("to_prev", "norm_to_prev", "previous"),
+        ("to_next", "norm_to_next", "next"),
+    ],
+)
+def test_a_role_by_weights_alone_is_told(column: str, norm: str, role: str) -> None:
+    def by_weight(**columns: float) -> str:
+        rows = label(heads(**columns), None, Thresholds()).rows
+        assert role in str(rows["roles"].iloc[0]) or columns[column] < 0.5
+        return str(rows["roles_by_weight"].iloc[0])
+
+    assert by_weight(**{column: 0.6, norm: 0.5 * BELOW}) == role
+    assert by_weight(**{column: 0.6, norm: 0.5}) == ""
+    assert by_weight(**{column: 0.6, norm: math.nan}) == ""
+    assert by_weight(**{column: 0.6}) == ""
+    assert by_weight(**{column: 0.4, norm: 0.1}) == ""

@@ -71,7 +71,7 @@ def test_columns_are_a_contract() -> None:
     columns = list(sums(values(), []).table("epsilon", "predicted").rows)
     assert columns == [
         *("stack", "layer", "head", "relevance", "ci_low", "ci_high", "raw", "rule", "target"),
-        *("signed", "signed_low", "signed_high", "n", "cancelled", "negative"),
+        *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
     ]
 
 
@@ -123,6 +123,7 @@ def test_intervals_hold_the_mean_and_depend_on_the_seed() -> None:
     raw = values()
     rows, other = (sums(raw, [], seed=s).table("epsilon", "x").rows for s in (0, 1))
     assert (rows["signed_low"] < rows["signed"]).all()
+    assert ((rows["raw_low"] < rows["raw"]) & (rows["raw"] < rows["raw_high"])).all()
     assert (rows["signed"] < rows["signed_high"]).all()
     assert (rows["ci_low"] != other["ci_low"]).any()
     assert (rows["relevance"] == other["relevance"]).all()

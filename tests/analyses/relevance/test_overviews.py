@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made_runs import relevance_tables
 
-from headlens.analyses.relevance.overviews import rule_agreement_table, top_heads
+from headlens.analyses.relevance.overviews import largest_heads_table, rule_agreement_table, top_heads
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
 
@@ -51,6 +51,21 @@ def test_heads_stand_in_the_order_of_their_relevance() -> None:
     assert "from -0.300 to 0.500" in table.about
 
 
+def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
+    tables = shares([0.5, 0.3, 0.2, 0.9, 0.05, 0.05])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [3.0, -5.0, np.nan, 0.5, 0.0, 1.5]
+    table = largest_heads_table([run(tables)])
+    heads = ["encoder.0.1", "encoder.0.0", "encoder.1.2", "encoder.1.0", "encoder.1.1"]
+    assert column(table, "head") == heads
+    assert column(table, "raw") == ["-5.000", "3.000", "1.500", "0.500", "0.000"]
+    assert column(table, "of all heads") == ["50.0%", "30.0%", "15.0%", "5.0%", "0.0%"]
+    assert column(table, "share of its layer")[3] == "0.900"
+    assert column(table, "95 % CI") == [""] * 5  # runs of before have none
+    bounded = {"relevance": tables["relevance"].assign(raw_low=-6.0, raw_high=4.0)}
+    assert column(largest_heads_table([run(bounded)]), "95 % CI") == ["-6.000 to 4.000"] * 5
+
+
 def test_at_most_ten_heads_of_every_model_and_stack() -> None:
     frames = [relevance_tables(model)["relevance"] for model in ("one", "two")]
     many = [f.assign(layer=f["layer"] + 2 * n) for f in frames for n in range(3)]
@@ -86,7 +101,8 @@ def test_rules_and_what_they_agree_in() -> None:
 
 @pytest.mark.parametrize("tables", [{}, {"relevance": relevance_tables()["relevance"].iloc[:0]}])
 def test_nothing_to_tell(tables: dict[str, pd.DataFrame]) -> None:
-    assert top_heads([run(tables)]).rows == rule_agreement_table([run(tables)]).rows == ()
+    for table in (top_heads, largest_heads_table, rule_agreement_table):
+        assert table([run(tables)]).rows == ()
 
 
 def test_no_head_has_a_share() -> None:

@@ -112,7 +112,13 @@ def test_rules_and_models_that_look_like_numbers_stay_words(tmp_path: Path) -> N
 def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     read = read_recorded(write_relevance(tmp_path / "run"), "run")
     html = render([RunSection(read, [])])
-    order = ["Most relevant heads", "Agreement of rules", "relevance.csv", "correlations.csv"]
+    order = [
+        "Most relevant heads",
+        "Largest contributions across layers",
+        "Agreement of rules",
+        "relevance.csv",
+        "correlations.csv",
+    ]
     places = [html.index(f"<bdi>{title}</bdi>") for title in order]
     assert places == sorted(places)
     assert all(f'data-v="{value!r}"' in html for value in read.tables["relevance"]["relevance"])

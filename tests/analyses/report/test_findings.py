@@ -72,9 +72,13 @@ def test_of_relevance(tmp_path: Path) -> None:
     (text,) = found(write_relevance(tmp_path / "run"))
     rows = relevance_tables()["relevance"].query("rule == 'epsilon'")
     best = rows.loc[rows["relevance"].idxmax()]
+    size = rows["raw"].abs()
+    largest = "encoder.{layer}.{head}".format(**rows.loc[size.idxmax()])
     assert text == (
         f"demo, encoder: encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance (rule "
-        f"epsilon): {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an even share is 0.333."
+        f"epsilon): {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an even share is 0.333. "
+        f"Across layers {largest} contributes most: {rows['raw'].loc[size.idxmax()]:.3f} in units of the output, "
+        f"{size.max() / size.sum():.1%} of the sizes of all heads."
     )
 
 

@@ -193,6 +193,9 @@ def test_of_an_interrupted_classification_is_drawn_what_can_be(classified: Path)
         "mass",
         "rare",
         "same_word",
+        "coreference",
+        "pair",
+        "alignment",
         "positions",
     ]
 

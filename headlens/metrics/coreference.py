@@ -1,0 +1,81 @@
+"""Whether a head points from a mention to an earlier mention of the same entity (Clark et al. 2019, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
+from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric_column import MetricColumn
+from headlens.metrics.ratio_estimator import sentence_sums, share_columns
+
+
+@dataclass(frozen=True)
+class Coreference(Metric):
+    """Share of mentions whose head word attends most to the head word of an antecedent.
+
+    Word level, special tokens left out as keys. Mentions that have an antecedent count: an earlier mention of the same
+    entity in the text that the model reads at once, as a rule a sentence. Baselines are the share of them whose nearest
+    earlier mention, of any entity, is an antecedent, and the share whose nearest earlier occurrence of the same word is
+    the head word of one.
+    """
+
+    name = "coreference"
+    title = "Heads that find antecedents"
+    heading = "Coreference"
+    caption = (
+        "How often every head points from the head word of a mention at that of an earlier mention of the same entity; "
+        "above the map how often the nearest earlier mention is one."
+    )
+    columns = (
+        MetricColumn("mentions", "Number of mentions that have an antecedent in their text.", unit="mentions"),
+        MetricColumn(
+            "coreference",
+            "How often the head word of a mention attends most to that of an antecedent.",
+            "antecedent",
+            panel="an antecedent",
+            scale="share of mentions",
+            chance="coreference_nearest",
+            interval=True,
+        ),
+        MetricColumn("coreference_nearest", "How often the nearest earlier mention of any entity is an antecedent."),
+        MetricColumn(
+            "coreference_same_word",
+            "How often the nearest earlier occurrence of the same word is an antecedent's head.",
+        ),
+    )
+    stacks = ("encoder", "decoder")
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Returns sums of the mentions that point at an antecedent, and how many both baselines have right.
+
+        Those of heads by sentence, see `sentence_sums`; those of baselines are scalars; none without mentions.
+        """
+        tokens, chosen = view.queried.keys, view.queried.plan
+        if tokens.mentions is None:
+            return {}
+        sentence, word, entity, *facts = tokens.mentions.unbind(1)
+        asked, nearest, same_word = (fact.bool() for fact in facts)
+        target = view.word_targets[chosen.row_of_word[sentence, word]]  # (mentions, heads)
+        pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
+        n_words, n_entities = tokens.n_pieces.shape[1], int(entity.amax()) + 1
+        keys = (sentence * n_words + word) * n_entities + entity
+        others = (sentence[:, None] * n_words + pointed) * n_entities + entity[:, None]
+        hit = torch.isin(others, keys) & (target >= 0) & (pointed < word[:, None]) & asked[:, None]
+        zeros = torch.zeros((len(tokens.real), target.shape[1]), dtype=view.sums_dtype, device=target.device)
+        n = torch.zeros_like(zeros[:, :1], dtype=torch.int64).index_add_(0, sentence, asked.long()[:, None])
+        hits = zeros.index_add_(0, sentence, hit.to(zeros.dtype))
+        return sentence_sums("coreference", hits, n) | {"nearest": nearest.sum(), "same_word": same_word.sum()}
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Returns the share with its 95 % interval, both baselines, and the number of mentions."""
+        n = sums["coreference.n"]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            baselines = {f"coreference_{name}": sums[name] / n for name in ("nearest", "same_word")}
+        return {"mentions": n, **share_columns("coreference", sums), **baselines}

@@ -1,0 +1,98 @@
+"""What heads read, by norm: attention weights alone do not tell it (Kobayashi et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
+from headlens.metrics.mass import NEIGHBOURS
+from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric_column import MetricColumn
+from headlens.metrics.ratio_estimator import ratio_mean
+
+# A key has nearly nothing to give where its value's norm is less than this share of the mean of its text. In BERT those
+# of [SEP] are far below, those of other tokens near it (Kobayashi et al. 2020, section 4; Bondarenko et al. 2023).
+NEARLY_NOTHING = 0.1
+_RECEIVERS = {
+    "first": "the first token",
+    "special": "special tokens",
+    "punct": "punctuation",
+    "self": "the token itself",
+    "prev": "the previous token",
+    "next": "the next token",
+}
+
+
+@dataclass(frozen=True)
+class Norms(Metric):
+    """Shares of the norms of what a head reads by kind of key, of its output in its layer, and of idle attention.
+
+    What query q reads of key k is a(q, k) v(k) W_O, the value weighted by attention and projected as the head's part of
+    the output projection does; its norm is a(q, k) times that of v(k) W_O. Norms are summed over all queries, token
+    level whatever the level of the run; kinds may overlap, as in `Mass`.
+    """
+
+    name = "norms"
+    drawn = False
+    columns = (
+        MetricColumn(
+            "norm_share",
+            "Norms of the head's outputs as a share of those of all heads of its layer.",
+            "share of the layer's norms",
+        ),
+        *(
+            MetricColumn(f"norm_to_{kind}", f"Share of the norms of what a head reads that comes from {words}.")
+            for kind, words in _RECEIVERS.items()
+        ),
+        MetricColumn(
+            "norm_to_other",
+            "Share of the norms of what a head reads that comes from no special token, not the first one, no "
+            "punctuation, not the token itself and no neighbour.",
+        ),
+        MetricColumn(
+            "idle",
+            "Share of attention weight on keys that have nearly nothing to give: their value, projected, has less than "
+            f"{NEARLY_NOTHING} of the mean norm in their text.",
+            "idle attention",
+        ),
+    )
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Returns sums of norms, (heads,) each; none where the output projection is not known."""
+        if view.value_norms is None or view.output_norms is None:
+            return {}
+        queries, keys, kind = view.queried.queries, view.queried.keys, view.sums_dtype
+        norms = view.value_norms * keys.real[:, None]  # (batch, heads, key)
+        received = view.token_received
+        read = (received * norms).to(kind)
+        first = keys.real.new_zeros(keys.shape)
+        first[:, 0] = True
+        masks = {"first": first, "special": keys.special, "punct": keys.punct}
+        sums = {name: (read * mask[:, None]).sum((0, 2)) for name, mask in masks.items()}
+        named = first | keys.special | keys.punct
+        left = (read * ~named[:, None]).sum((0, 2))
+        real = queries.real.to(norms.dtype)[:, None]
+        for name, offset in NEIGHBOURS.items() if not view.crosses else ():
+            size, start = norms.shape[2], max(0, offset)
+            of_keys = slice(start, size + min(0, offset))
+            of_queries = slice(max(0, -offset), size - start)
+            part = view.token_weights.diagonal(offset, dim1=2, dim2=3) * real[..., of_queries] * norms[..., of_keys]
+            sums[name] = part.sum((0, 2), dtype=kind)
+            left = left - (part * ~named[:, None, of_keys]).sum((0, 2), dtype=kind)
+        mean = norms.sum(2, keepdim=True) / keys.real.sum(1)[:, None, None]
+        idle = (received * (norms < NEARLY_NOTHING * mean)).sum((0, 2), dtype=kind)
+        output = (view.output_norms * real).sum((0, 2), dtype=kind)
+        sums |= {"other": left, "read": read.sum((0, 2)), "output": output}
+        return sums | {"idle.x": idle, "idle.n": queries.real.sum().expand(idle.shape)}
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Returns shares, (heads,) each; NaN where a kind of key was not measured, or nothing was read."""
+        empty = np.full_like(sums["read"], np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = {f"norm_to_{kind}": sums.get(kind, empty) / sums["read"] for kind in (*_RECEIVERS, "other")}
+            return {"norm_share": sums["output"] / sums["output"].sum(), **shares, "idle": ratio_mean("idle", sums)}

@@ -1,0 +1,96 @@
+"""Whether a head attends from one text of a pair to the other, where a model reads both as one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView, peak_among
+from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric_column import MetricColumn
+from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums, share_columns
+
+_DIRECTIONS = {"first_to_second": 0, "second_to_first": 1}
+
+
+@dataclass(frozen=True)
+class TextPair(Metric):
+    """Mean attention weight from the tokens of each text of a pair to those of the other.
+
+    Token level, whatever the level of the run. Without a gold alignment, equal tokens stand for it: of the tokens,
+    punctuation left out, that have an equal one in the other text, the share whose most attended token of the other
+    text is an equal one. In a causal decoder only the second text can attend to the other.
+    """
+
+    name = "pair"
+    title = "Heads between the texts of a pair"
+    heading = "Pairs of texts"
+    caption = (
+        "Left: the mean weight that the tokens of both texts give to the other text. Right: how often a token that "
+        "occurs in the other text, too, attends there most to an equal one; above the map the share that a head "
+        "pointing at random would have."
+    )
+    columns = (
+        MetricColumn("pair_tokens", "Number of tokens of both texts of pairs.", unit="tokens"),
+        MetricColumn(
+            "to_pair",
+            "Mean attention weight from the tokens of both texts of a pair to the other text.",
+            "weight to the other text",
+            panel="to the other text",
+            scale="attention weight",
+            interval=True,
+        ),
+        MetricColumn("first_to_second", "`to_pair` from the first text to the second alone.", interval=True),
+        MetricColumn("second_to_first", "`to_pair` from the second text to the first alone.", interval=True),
+        MetricColumn("equal_tokens", "Number of tokens that occur in the other text, too.", unit="tokens"),
+        MetricColumn(
+            "to_equal",
+            "How often a token that occurs in the other text, too, attends there most to an equal one.",
+            "equal token of the other text",
+            panel="to an equal token",
+            scale="share of such tokens",
+            chance="to_equal_chance",
+            interval=True,
+        ),
+        MetricColumn("to_equal_chance", "`to_equal` of a head that points at random."),
+    )
+    stacks = ("encoder", "decoder")
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Returns sums of weights by direction and of tokens that point at an equal one; without pairs there are none.
+
+        Each sum is (heads,), see `ratio_sums`.
+        """
+        tokens, weights = view.queried.keys, view.token_weights
+        if tokens.segment is None or tokens.ids is None:
+            return {}
+        of_text = torch.stack([tokens.segment == side for side in (0, 1)])  # (text, batch, length)
+        other = of_text[0][:, :, None] & of_text[1][:, None] | of_text[1][:, :, None] & of_text[0][:, None]
+        if view.causal:
+            other = other.tril()
+        sees = other.any(2)  # (batch, query)
+        received = torch.matmul(
+            weights, of_text.to(weights.dtype).permute(1, 2, 0)[:, None]
+        )  # (batch, heads, query, 2)
+        to_other = torch.where(of_text[0][:, None], received[..., 1], received[..., 0])
+        sums = ratio_sums("to_pair", view, to_other, sees)
+        for name, side in _DIRECTIONS.items():
+            sums |= ratio_sums(name, view, to_other, sees & of_text[side])
+        equal = other & (tokens.ids[:, :, None] == tokens.ids[:, None])  # (batch, query, key)
+        asked = equal.any(2) & ~tokens.punct
+        target = peak_among(weights, other).key  # (batch, heads, query)
+        places = equal[:, None].expand(weights.shape).gather(3, target.clamp(min=0)[..., None])[..., 0]
+        sums |= ratio_sums("to_equal", view, (places & (target >= 0)).to(weights.dtype), asked)
+        chance = (equal.sum(2) / other.sum(2).clamp(min=1)).to(weights.dtype)[:, None].expand(target.shape)
+        return sums | ratio_sums("to_equal_chance", view, chance, asked)
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Returns mean weights with intervals, shares of equal tokens with chance, and numbers of tokens."""
+        columns = {"pair_tokens": sums["to_pair.n"], "equal_tokens": sums["to_equal.n"]}
+        for name in ("to_pair", *_DIRECTIONS, "to_equal"):
+            columns |= share_columns(name, sums)
+        return columns | {"to_equal_chance": ratio_mean("to_equal_chance", sums)}

@@ -1,0 +1,158 @@
+"""Whether a head aligns the words of a text with those of its translation, against a gold alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headlens.attention.edits_and_observers import Tokens
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
+from headlens.metrics.batch_cache import once_per_batch
+from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric_column import MetricColumn
+from headlens.metrics.ratio_estimator import ratio_mean, sentence_sums, share_columns
+from headlens.metrics.words import GatherPlan, places, plan, pointed_at
+
+# Sets of links that have an error rate: the words that link, and when they do.
+_RATES = ("aer", "aer_written", "aer_reverse")
+
+
+@dataclass(frozen=True)
+class WordAlignment(Metric):
+    """How well the most attended words of the other text agree with a gold alignment.
+
+    Word level. A word links to the word of the other text that it attends to most: in cross-attention a target word to
+    a source word, when the decoder has read it (`aer`), or when it is to write it, one step before (`aer_written`;
+    Chen et al. 2020); of two texts in one sequence a word of the second to one of the first (`aer`), and the other way
+    round (`aer_reverse`). The alignment error rate of links A, sure gold links S and possible ones P, S among them, is
+    1 - (|A and S| + |A and P|) / (|A| + |S|) (Och and Ney 2003). Pairs without any gold link are left out.
+    """
+
+    name = "alignment"
+    title = "Heads that align words"
+    heading = "Word alignment"
+    caption = (
+        "How often every head attends most, of the words of the other text, to one that the gold alignment links; "
+        "above the map the share that a head pointing at random would have."
+    )
+    columns = (
+        MetricColumn("aligned_words", "Number of words that the gold alignment links.", unit="words"),
+        MetricColumn(
+            "aligned",
+            "How often the most attended word of the other text is one that the gold alignment links.",
+            "gold partner",
+            panel="a gold partner",
+            scale="share of linked words",
+            chance="aligned_chance",
+            interval=True,
+        ),
+        MetricColumn("aligned_chance", "`aligned` of a head that points at random."),
+        MetricColumn("aer", "Alignment error rate of the links of target words, or of the second text of a pair."),
+        MetricColumn("aer_written", "The same at the step that writes a target word; of cross-attention alone."),
+        MetricColumn("aer_reverse", "The same of the links of the first text; of pairs in one sequence alone."),
+    )
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Returns sums of the words that link to a gold partner, and of what error rates need; without gold none.
+
+        Sums by sentence as in `sentence_sums`; `<rate>.sure`, `<rate>.possible` are (heads,), counts of links that are
+        right; `<rate>.links` those of all, (heads,); `sure` the number of sure gold links.
+        """
+        queries, keys = view.queried.queries, view.queried.keys
+        if queries.links is None or not len(queries.links) or not (view.crosses or queries.segment is not None):
+            return {}
+        gold = _gold(queries, keys)
+        sums: dict[str, Tensor] = {"sure": (gold == 2).sum()}
+        chosen = view.queried.plan
+        linked = gold.flatten(1).any(1)[chosen.sentence]  # (rows,)
+        starts = places(keys).starts[chosen.sentence]  # (rows, key)
+        if view.crosses:
+            target = _targets(view, chosen, keys, starts)
+            levels, partners = _levels(gold.transpose(1, 2), chosen, target)
+            sums |= _rate("aer", levels, target, linked)
+            before = plan(_written(queries), keys)
+            earlier = _targets(view, before, keys, places(keys).starts[before.sentence])
+            of_linked = gold.flatten(1).any(1)[before.sentence]
+            sums |= _rate("aer_written", _levels(gold.transpose(1, 2), before, earlier)[0], earlier, of_linked)
+        else:
+            assert keys.segment is not None
+            side = keys.segment[chosen.sentence, chosen.token]  # (rows,)
+            starts = starts & (keys.segment[chosen.sentence] == 1 - side[:, None]) & (side >= 0)[:, None]
+            target = _targets(view, chosen, keys, starts)
+            # A link is kept once, from the first to the second text; a row reads it from its own end.
+            levels, partners = _levels(torch.maximum(gold, gold.transpose(1, 2)), chosen, target)
+            sums |= _rate("aer", levels, target, linked & (side == 1))
+            sums |= _rate("aer_reverse", levels, target, linked & (side == 0))
+        asked = (partners > 0)[:, None]
+        zeros = torch.zeros((len(gold), target.shape[1]), dtype=view.sums_dtype, device=target.device)
+        n = torch.zeros_like(zeros[:, :1], dtype=torch.int64).index_add_(0, chosen.sentence, asked.long())
+        hits = zeros.index_add(0, chosen.sentence, (asked & (levels > 0)).to(zeros.dtype))
+        chance = (partners / starts.sum(1).clamp(min=1)).to(zeros.dtype)[:, None].expand(target.shape)
+        by_chance = zeros.index_add(0, chosen.sentence, chance * asked)
+        return sums | sentence_sums("aligned", hits, n) | sentence_sums("aligned_chance", by_chance, n)
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Returns the share with its interval, what chance gives, the number of words, and error rates."""
+        empty = np.full_like(sums["aligned.x"], np.nan)
+        columns = {"aligned_words": sums["aligned.n"], **share_columns("aligned", sums)}
+        columns["aligned_chance"] = ratio_mean("aligned_chance", sums)
+        for name in _RATES:
+            columns[name] = empty
+            if f"{name}.links" in sums:
+                right = sums[f"{name}.sure"] + sums[f"{name}.possible"]
+                with np.errstate(invalid="ignore"):  # no link at all
+                    columns[name] = 1 - right / (sums[f"{name}.links"] + sums["sure"])
+        return columns
+
+
+@once_per_batch
+def _gold(queries: Tokens, keys: Tokens) -> Tensor:
+    """2 for a sure link, 1 for a possible one, else 0; (batch, source words, target words)."""
+    assert queries.links is not None
+    sentence, source, target, sure = queries.links.unbind(1)
+    shape = len(queries.n_pieces), keys.n_pieces.shape[1], queries.n_pieces.shape[1]
+    gold = torch.zeros(shape, dtype=torch.int64, device=sure.device)
+    gold[sentence, source, target] = 1 + sure
+    return gold
+
+
+@once_per_batch
+def _written(queries: Tokens) -> Tokens:
+    """The tokens of a decoder at the steps that write them, which are one before those that read them."""
+    word = torch.nn.functional.pad(queries.word[:, 1:], (0, 1), value=-1)
+    begun = queries.word[:, :1]  # read and never written
+    n_pieces = queries.n_pieces.scatter_add(1, begun.clamp(min=0), -(begun >= 0).long())
+    return replace(queries, word=word, n_pieces=n_pieces)
+
+
+def _targets(view: CallView, chosen: GatherPlan, keys: Tokens, allowed: Tensor) -> Tensor:
+    """The most attended word of every row, -1 for none; (rows, heads)."""
+    token = pointed_at(view.token_weights, chosen, allowed=allowed)
+    return keys.word[chosen.sentence[:, None], token.clamp(min=0)].masked_fill_(token < 0, -1)
+
+
+def _levels(gold: Tensor, chosen: GatherPlan, target: Tensor) -> tuple[Tensor, Tensor]:
+    """How the gold alignment links every row to its target, (rows, heads), and to how many words at all, (rows,).
+
+    Args:
+        gold: (batch, words that attend, words attended to).
+        chosen: the rows.
+        target: words that they point at.
+    """
+    own = gold[chosen.sentence, chosen.word]  # (rows, words)
+    return own.gather(1, target.clamp(min=0)).masked_fill_(target < 0, 0), (own > 0).sum(1)
+
+
+def _rate(name: str, levels: Tensor, target: Tensor, counted: Tensor) -> dict[str, Tensor]:
+    """What the error rate of the links of the counted rows needs; (heads,) each."""
+    kept = counted[:, None]
+    return {
+        f"{name}.sure": ((levels == 2) & kept).sum(0),
+        f"{name}.possible": ((levels > 0) & kept).sum(0),
+        f"{name}.links": ((target >= 0) & kept).sum(0),
+    }
