@@ -32,6 +32,8 @@ _ENDS = {
 _ALL = "all runs"
 _OTHER_END = "This run does not say that it finished: below is what lies in its folder."
 
+LARGE_PAGE = 5_000_000  # bytes; opens slowly on a phone
+
 
 @dataclass(frozen=True)
 class ReportRun:
@@ -118,6 +120,12 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
     if wide and request.width == "column":
         names = dict.fromkeys(f"{p.name} ({p.run})" if several else p.name for p in wide)
         notes.append(f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}.")
+    if (size := (folder.path / PAGE).stat().st_size) > LARGE_PAGE:
+        pictures = sum(len(picture.uri) for section in sections for picture in section.pictures)
+        notes.append(
+            f"{PAGE} is {size / 1e6:.1f} MB: pictures are {pictures / 1e6:.1f} MB of it, the numbers of all heads and "
+            "tables the rest. headlens report on fewer runs gives a smaller page."
+        )
     return ReportRun(folder.path, files, sections, notes)
 
 

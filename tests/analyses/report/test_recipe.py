@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,8 @@ from headlens.runs.lock import LOCK_NAME
 from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import SilentReporter
 
-FIGURES = ["functions", "confidence", "entropy", "rare", "positions", "mass", "offsets", "best_heads"]
-FIGURES += ["syntax", "similarity"]
+FIGURES = ["functions", "confidence", "entropy", "mass", "rare", "same_word", "positions", "offsets"]
+FIGURES += ["best_heads", "syntax", "similarity"]
 
 
 def report(*runs: Path, **place: Any) -> recipe.ReportRun:
@@ -65,7 +66,7 @@ def test_the_report_of_a_run_goes_into_its_folder_and_nothing_else_changes(class
     summary = made.summary()
     assert json.loads(json.dumps(summary)) == summary
     assert summary["runs"] == [
-        {"run": "run", "command": "classify", "model": "demo", "status": "finished", "tables": 4, "figures": 10}
+        {"run": "run", "command": "classify", "model": "demo", "status": "finished", "tables": 4, "figures": 11}
     ]
     # a second time nothing changes at all
     report(classified)
@@ -326,3 +327,9 @@ def test_nothing_is_written_when_one_of_the_runs_is_broken(
     with pytest.raises(InputError, match="no run"):
         report(other, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other"]
+
+
+def test_a_large_page_is_told(classified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "LARGE_PAGE", 1000)
+    (told,) = report(classified).notes
+    assert re.fullmatch(r"report\.html is \d+\.\d MB: pictures are \d+\.\d MB of it, the numbers of all .*", told)

@@ -37,8 +37,8 @@ STRATEGIES = ("ranked", "importance", "importance-steps", "greedy", "beam", "ran
 # the commands, and which of their figures hold too much for a column
 KINDS: dict[str, set[str]] = {
     "encoder": set(),
-    "translation": {"syntax", "similarity"},
-    "two encoders": {"similarity"},
+    "translation": {"mass", "similarity"},
+    "two encoders": {"mass", "similarity"},
     "ablate": set(),
     "ablate two": {"side_by_side"},
     "prune": {"gates_encoder", "gates_decoder", "gates_cross"},
