@@ -121,9 +121,9 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         names = dict.fromkeys(f"{p.name} ({p.run})" if several else p.name for p in wide)
         notes.append(f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}.")
     if (size := (folder.path / PAGE).stat().st_size) > LARGE_PAGE:
-        pictures = sum(len(picture.uri) for section in sections for picture in section.pictures)
+        drawn = sum(len(picture.uri) for section in sections for picture in section.pictures)
         notes.append(
-            f"{PAGE} is {size / 1e6:.1f} MB: pictures are {pictures / 1e6:.1f} MB of it, the numbers of all heads and "
+            f"{PAGE} is {size / 1e6:.1f} MB: pictures are {drawn / 1e6:.1f} MB of it, the numbers of all heads and "
             "tables the rest. headlens report on fewer runs gives a smaller page."
         )
     return ReportRun(folder.path, files, sections, notes)

@@ -121,7 +121,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_nothing_is_asked_for_and_every_picture_is_there(visit: Callable[..., Opened], report: Path) -> None:
     found = visit(report)
     widths = found.page.evaluate("() => [...document.images].map((i) => i.naturalWidth)")
-    assert len(widths) == 11
+    assert len(widths) == 14
     assert all(width > 300 for width in widths)
     assert [url for url in found.requests if not url.startswith("data:image/png")] == [report.as_uri()]
     assert found.troubles == []
@@ -258,7 +258,7 @@ def test_hostile_words_in_everything_that_is_drawn(visit: Callable[..., Opened],
     run = write_hostile(tmp_path / "run", "".join(HOSTILE))
     found = visit(run_report(ReportRequest((run,))).page)
     assert_harmless(found)
-    assert found.page.evaluate("() => document.images.length") == 11
+    assert found.page.evaluate("() => document.images.length") == 14
     assert visible("".join(HOSTILE)) in found.page.title()
 
 

@@ -23,8 +23,8 @@ from headlens.runs.lock import LOCK_NAME
 from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import SilentReporter
 
-FIGURES = ["functions", "confidence", "entropy", "mass", "rare", "same_word", "positions", "offsets"]
-FIGURES += ["best_heads", "syntax", "similarity"]
+FIGURES = ["functions", "confidence", "entropy", "mass", "rare", "same_word", "coreference", "pair", "alignment"]
+FIGURES += ["positions", "offsets", "best_heads", "syntax", "similarity"]
 
 
 def report(*runs: Path, **place: Any) -> recipe.ReportRun:
@@ -66,7 +66,7 @@ def test_the_report_of_a_run_goes_into_its_folder_and_nothing_else_changes(class
     summary = made.summary()
     assert json.loads(json.dumps(summary)) == summary
     assert summary["runs"] == [
-        {"run": "run", "command": "classify", "model": "demo", "status": "finished", "tables": 4, "figures": 11}
+        {"run": "run", "command": "classify", "model": "demo", "status": "finished", "tables": 4, "figures": 14}
     ]
     # a second time nothing changes at all
     report(classified)
