@@ -294,15 +294,16 @@ def read_record(folder: Path) -> dict[str, Any]:
     record = parse_json((folder / RUN_FILE).read_text(encoding="utf-8"))
     if not isinstance(record, dict):
         raise ValueError("it does not hold a JSON object")
-    for name in record.keys() & _KINDS.keys():
-        kind, value = _KINDS[name], record.pop(name)
+    known: dict[str, Any] = {}
+    for name, value in record.items():
+        kind = _KINDS.get(name, object)
         if get_origin(kind) is list and isinstance(value, list):
-            record[name] = [item for item in value if fits(item, get_args(kind)[0])]
-        elif fits(value, kind):
-            record[name] = value
-    if "files" in record:
-        record["files"] = [name for name in record["files"] if _is_inside(name)]
-    return record
+            known[name] = [item for item in value if fits(item, get_args(kind)[0])]
+        elif value is None or kind is object or fits(value, kind):
+            known[name] = value
+    if known.get("files"):
+        known["files"] = [name for name in known["files"] if _is_inside(name)]
+    return known
 
 
 def _is_inside(name: str) -> bool:
