@@ -299,7 +299,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         kind = _KINDS.get(name, object)
         if get_origin(kind) is list and isinstance(value, list):
             known[name] = [item for item in value if fits(item, get_args(kind)[0])]
-        elif value is None or kind is object or fits(value, kind):
+        elif kind is object or fits(value, kind):
             known[name] = value
     if known.get("files"):
         known["files"] = [name for name in known["files"] if _is_inside(name)]

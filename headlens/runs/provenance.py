@@ -84,8 +84,9 @@ def command_line(arguments: Sequence[str]) -> str | None:
 
 def environment() -> dict[str, Any]:
     """Returns what `run.json` records about the machine and the programs."""
+    typed = command_line(sys.argv)
     return {
-        "command_line": command_line(sys.argv),
+        **({} if typed is None else {"command_line": typed}),
         "versions": versions(),
         "platform": platform.platform(),
         "git_commit": git_commit(),

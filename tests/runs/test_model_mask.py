@@ -100,7 +100,7 @@ def test_controls() -> None:
     ("options", "message"),
     [
         ({"no_diagonal": True, "drop_random": True}, "two controls"),
-        ({"layers": "0-1"}, "--layers says where a mask holds, and there is none"),
+        ({"layers": "0-1"}, "--mask-layers says where a mask holds, and there is none"),
         ({"mask": "star", "mask_seed": 1}, "--mask-seed: nothing is drawn"),
     ],
 )
@@ -112,7 +112,7 @@ def test_options_that_do_not_go_together(options: dict[str, object], message: st
 def test_the_same_for_another_command_line() -> None:
     options = MaskOptions("window:1|global", "0-1", drop_random=True, mask_seed=2)
     assert options.as_options() == [
-        *("--mask", "window:1|global", "--layers", "0-1", "--drop-random", "--mask-seed", "2")
+        *("--mask", "window:1|global", "--mask-layers", "0-1", "--drop-random", "--mask-seed", "2")
     ]
     facts = mask_record(options)["mask"]
     assert facts["layers"] == "0-1"
