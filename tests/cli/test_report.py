@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Path:
 def test_it_names_the_page_and_what_to_do_with_it(headlens: Headlens, run: Path) -> None:
     done = headlens("report", "run")
     assert done.code == 0, done.err
-    assert ["run", "classify", "demo", "finished", "4", "11"] in [line.split() for line in done.out.splitlines()]
+    assert ["run", "classify", "demo", "finished", "4", "14"] in [line.split() for line in done.out.splitlines()]
     assert "run/ report.html" in done.out
     assert "run/figures/ functions.{png,svg}" in done.out
     assert done.out.endswith("Next: open run/report.html in a browser\n")
