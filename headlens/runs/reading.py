@@ -166,7 +166,7 @@ class RecordedRun:
         return sorted(p for p in (self.folder / FIGURES).glob("*.png") if p.is_file())
 
     def argument(self, name: str, default: Any) -> Any:
-        """Returns the value of an option."""
+        """Returns the value that the run was given for an option."""
         return mapping(self.record.get("arguments")).get(name, default)
 
 

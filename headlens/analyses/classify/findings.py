@@ -180,7 +180,7 @@ def _with_interval(row: pd.Series[Any], column: str, ends: str) -> str:
 
 
 def _where(offset: Any) -> str:
-    """A commonest offset in words."""
+    """Returns the most frequent offset of a head as words of a sentence."""
     known = {-1: "the previous token", 1: "the next token"}
     return known.get(int(offset), f"the token at {int(offset):+d}")
 
