@@ -161,9 +161,9 @@ def blows(most: int = 4, least: int = 0) -> st.SearchStrategy[list[Blow]]:
 
 
 def fuzzing(examples: int) -> settings:
-    """So many examples; or as many as HEADLENS_FUZZ says, for a long run."""
+    """So many examples; HEADLENS_FUZZ times as many for a long run."""
     return settings(
-        max_examples=int(os.environ.get("HEADLENS_FUZZ", examples)),
+        max_examples=examples * int(os.environ.get("HEADLENS_FUZZ", "1")),
         deadline=timedelta(seconds=10),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     )
