@@ -406,7 +406,7 @@ def _remove_leftovers(folder: Path) -> None:
     """Removes what a killed process had half written, or no longer needed; the lock says that nobody else writes."""
     if (read_run(folder) or {}).get("status") == "finished":  # killed before it had removed what is kept to resume
         shutil.rmtree(folder / RunFolder.KEPT, ignore_errors=True)
-    for path in [*folder.glob(TEMPORARY), *folder.glob(f"*/{TEMPORARY}")]:
+    for path in list(folder.rglob(TEMPORARY)):
         with contextlib.suppress(OSError):
             path.unlink()
 

@@ -46,9 +46,10 @@ def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
 
     Shares of a layer do not compare layers: a head can have most of a layer that contributes next to nothing.
     """
-    size = np.abs(float_column(rows, "raw"))
+    numbers = {name: float_column(rows, name) for name in ("raw", "raw_low", "raw_high")}  # a file may hold words there
+    size = np.abs(numbers["raw"])
     order = np.argsort(-size, kind="stable")[: min(most, int(np.isfinite(size).sum()))]
-    return rows.assign(share=size / (np.nansum(size) or 1.0)).iloc[order]
+    return rows.assign(**numbers, share=size / (np.nansum(size) or 1.0)).iloc[order]
 
 
 def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
