@@ -133,7 +133,7 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     assert not Path("run/.resume").exists()
     record = json.loads(Path("run/run.json").read_text())
     assert record["restricted"] == ["encoder"]
-    assert record["held_out"] == 5
+    assert record["held_out"] == 4
     assert "Sparsity of entmax itself: encoder 0." in done.out
     again = headlens("sparsefinder", "--config", "run/run.json", "--out", "again", "-q")
     assert again.code == 0, again.err
