@@ -13,7 +13,7 @@ from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import sentence_sums, share_columns
+from headlens.metrics.ratio_estimator import row_sums, share_columns
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Coreference(Metric):
             panel="an antecedent",
             scale="share of mentions",
             chance="coreference_nearest",
+            chance_name="nearest mention",
             interval=True,
         ),
         MetricColumn("coreference_nearest", "How often the nearest earlier mention of any entity is an antecedent."),
@@ -67,11 +68,9 @@ class Coreference(Metric):
         n_words, n_entities = tokens.n_pieces.shape[1], int(entity.amax()) + 1
         keys = (sentence * n_words + word) * n_entities + entity
         others = (sentence[:, None] * n_words + pointed) * n_entities + entity[:, None]
-        hit = torch.isin(others, keys) & (target >= 0) & (pointed < word[:, None]) & asked[:, None]
-        zeros = torch.zeros((len(tokens.real), target.shape[1]), dtype=view.sums_dtype, device=target.device)
-        n = torch.zeros_like(zeros[:, :1], dtype=torch.int64).index_add_(0, sentence, asked.long()[:, None])
-        hits = zeros.index_add_(0, sentence, hit.to(zeros.dtype))
-        return sentence_sums("coreference", hits, n) | {"nearest": nearest.sum(), "same_word": same_word.sum()}
+        hit = torch.isin(others, keys) & (target >= 0) & (pointed < word[:, None])
+        sums = row_sums("coreference", view, sentence, hit, asked)
+        return sums | {"nearest": nearest.sum(), "same_word": same_word.sum()}
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns the share with its 95 % interval, both baselines, and the number of mentions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +17,9 @@ from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.options import Level
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]
@@ -88,6 +91,16 @@ class Metric(ABC):
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Columns of one site: each (heads,), or (heads, rows) for tables with several rows per head."""
         raise NotImplementedError
+
+    def more_tables(self, sums: Mapping[Site, Sums]) -> Mapping[str, pd.DataFrame]:
+        """Tables by name that are not about heads, without the column `model`; by default none."""
+        del sums
+        return {}
+
+    def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:
+        """What to know about the numbers, given the sites of the model; by default nothing."""
+        del sums, sites
+        return []
 
     def head_columns(self, sums: Sums) -> Mapping[str, Array]:
         """Columns of heads.csv of one site, each (heads,); by default all that `compute` gives."""
@@ -168,6 +181,14 @@ class Statistics(Observer):
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""
         return {m.name: table for m in self.metrics if (table := m.table(self.sums(m))) is not None}
+
+    def more_tables(self) -> dict[str, pd.DataFrame]:
+        """The tables that are not about heads, of all metrics."""
+        return {name: table for m in self.metrics for name, table in m.more_tables(self.sums(m)).items()}
+
+    def notes(self) -> list[str]:
+        """What to know about the numbers, of every metric."""
+        return [note for m in self.metrics for note in m.notes(self.sums(m), self.sites)]
 
     def head_tables(self) -> list[HeadTable]:
         """The parts of heads.csv, of every metric that fills columns of it."""

@@ -17,7 +17,8 @@ class MetricColumn:
         panel: title of its panel in the metric's figure; empty for a column that is not drawn there.
         scale: label of the colour bar; by default title and unit.
         high: upper end of the colour scale, which begins at 0; None for the largest value.
-        chance: the column that says what a head which points at random would have.
+        chance: the column that says what a head which points at random would have, or another baseline.
+        chance_name: what that is, above a map.
         colours: matplotlib's name of the colours.
         interval: whether its interval is measured, too.
         contract: whether it stands among the first columns of heads.csv, which every run has.
@@ -31,6 +32,7 @@ class MetricColumn:
     scale: str = ""
     high: float | None = 1.0
     chance: str = ""
+    chance_name: str = "chance"
     colours: str = "viridis"
     interval: bool = False
     contract: bool = False

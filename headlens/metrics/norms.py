@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
+from headlens.attention.sites import Site
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.mass import NEIGHBOURS
@@ -89,6 +90,16 @@ class Norms(Metric):
         output = (view.output_norms * real).sum((0, 2), dtype=kind)
         sums |= {"other": left, "read": read.sum((0, 2)), "output": output}
         return sums | {"idle.x": idle, "idle.n": queries.real.sum().expand(idle.shape)}
+
+    def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:
+        """Says where norms are not known."""
+        unknown = [str(site) for site in sites if site not in sums]
+        if not unknown:
+            return []
+        return [
+            "Norms are not measured where headlens does not know the output projection of heads: "
+            f"{', '.join(unknown[:3])}{' …' if len(unknown) > 3 else ''}."
+        ]
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns shares, (heads,) each; NaN where a kind of key was not measured, or nothing was read."""

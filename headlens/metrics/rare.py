@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
@@ -15,7 +14,7 @@ from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, sentence_sums, share_columns
+from headlens.metrics.ratio_estimator import ratio_mean, row_sums, share_columns
 from headlens.metrics.words import places, plan
 
 
@@ -73,14 +72,11 @@ class RareWords(Metric):
         facts = rare_facts(queried.queries, queried.keys)
         target = view.word_targets  # (rows, heads)
         hit = facts.rank[queried.plan.sentence[:, None], target.clamp(min=0)] * (target >= 0)
-        hit = hit.masked_fill(~facts.counted[:, None], 0)
         sums: dict[str, Tensor] = {}
-        for name, least, chance in (("rare_top1", 2, facts.chance1), ("rare_top2", 1, facts.chance2)):
-            hits = torch.zeros((len(facts.rank), target.shape[1]), dtype=view.sums_dtype, device=target.device)
-            hits.index_add_(0, queried.plan.sentence, (hit >= least).to(hits.dtype))
-            sums |= sentence_sums(name, hits, facts.n)
-            by_chance = (chance.to(hits.dtype) * facts.n).expand_as(hits)
-            sums |= sentence_sums(name.replace("top", "chance"), by_chance, facts.n)
+        sentence = queried.plan.sentence
+        for number, least, chance in (("1", 2, facts.chance1), ("2", 1, facts.chance2)):
+            sums |= row_sums(f"rare_top{number}", view, sentence, hit >= least, facts.counted)
+            sums |= row_sums(f"rare_chance{number}", view, sentence, chance[sentence], facts.counted)
         return sums
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
@@ -96,13 +92,11 @@ class RareFacts(NamedTuple):
     Args:
         rank: rarity of the word that begins at a token, 0 where none does; (batch, length of the keys).
         counted: whether a row of `GatherPlan` is a query word of a sentence with rare words; (rows,).
-        n: such words of every sentence; (batch, 1).
         chance1, chance2: share of words that are the rarest, or among the two rarest; (batch, 1) each.
     """
 
     rank: Tensor
     counted: Tensor
-    n: Tensor
     chance1: Tensor
     chance2: Tensor
 
@@ -115,5 +109,4 @@ def rare_facts(queries: Tokens, keys: Tokens) -> RareFacts:
     rank = keys.rarity.gather(1, keys.word.clamp(min=0)) * places(keys).starts
     n_words = (keys.n_pieces > 0).sum(1, keepdim=True).clamp(min=1)
     chance1, chance2 = ((rank >= least).sum(1, keepdim=True) / n_words for least in (2, 1))
-    n = ((queries.n_pieces > 0) & eligible[:, None]).sum(1, keepdim=True)
-    return RareFacts(rank, eligible[plan(queries, keys).sentence], n, chance1, chance2)
+    return RareFacts(rank, eligible[plan(queries, keys).sentence], chance1, chance2)

@@ -43,6 +43,23 @@ def sentence_sums(name: str, x: Tensor, n: Tensor) -> dict[str, Tensor]:
     return {f"{name}.{key}": m.sum(0).expand(x.shape[1]) for key, m in zip(_MOMENTS, moments, strict=True)}
 
 
+def row_sums(name: str, view: CallView, sentence: Tensor, hits: Tensor, counted: Tensor) -> dict[str, Tensor]:
+    """The same from rows that each are of some sentence, such as the words that somebody asks about.
+
+    Args:
+        name: prefix of the sums.
+        view: the call, for the number of sentences and the type of sums.
+        sentence: of every row; (rows,).
+        hits: value of every row; (rows, heads), or (rows, 1) if the heads do not differ.
+        counted: which rows count; (rows,).
+    """
+    n_sentences, n_heads = view.queries.shape[0], view.weights.shape[1]
+    values = hits.to(view.sums_dtype).masked_fill(~counted[:, None], 0).expand(-1, n_heads)
+    x = values.new_zeros(n_sentences, n_heads).index_add_(0, sentence, values)
+    n = sentence.new_zeros(n_sentences, 1).index_add_(0, sentence, counted.long()[:, None])
+    return sentence_sums(name, x, n)
+
+
 def ratio_mean(name: str, sums: Mapping[str, Array]) -> Array:
     """Mean per head; NaN where nothing was counted."""
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -12,7 +12,7 @@ from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, sentence_sums, share_columns
+from headlens.metrics.ratio_estimator import ratio_mean, row_sums, share_columns
 from headlens.metrics.words import places, repeats
 
 
@@ -59,16 +59,14 @@ class SameWord(Metric):
         form_at = torch.where(places(tokens).starts, tokens.forms.gather(1, tokens.word.clamp(min=0)), -1)
         target = view.word_targets  # (rows, heads)
         same = form_at[chosen.sentence[:, None], target.clamp(min=0)] == own[:, None]
-        same &= (target >= 0) & (target != chosen.token[:, None]) & (there > 0)[:, None]
+        same &= (target >= 0) & (target != chosen.token[:, None])
         words = (tokens.n_pieces > 0).long()
         available = words.cumsum(1) if view.causal else words.sum(1, keepdim=True).expand_as(words)
         chance = there / available[chosen.sentence, chosen.word].clamp(min=1)  # (rows,)
-        zeros = torch.zeros((len(words), target.shape[1]), dtype=view.sums_dtype, device=target.device)
-        n = torch.zeros_like(zeros[:, :1], dtype=torch.int64)
-        n.index_add_(0, chosen.sentence, (there > 0).long()[:, None])
-        hits = zeros.index_add(0, chosen.sentence, same.to(zeros.dtype))
-        by_chance = zeros.index_add(0, chosen.sentence, chance.to(zeros.dtype)[:, None].expand(target.shape))
-        return sentence_sums("same_word", hits, n) | sentence_sums("same_word_chance", by_chance, n)
+        return {
+            **row_sums("same_word", view, chosen.sentence, same, there > 0),
+            **row_sums("same_word_chance", view, chosen.sentence, chance[:, None], there > 0),
+        }
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns the share with its 95 % interval, what chance gives, and the number of repeated words."""

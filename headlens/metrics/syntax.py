@@ -84,6 +84,27 @@ class Syntax(Metric):
         rows["p_holm"] = holm(rows["p_value"].to_numpy())
         return HeadTable(rows)
 
+    def more_tables(self, sums: Mapping[Site, Sums]) -> Mapping[str, pd.DataFrame]:
+        """`relation_offsets`: where the other word of a relation stands, which is what the baseline chooses from.
+
+        Rows are those with instances: stack, relation, direction, offset (target - source in units, the two tails
+        beyond 63 by name), n and share of the relation. The first layer of a stack tells of all: trees are the same.
+        """
+        firsts: dict[Stack, Array] = {}
+        for site, own in sums.items():
+            if own["n"].any():
+                firsts.setdefault(site.stack, own["n"])
+        names = np.array([f"<-{_REACH}", *(str(offset) for offset in range(-_REACH, _REACH + 1)), f">{_REACH}"])
+        frames = []
+        for stack, n in firsts.items():
+            relation, direction, offset = n.nonzero()
+            kinds = {"relation": np.array(self.relations)[relation], "direction": np.array(DIRECTIONS)[direction]}
+            counts = n[relation, direction, offset]
+            shares = counts / n.sum(2)[relation, direction]
+            columns = {**kinds, "offset": names[offset], "n": counts, "share": shares}
+            frames.append(pd.DataFrame({"stack": stack, **columns}))
+        return {"relation_offsets": pd.concat(frames, ignore_index=True)} if frames else {}
+
     def _site_rows(self, site: Site, sums: Sums) -> pd.DataFrame:
         n, correct = sums["n"], sums["correct"]
         chosen = (self.baseline or {}).get(site.stack)
@@ -115,32 +136,6 @@ class Syntax(Metric):
                 "p_value": mcnemar_greater((right - both).ravel(), base - both.ravel(), count),
             }
         )
-
-
-def relation_offsets(sums: Mapping[Site, Sums], relations: tuple[str, ...]) -> pd.DataFrame | None:
-    """Where the other word of a relation stands: what the baseline chooses from; None without any instance.
-
-    Args:
-        sums: of `Syntax`, by site; those of the first layer of a stack tell of all, for trees are the same for all.
-        relations: their names.
-
-    Returns:
-        Rows of relation_offsets.csv, those with instances: stack, relation, direction, offset (target - source in
-        units, the two tails beyond 63 by name), n and share of the relation.
-    """
-    firsts: dict[Stack, Array] = {}
-    for site, own in sums.items():
-        if own["n"].any():
-            firsts.setdefault(site.stack, own["n"])
-    names = np.array([f"<-{_REACH}", *(str(offset) for offset in range(-_REACH, _REACH + 1)), f">{_REACH}"])
-    frames = []
-    for stack, n in firsts.items():
-        relation, direction, offset = n.nonzero()
-        columns = {"relation": np.array(relations)[relation], "direction": np.array(DIRECTIONS)[direction]}
-        counts = n[relation, direction, offset]
-        shares = counts / n.sum(2)[relation, direction]
-        frames.append(pd.DataFrame({"stack": stack, **columns, "offset": names[offset], "n": counts, "share": shares}))
-    return pd.concat(frames, ignore_index=True) if frames else None
 
 
 class ArcFacts(NamedTuple):

@@ -15,7 +15,7 @@ from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, sentence_sums, share_columns
+from headlens.metrics.ratio_estimator import ratio_mean, row_sums, share_columns
 from headlens.metrics.words import GatherPlan, places, plan, pointed_at
 
 # Sets of links that have an error rate: the words that link, and when they do.
@@ -88,13 +88,9 @@ class WordAlignment(Metric):
             levels, partners = _levels(torch.maximum(gold, gold.transpose(1, 2)), chosen, target)
             sums |= _rate("aer", levels, target, linked & (side == 1))
             sums |= _rate("aer_reverse", levels, target, linked & (side == 0))
-        asked = (partners > 0)[:, None]
-        zeros = torch.zeros((len(gold), target.shape[1]), dtype=view.sums_dtype, device=target.device)
-        n = torch.zeros_like(zeros[:, :1], dtype=torch.int64).index_add_(0, chosen.sentence, asked.long())
-        hits = zeros.index_add(0, chosen.sentence, (asked & (levels > 0)).to(zeros.dtype))
-        chance = (partners / starts.sum(1).clamp(min=1)).to(zeros.dtype)[:, None].expand(target.shape)
-        by_chance = zeros.index_add(0, chosen.sentence, chance * asked)
-        return sums | sentence_sums("aligned", hits, n) | sentence_sums("aligned_chance", by_chance, n)
+        chance = partners / starts.sum(1).clamp(min=1)
+        sums |= row_sums("aligned", view, chosen.sentence, levels > 0, partners > 0)
+        return sums | row_sums("aligned_chance", view, chosen.sentence, chance[:, None], partners > 0)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns the share with its interval, what chance gives, the number of words, and error rates."""

@@ -286,7 +286,7 @@ def test_offsets_of_relations(found: tuple[Any, dict[Stack, list[Sample]]]) -> N
                 for direction, offset in (("dep->head", head - dependent), ("head->dep", dependent - head)):
                     key = (stack, relation, direction, str(offset))
                     expected[key] = expected.get(key, 0) + 1
-    rows = result.offsets
+    rows = result.more.get("relation_offsets")
     if not expected:
         assert rows is None
         return

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from handmade import SENTENCE, Row, Setting, call, columns, heads, measured, one_hot, uniform
 from naive_samples import make_seq
 
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.positions import OFFSETS, Positions, positional
+from headlens.metrics.ratio_estimator import ratio_interval, ratio_sums
 
 LONG = make_seq([-1, *range(28), -1], cls=[0], sep=[29])
 
@@ -120,3 +123,27 @@ def test_tails_never_win() -> None:
 def test_no_query_has_no_offset() -> None:
     offset, share, diagonal = positional(counted())
     assert all(math.isnan(v[0]) for v in (offset, share, diagonal))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_interval_of_the_commonest_offset_is_that_of_a_mean_by_sentences(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 9, 6)
+    rows, hits, counted = [], [], []
+    for length in lengths:
+        target = np.where(rng.random(length) < 0.6, np.arange(length) - 1, rng.integers(0, length, length)).clip(0)
+        rows.append(Row(one_hot(target.__getitem__, length), make_seq(range(length))))
+        hits.append(target - np.arange(length) == -1)
+        counted.append(np.ones(length, bool))
+    longest = lengths.max()
+    values, mask = np.zeros((len(rows), 1, longest)), np.zeros((len(rows), longest), bool)
+    for i, length in enumerate(lengths):
+        values[i, 0, :length], mask[i, :length] = hits[i], counted[i]
+    batch = call(rows)
+    expected = ratio_sums("x", CallView(batch), torch.from_numpy(values), torch.from_numpy(mask))
+    low, high = ratio_interval("x", {name: value.numpy() for name, value in expected.items()}, within=(0, 1))
+    found = Positions().head_columns(measured(Positions(), batch))
+    assert found["positional_offset"][0] == -1
+    ends = found["positional_share_ci_low"][0], found["positional_share_ci_high"][0]
+    assert ends == pytest.approx((low[0], high[0]))
+    assert found["positional_share"][0] == pytest.approx(values.sum() / mask.sum())

@@ -16,7 +16,7 @@ from scipy import stats
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, ratio_sums
+from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, ratio_sums, row_sums
 
 VIEW = CallView(call([Row(uniform())]))
 
@@ -117,3 +117,14 @@ def test_an_interval_that_ignores_sentences_would_be_too_narrow() -> None:
     tokens = np.concatenate(sentences)
     naive = 2 * 1.96 * tokens.std(ddof=1) / math.sqrt(len(tokens))
     assert high - low > 1.5 * naive
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.booleans()), max_size=30))
+def test_rows_of_any_sentence_are_added_up_by_it(rows: list[tuple[int, int, bool]]) -> None:
+    view = CallView(call([Row(uniform())] * 4))
+    sentence, hits, counted = (torch.tensor([row[i] for row in rows], dtype=torch.int64) for i in range(3))
+    sums = row_sums("v", view, sentence, hits[:, None], counted.bool())
+    by_sentence = [[float(hit) for own, hit, counts in rows if own == i and counts] for i in range(4)]
+    expected = sums_of([values or [] for values in by_sentence])
+    for name, value in expected.items():
+        np.testing.assert_allclose(sums[name].numpy(), value, err_msg=name)

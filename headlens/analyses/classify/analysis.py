@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import reduce
 
@@ -31,7 +31,7 @@ from headlens.metrics.accumulator import Array
 from headlens.metrics.metric import MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
-from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets, relation_offsets
+from headlens.metrics.syntax import count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
@@ -55,7 +55,7 @@ class Classification:
         encoding: sentences and words read, left out, not aligned.
         annotation: dependency instances read and lost.
         notes: what the user should know about these numbers.
-        offsets: where the other words of relations stand, see `relation_offsets`; None without trees.
+        more: tables that are not about heads, such as `relation_offsets`.
         too_little: whether too few sentences or tokens were read to give any head a role.
     """
 
@@ -63,15 +63,13 @@ class Classification:
     encoding: EncodingCounts
     annotation: AnnotationCounts
     notes: list[str]
-    offsets: pd.DataFrame | None = None
+    more: dict[str, pd.DataFrame] = field(default_factory=dict)
     too_little: bool = False
 
     def frames(self, model: str) -> dict[str, pd.DataFrame]:
         """The tables as they are written: with the model's name in front."""
-        frames = {name: table.with_model(model) for name, table in self.tables.items()}
-        if self.offsets is not None:
-            frames["relation_offsets"] = self.offsets.assign(model=model)[["model", *self.offsets.columns]]
-        return frames
+        more = {name: table.assign(model=model)[["model", *table.columns]] for name, table in self.more.items()}
+        return {name: table.with_model(model) for name, table in self.tables.items()} | more
 
     def with_relevance(self, relevances: HeadRelevances) -> Classification:
         """The same with the relevance of heads in `heads` and a table of its own."""
@@ -91,6 +89,7 @@ def classify_heads(
     frequencies: Frequencies | None = None,
     *,
     baseline_corpus: Corpus | None = None,
+    summary: CorpusSummary | None = None,
     corpus_pass: CorpusPass | None = None,
 ) -> Classification:
     """Measure every head of a model over a corpus and name the roles of the heads.
@@ -101,10 +100,10 @@ def classify_heads(
     Args:
         loaded: an encoder, decoder or encoder-decoder with its tokenizer.
         corpus: sentences, with trees for the syntactic roles, in pairs for decoder and cross-attention.
-        options: what is measured; without relations all that have enough instances, for which the corpus is read once
-            before.
+        options: what is measured; without relations all that have enough instances.
         frequencies: for the rare-word roles.
         baseline_corpus: where the baseline's offsets are chosen; by default the corpus itself.
+        summary: of the corpus; None reads it once more before, if relations are not named.
         corpus_pass: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
 
     Raises:
@@ -114,24 +113,30 @@ def classify_heads(
         OptionError: if a relation that was asked for never occurs in trees that are there.
     """
     options = options or ClassifyOptions()
-    relations = asked_relations(options, summarise(corpus)) if options.relations is None else options.relations
+    relations = options.relations
+    if relations is None:
+        relations = common_relations(summary or summarise(corpus), options.thresholds.min_instances)
     frequencies = frequencies or Frequencies()
     first = first_example(corpus)
     feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
-    paired = feed.encoder.pairing == "joined" or options.split_at is not None
     if options.split_at is not None:
         check_split(corpus, options.split_at, paired=first.target is not None)
     if not any(site.n_heads for site in feed.sites):
         part = "the encoder of " if feed.encoder_alone else ""
         raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
-    sample = options.similarity == "sample"
     annotator = Annotator(
-        relations, frequencies.source, frequencies.target, words=True, pairs=paired, sample=sample, seed=options.seed
+        relations,
+        frequencies.source,
+        frequencies.target,
+        words=True,
+        pairs=feed.encoder.pairing == "joined" or options.split_at is not None,
+        sample=options.similarity == "sample",
+        seed=options.seed,
     )
-    notes, baseline = list[str](), None
+    baseline, baseline_notes = None, list[str]()
     if baseline_corpus is not None:
         baseline, other_labels = _baseline(feed, baseline_corpus, relations, options.batch_tokens)
-        notes += [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, relations)]
+        baseline_notes = [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, relations)]
     settings = MetricSettings(relations, options.exclude_self, baseline)
     metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
     statistics = Statistics(metrics, feed.sites, level=options.level)
@@ -158,28 +163,22 @@ def classify_heads(
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
     tables = _head_tables(statistics, similarity, thresholds)
     if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
-        tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles=""))
-    syntax = next((m for m in metrics if isinstance(m, Syntax)), None)
-    offsets = None if syntax is None else relation_offsets(statistics.sums(syntax), relations)
-    own = [*too_little, *encoding_notes(feed, encoding)]
-    own += annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances)
-    if unknown := [str(site) for site in feed.sites if str(site) not in statistics.totals.of("norms")]:
-        own.append(
-            "Norms are not measured where headlens does not know the output projection of heads: "
-            f"{', '.join(unknown[:3])}{' …' if len(unknown) > 3 else ''}."
-        )
-    own += label_notes(annotation.labels, relations) + pair_notes(annotation, tables["heads"].rows, options.split_at)
-    return Classification(tables, encoding, annotation, [*own, *notes], offsets, bool(too_little))
+        tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles="", roles_by_weight=""))
+    notes = [
+        *too_little,
+        *encoding_notes(feed, encoding),
+        *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),
+        *statistics.notes(),
+        *label_notes(annotation.labels, relations),
+        *pair_notes(annotation, tables["heads"].rows, options.split_at),
+        *baseline_notes,
+    ]
+    return Classification(tables, encoding, annotation, notes, statistics.more_tables(), bool(too_little))
 
 
-def asked_relations(options: ClassifyOptions, summary: CorpusSummary) -> tuple[str, ...]:
-    """The relations that are measured: those that were named, or all that have enough instances in the corpus.
-
-    In a corpus too small for any they are those of Voita et al. (2019).
-    """
-    if options.relations is not None:
-        return options.relations
-    frequent = frequent_relations(summary.relations, options.thresholds.min_instances)
+def common_relations(summary: CorpusSummary, min_instances: int) -> tuple[str, ...]:
+    """All relations that have enough instances in a corpus; in one too small for any, those of Voita et al. (2019)."""
+    frequent = frequent_relations(summary.relations, min_instances)
     return frequent or tuple(name for name in ("nsubj", "obj", "amod", "advmod") if name in summary.relations)
 
 

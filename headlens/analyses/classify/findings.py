@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.classify.roles import ROLES
 from headlens.analyses.classify.syntax_figure import gain, is_marked
 from headlens.analyses.relevance.overviews import relevance_findings
 from headlens.errors import counted
@@ -16,30 +17,6 @@ from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.role_colours import NONE, families
 from headlens.runs.reading import RecordedRun
 
-# Where a head rests, with the columns of its weight there, of which the larger one counts, and that of norms.
-_RESTING = {
-    "sink": ("the first token", ("to_first",), "norm_to_first"),
-    "separator": ("the separator or the end", ("to_sep", "to_eos"), "norm_to_special"),
-    "punctuation": ("punctuation", ("to_punct",), "norm_to_punct"),
-}
-# What the other roles mean, with the columns of their number, of the number of cases, and of what chance gives.
-_OTHERS = {
-    "positional": ("attends most to {where} from {share} of the tokens", "positional_share", "", ""),
-    "previous": ("gives {share} of its weight to the previous token", "to_prev", "", ""),
-    "next": ("gives {share} of its weight to the next token", "to_next", "", ""),
-    "self": ("attends most to the token itself from {share} of the tokens", "self_share", "", ""),
-    "same word": (
-        "finds another occurrence of a repeated word in {share} of {n} cases",
-        "same_word",
-        "repeated_words",
-        "same_word_chance",
-    ),
-    "pair(first->second)": ("gives {share} of the weight of a first text to the second", "first_to_second", "", ""),
-    "pair(second->first)": ("gives {share} of the weight of a second text to the first", "second_to_first", "", ""),
-    "coreference": ("finds an antecedent of {share} of {n} mentions", "coreference", "mentions", ""),
-    "rare": ("points at the rarest word from {share} of {n} words", "rare_top1", "rare_words", "rare_chance"),
-    "broad": ("spreads its attention, with {share} of the entropy that is possible", "entropy_norm", "", ""),
-}
 # What a relation joins: its dependent, its head.
 _ENDS = {
     "nsubj": ("subject", "verb"),
@@ -115,19 +92,14 @@ def _resting(part: StackRows) -> Iterator[str]:
     """How many heads rest where, and how much of their weight they give to it."""
     held = [str(roles).split("; ") for roles in part.rows["roles"]]
     told = []
-    for role, (place, columns, norm) in _RESTING.items():
-        rest = np.array([role in own for own in held])
+    for role in (role for role in ROLES if role.rests):
+        rest = np.array([role.name in own for own in held])
         if rest.any():
-            weights = np.fmax.reduce([float_column(part.rows, column) for column in columns])[rest]
-            norms = float_column(part.rows, norm)[rest].mean()
-            read = (
-                ""
-                if np.isnan(norms)
-                else f", from which comes {norms:.0%} of what {'it' if len(weights) == 1 else 'they'} read"
-            )
-            whose = "its" if len(weights) == 1 else "their"
-            verb = "rests" if len(weights) == 1 else "rest"
-            told.append(f"{len(weights)} {verb} on {place} (with {weights.mean():.0%} of {whose} weight{read})")
+            weight = np.fmax.reduce([float_column(part.rows, column) for column in role.columns])[rest].mean()
+            norm = float_column(part.rows, role.norm)[rest].mean()
+            verb, whose, who = ("rests", "its", "it") if rest.sum() == 1 else ("rest", "their", "they")
+            read = "" if np.isnan(norm) else f", from which comes {norm:.0%} of what {who} read{'s' * (who == 'it')}"
+            told.append(f"{rest.sum()} {verb} on {role.told} (with {weight:.0%} of {whose} weight{read})")
     if told:
         yield f"of {counted(len(held), 'head')}, {' and '.join(told)}."
 
@@ -153,25 +125,20 @@ def _best_relation(syntax: pd.DataFrame) -> str:
 
 def _best_of_others(part: StackRows) -> Iterator[str]:
     """The head that is farthest above the threshold of its strongest role, of the other roles."""
-    kinds = [
-        str(role) if role in _OTHERS else family
-        for role, family in zip(part.rows["role"], families(part.rows["role"]), strict=True)
-    ]
-    rows = part.rows.assign(family=kinds, score=float_column(part.rows, "nearest_score"))
-    measured = [name for name, (_, column, *_) in _OTHERS.items() if column in rows]
-    known = rows[rows["family"].isin(measured)]
+    others = {role.name: role for role in ROLES if not role.rests and role.columns[0] in part.rows}
+    names = [str(r) if r in others else f for r, f in zip(part.rows["role"], families(part.rows["role"]), strict=True)]
+    rows = part.rows.assign(name=names, score=float_column(part.rows, "nearest_score"))
+    known = rows[rows["name"].isin(list(others))]
     if known.empty:
         return
     # Runs of headlens 0.1 have no scores.
     best = known.iloc[int(np.argmax(known["score"].fillna(0.0)))]
-    text, column, cases, chance = _OTHERS[str(best["family"])]
-    n = f"{best[cases]:,.0f}" if cases in best else "the"
-    compared = f", at random {best[chance]:.0%}" if chance in best else ""
-    if column == "coreference":
-        nearest, same = (f"{best[f'coreference_{name}']:.0%}" for name in ("nearest", "same_word"))
-        compared = f", the nearest mention {nearest}, the same word {same}"
-    share = _with_interval(best, column, f"{column}_ci")
-    yield f"{head_name(best)} {text.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."
+    role = others[str(best["name"])]
+    n = f"{best[role.instances]:,.0f}" if role.instances in best else "the"
+    baselines = {role.chance: "at random"} if role.chance else role.baselines
+    compared = "".join(f", {words} {best[name]:.0%}" for name, words in baselines.items() if name in best)
+    share = _with_interval(best, role.columns[0], f"{role.columns[0]}_ci")
+    yield f"{head_name(best)} {role.told.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."
 
 
 def _with_interval(row: pd.Series[Any], column: str, ends: str) -> str:

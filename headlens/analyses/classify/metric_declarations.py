@@ -109,12 +109,13 @@ class MetricDeclaration:
             high = largest if first.high is None else first.high
             label = first.scale or f"{first.title} ({first.unit})"
             scales.append(Scale(label, high=high, colours=first.colours))
-        chances = {column.name: column.chance for column in drawn if column.chance}
+        chances = {column.name: column for column in drawn if column.chance}
 
         def remark(part: StackRows, name: str) -> str:
-            chance = float_column(part.rows, chances.get(name, ""))
+            column = chances.get(name)
+            chance = float_column(part.rows, "" if column is None else column.chance)
             known = chance[np.isfinite(chance)]
-            return f"\n(chance {known.mean():.3f})" if known.size else ""
+            return "" if column is None or not known.size else f"\n({column.chance_name} {known.mean():.3f})"
 
         return paired_maps(heads, {c.name: c.panel for c in drawn}, scales, self.title, remark)
 

@@ -15,7 +15,6 @@ from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.classify.analysis import (
     Classification,
     Frequencies,
-    asked_relations,
     check_relations,
     check_split,
     classify_heads,
@@ -91,7 +90,7 @@ def run_classify(
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
-        options = replace(request.options, relations=asked_relations(request.options, summary))
+        options = request.options
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
         shown: dict[str, AttentionMaps] = {}
@@ -109,7 +108,7 @@ def run_classify(
                 text = f"classifying the heads of {loaded.short_name}"
                 with run.corpus_pass(f"classify-{number}", text, loaded, summary) as how:
                     found = classify_heads(
-                        loaded, corpus, options, frequencies, baseline_corpus=baseline, corpus_pass=how
+                        loaded, corpus, options, frequencies, baseline_corpus=baseline, summary=summary, corpus_pass=how
                     )
                 results[label] = found if relevance is None else found.with_relevance(relevance)
                 if run.writes and (example := shown_example(corpus, loaded)) is not None:

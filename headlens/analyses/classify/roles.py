@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,22 +46,29 @@ class Role:
     Args:
         name: of the role.
         columns: of heads.csv; of several the largest counts.
-        threshold: field of `Thresholds`.
+        threshold: field of `Thresholds`; empty for a margin above `baselines`.
+        told: what a head with this role does, with the places {share}, {n} and {where} for its numbers; of a role that
+            is resting, where it rests.
         instances: column that says on how many tokens or words the share rests; empty for all tokens.
         more: whether the share has to be above the threshold ("more than half"), or may equal it.
-        chance: column of the share that pointing at random gives, which has to be passed, too.
-        baselines: columns of shares of which the largest has to be passed by the margin, in place of a threshold.
+        chance: column of the share that pointing at random gives.
+        above_chance: whether that has to be passed, too.
+        baselines: columns of shares of which the largest has to be passed by the margin, with what they are.
         norm: column of the share of norms that a role of weights should have, too.
+        rests: whether a head with this role rests, and may do something else with the weight that is left.
     """
 
     name: str
     columns: tuple[str, ...]
     threshold: str
+    told: str
     instances: str = ""
     more: bool = False
     chance: str = ""
-    baselines: tuple[str, ...] = ()
+    above_chance: bool = False
+    baselines: Mapping[str, str] = field(default_factory=dict)
     norm: str = ""
+    rests: bool = False
 
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
@@ -70,25 +77,63 @@ class Role:
 # heads that find antecedents, above both of their baselines by the margin; Schwaller et al. (2021) for heads that
 # map a text on another one, as cross-attention does from one side alone: each direction counts for itself.
 ROLES = (
-    Role("sink", ("to_first",), "sink", norm="norm_to_first"),
-    Role("separator", ("to_sep", "to_eos"), "separator", norm="norm_to_special"),
-    Role("punctuation", ("to_punct",), "punctuation", norm="norm_to_punct"),
-    Role("self", ("self_share",), "diagonal"),
-    Role("positional", ("positional_share",), "positional"),
-    Role("previous", ("to_prev",), "neighbour", norm="norm_to_prev"),
-    Role("next", ("to_next",), "neighbour", norm="norm_to_next"),
-    Role("pair(first->second)", ("first_to_second",), "pair", "pair_tokens"),
-    Role("pair(second->first)", ("second_to_first",), "pair", "pair_tokens"),
-    Role("same word", ("same_word",), "same_word", "repeated_words", chance="same_word_chance"),
+    Role("sink", ("to_first",), "sink", "the first token", norm="norm_to_first", rests=True),
+    Role(
+        "separator",
+        ("to_sep", "to_eos"),
+        "separator",
+        "the separator or the end",
+        norm="norm_to_special",
+        rests=True,
+    ),
+    Role("punctuation", ("to_punct",), "punctuation", "punctuation", norm="norm_to_punct", rests=True),
+    Role("self", ("self_share",), "diagonal", "attends most to the token itself from {share} of the tokens"),
+    Role("positional", ("positional_share",), "positional", "attends most to {where} from {share} of the tokens"),
+    Role(
+        "previous", ("to_prev",), "neighbour", "gives {share} of its weight to the previous token", norm="norm_to_prev"
+    ),
+    Role("next", ("to_next",), "neighbour", "gives {share} of its weight to the next token", norm="norm_to_next"),
+    Role(
+        "pair(first->second)",
+        ("first_to_second",),
+        "pair",
+        "gives {share} of the weight of a first text to the second",
+        "pair_tokens",
+    ),
+    Role(
+        "pair(second->first)",
+        ("second_to_first",),
+        "pair",
+        "gives {share} of the weight of a second text to the first",
+        "pair_tokens",
+    ),
+    Role(
+        "same word",
+        ("same_word",),
+        "same_word",
+        "finds another occurrence of a repeated word in {share} of {n} cases",
+        "repeated_words",
+        chance="same_word_chance",
+        above_chance=True,
+    ),
     Role(
         "coreference",
         ("coreference",),
         "",
+        "finds an antecedent of {share} of {n} mentions",
         "mentions",
-        baselines=("coreference_nearest", "coreference_same_word"),
+        baselines={"coreference_nearest": "the nearest mention", "coreference_same_word": "the same word"},
     ),
-    Role("rare", ("rare_top1",), "rare", "rare_words", more=True),
-    Role("broad", ("entropy_norm",), "broad"),
+    Role(
+        "rare",
+        ("rare_top1",),
+        "rare",
+        "points at the rarest word from {share} of {n} words",
+        "rare_words",
+        more=True,
+        chance="rare_chance",
+    ),
+    Role("broad", ("entropy_norm",), "broad", "spreads its attention, with {share} of the entropy that is possible"),
 )
 
 
@@ -164,7 +209,7 @@ def _candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Cand
         few = min(row.get(name, math.inf) for name in ("tokens", role.instances)) < thresholds.min_instances
         # Sums of shares: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
         passed = value > threshold if role.more else value >= threshold - (1e-12 if role.baselines else 0)
-        by_chance = role.chance in row and value <= row[role.chance]
+        by_chance = role.above_chance and role.chance in row and value <= row[role.chance]
         name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
         held = passed and not few and not by_chance
         by_weight = row.get(role.norm, math.nan) < threshold

@@ -134,7 +134,10 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
         sure = is_marked(best["significant"]) & is_marked(best["syntactic"])
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
         groups = [PointGroup("fixed offset", INK, names, offset, "|")]
-        for label, colour, mine in (("best head, above", BLUE, sure), ("not above", PALE_BLUE, ~sure)):
+        for label, colour, mine in (
+            ("best head: significantly above", BLUE, sure),
+            ("not significantly", PALE_BLUE, ~sure),
+        ):
             own = [name for name, is_mine in zip(names, mine, strict=True) if is_mine]
             groups.append(PointGroup(label, colour, own, accuracy[mine]))
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
