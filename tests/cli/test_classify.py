@@ -153,3 +153,29 @@ def test_a_finished_run_is_not_overwritten(run: Callable[..., Any]) -> None:
     assert "--overwrite" in refused.err
     assert Path("run/heads.csv").read_bytes() == before
     assert run("--overwrite", "--no-figures").code == 0
+
+
+# Trees with a relation that is never measured: words that make up one surface, or one without a token.
+LOST = {
+    "aux": ["1 she PRON 2 nsubj", "2-3 sold _ _ _", "2 sell VERB 0 root", "3 ed AUX 2 aux"],
+    "case": ["1-2 zum _ _ _", "1 zu ADP 2 case", "2 dem DET 3 det", "3 cat NOUN 0 root"],
+    "discourse": ["1 she PRON 2 nsubj", "2 sold VERB 0 root", "3 \u200b X 2 discourse"],
+}
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_relation_that_nobody_named_and_no_model_sees_stops_nothing(
+    headlens: Headlens, tiny_bert: Path, lost: str
+) -> None:
+    """It is frequent in the trees, so that it is looked for."""
+    rows = ["{}\t{}\t_\t{}\t_\t_\t{}\t{}\t_\t_".format(*row.split(" ")) for row in LOST[lost]]
+    tree = "\n".join([*rows, "", ""])
+    Path("lost.conllu").write_text("".join(f"# sent_id = {i}\n{tree}" for i in range(40)), encoding="utf-8")
+    done = headlens("classify", tiny_bert, "--corpus", "lost.conllu", "--frequency", "none", "--no-figures")
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert "40 relation instances not measured" in said
+    assert f"{lost} (0)" in said
+    asked = headlens("classify", tiny_bert, "--corpus", "lost.conllu", "--frequency", "none", "--relations", lost)
+    assert asked.code == 2
+    assert f"--relations: {lost}" in asked.err
