@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from headlens.nested_text import conform, parse_json, parse_toml
-from headlens.options import check_text
+from headlens.option_values import check_text
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:

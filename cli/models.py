@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from headlens.models.model_options import ModelOptions
-from headlens.options import DEMO, MODEL_NAME, CommandOptions, option
+from headlens.options import DEMO, CommandOptions, option
+from headlens.shared_options import MODEL_NAME
 
 from .command import with_options
 from .screen import Screen

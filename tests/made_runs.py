@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from headlens.analyses.classify.metric_declarations import registered_declarations
 from headlens.analyses.classify.position_figure import OFFSETS
 from headlens.files import write_csv
-from headlens.runs.folder import RUN_FILE, RunFolder
+from headlens.runs.folder import RunFolder
+from headlens.runs.run_record import RUN_FILE
 
 LAYERS, HEADS = 2, 3
 RELATIONS = ("nsubj", "obj")

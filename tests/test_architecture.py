@@ -23,8 +23,9 @@ LAYERS = [
     {"weights"},
     {"statistics"},
     {"files", "unchanged_files", "memory", "hub_access", "languages"},
-    {"heads"},
+    {"heads", "shared_options"},
     {"options", "nested_text"},
+    {"option_values"},
     {"errors"},
     {"visible_text"},
 ]

@@ -24,7 +24,8 @@ from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest, train_request
 from headlens.errors import OptionError
 from headlens.interventions.stochastic_gates import START
-from headlens.options import amount, build, declared_options, names, names_or_none, numbers, share, whole_numbers
+from headlens.option_values import amount, names, names_or_none, numbers, share, whole_numbers
+from headlens.options import build, declared_options
 from headlens.runs.output_options import arguments
 from headlens_cli.app import app
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headlens.options import LIMIT, SENTENCE_COLUMN, SKIP_BROKEN, SPLIT, TARGET_COLUMN, TARGET_FILE, option
+from headlens.options import option
+from headlens.shared_options import LIMIT, SENTENCE_COLUMN, SKIP_BROKEN, SPLIT, TARGET_COLUMN, TARGET_FILE
 
 LongSentences = Literal["skip", "window"]
 

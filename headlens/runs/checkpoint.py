@@ -15,7 +15,7 @@ from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path, output_errors
 from headlens.metrics.accumulator import Array
 from headlens.nested_text import parse_json
-from headlens.runs.folder import check_unchanged
+from headlens.runs.run_record import check_unchanged
 
 _RECORD = "record"
 IDENTITY = "identity"

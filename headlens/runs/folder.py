@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -19,27 +19,23 @@ from matplotlib.figure import Figure
 from headlens.errors import Interrupted, OutputError, ResumeError
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.models.names import short_model_name
-from headlens.nested_text import fits, parse_json
 from headlens.plots.export import Animation, write_animation, write_figure
 from headlens.runs.lock import FolderLock
 from headlens.runs.provenance import environment, peak_memory
+from headlens.runs.run_record import (
+    RUN_FILE,
+    check_same_conditions,
+    check_unchanged,
+    is_of_headlens,
+    read_run,
+    record_text,
+    resume_conditions,
+    salvaged_files,
+)
 
 Status = Literal["running", "finished", "interrupted", "failed"]
-RUN_FILE = "run.json"
 FIGURES = "figures"
 PAGE = "report.html"
-# Types of what is read again of a record; what is null or missing is not known.
-_KINDS: Mapping[str, Any] = {
-    **dict.fromkeys(("command", "model", "model_name", "status", "started", "command_line"), str),
-    **dict.fromkeys(("files", "resumed", "notes"), list[str]),
-    **dict.fromkeys(("arguments", "mask", "corpus"), dict[str, Any]),
-    "rows": dict[str, int],
-    "depends_on": dict[str, str],
-    "models": list[dict[str, Any]],
-    "processes": int,
-}
-# The list of files in the text of a record that was damaged further on.
-_OWN_FILES = re.compile(r'\s*\{\s*"command": .*?"files": \[([^\]]*)', re.DOTALL)
 
 
 class RunFolder:
@@ -138,7 +134,7 @@ class RunFolder:
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         if "started" in self._record:
-            _check_same(_conditions(self._record), _conditions(plain_value(info)))
+            check_same_conditions(resume_conditions(self._record), resume_conditions(plain_value(info)))
             self._record["resumed"] = [*self._record.get("resumed", []), now]
         else:
             self._record["started"] = now
@@ -274,45 +270,6 @@ def default_name(command: str, model: str, moment: datetime | None = None) -> Pa
     return Path("runs") / f"{command}-{safe[:80]}-{stamp}"
 
 
-def read_run(folder: str | Path) -> dict[str, Any] | None:
-    """Reads the content of a folder's `run.json`; None if there is none, or none that can be read."""
-    try:
-        return read_record(Path(folder))
-    except (OSError, ValueError):
-        return None
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """Reads the content of a folder's `run.json`, which anybody may have edited.
-
-    What is of another type than headlens writes is left out, as are files outside of the folder: it is not known.
-
-    Raises:
-        OSError: if it cannot be had.
-        ValueError: if it is no JSON object.
-    """
-    record = parse_json((folder / RUN_FILE).read_text(encoding="utf-8"))
-    if not isinstance(record, dict):
-        raise ValueError("it does not hold a JSON object")
-    known: dict[str, Any] = {}
-    for name, value in record.items():
-        kind = _KINDS.get(name, object)
-        if get_origin(kind) is list and isinstance(value, list):
-            known[name] = [item for item in value if fits(item, get_args(kind)[0])]
-        elif kind is object or fits(value, kind):
-            known[name] = value
-    if known.get("files"):
-        known["files"] = [name for name in known["files"] if _is_inside(name)]
-    return known
-
-
-def _is_inside(name: str) -> bool:
-    """Whether a name may be that of a file in a run folder, as far as the file system can have it."""
-    parts = Path(name).parts
-    longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=256)
-    return longest < 256 and len(parts) < 10 and not re.search("[\0\ud800-\udfff]", name) and not {"/", ".."} & {*parts}
-
-
 def _missing(path: Path) -> list[Path]:
     """Returns the folders that have to be made for this one to be there, itself first."""
     with output_errors(path):
@@ -367,41 +324,6 @@ def _nothing_left(folder: Path) -> OutputError:
     return OutputError(f"{folder} holds a finished run: nothing is left to be done.", "Look at its files.")
 
 
-def _conditions(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what has to be the same when a run is resumed."""
-    mask = record.get("mask")
-    mask_hash = {"content of the mask": mask.get("sha256")} if isinstance(mask, Mapping) else {}
-    return {**record.get("arguments", {}), **mask_hash, "processes": record.get("processes", 1)}
-
-
-def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    count, count_now = before.get("processes"), now.get("processes")
-    if count != count_now:
-        torchrun = f"torchrun --nproc-per-node {count} -m headlens_cli … --resume …"
-        advice = "Leave torchrun out." if count == 1 else torchrun
-        raise ResumeError(f"The run began with {count} processes and has {count_now} now.", advice)
-    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    if differing:
-        changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
-        raise ResumeError(
-            f"The run began with other options: {changes}.", "--resume takes options from the folder: leave them out."
-        )
-
-
-def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Compares what a run began with and what it has now, by names such as "the corpus".
-
-    Raises:
-        ResumeError: if something differs.
-    """
-    differing = [name for name, value in now.items() if before.get(name) != value]
-    if differing:
-        raise ResumeError(
-            f"{' and '.join(differing)} changed since the run was interrupted.",
-            "Resume with what it began with, or start again with --overwrite.",
-        )
-
-
 def _remove_leftovers(folder: Path) -> None:
     """Removes what a killed process had half written, or no longer needed; the lock says that nobody else writes."""
     if (read_run(folder) or {}).get("status") == "finished":  # killed before it had removed what is kept to resume
@@ -413,13 +335,13 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _clear(folder: Path, *, overwrite: bool) -> None:
     """Removes the run that a folder holds, if it is to be overwritten; otherwise the folder must hold no run."""
-    record, text = read_run(folder), _record_text(folder)
-    if record and not record.keys() & _KINDS.keys():
+    record, text = read_run(folder), record_text(folder)
+    if record and not is_of_headlens(record):
         raise OutputError(
             f"{folder} holds a {RUN_FILE} that headlens did not write.", "Name another folder with --out."
         )
     if overwrite:
-        _remove(folder, _salvaged(text) if record is None else record.get("files", []))
+        _remove(folder, salvaged_files(text) if record is None else record.get("files", []))
         return
     record = record or {}
     command = record.get("command", "headlens")
@@ -439,19 +361,6 @@ def _clear(folder: Path, *, overwrite: bool) -> None:
             f"Go on with it: {shlex.join(['headlens', command, '--resume', str(folder)])}; "
             "or replace it with --overwrite.",
         )
-
-
-def _record_text(folder: Path) -> str:
-    """Returns the text of a folder's `run.json`, whatever it holds; empty where there is none."""
-    with output_errors(folder):
-        path = folder / RUN_FILE
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-
-
-def _salvaged(text: str) -> list[str]:
-    """Returns the names of the files in a record that is no JSON any more, as after a cut."""
-    listed = _OWN_FILES.match(text)
-    return [name for name in re.findall(r'"([^"\\\n]+)"', listed[1] if listed else "") if _is_inside(name)]
 
 
 def _remove(folder: Path, names: list[str]) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.options import OUTPUT, folder, option
+from headlens.option_values import folder
+from headlens.options import OUTPUT, option
 
 
 @dataclass(frozen=True)

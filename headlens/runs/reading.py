@@ -15,7 +15,8 @@ import pandas as pd
 from headlens.errors import InputError, counted, read_errors, reason_of
 from headlens.files import read_csv
 from headlens.heads import MOST_HEADS
-from headlens.runs.folder import FIGURES, RUN_FILE, read_record
+from headlens.runs.folder import FIGURES
+from headlens.runs.run_record import RUN_FILE, read_record
 
 # Columns whose cells are words even where they look like numbers or truth values: a model may be called 12
 WORDS = (

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headlens.errors import OptionError
-from headlens.options import (
+from headlens.options import CORPUS, TASK, BleuTokenizer, option
+from headlens.shared_options import (
     BLEU_TOKENIZER,
     CLASS_LABELS,
-    CORPUS,
     EXAMPLE_COLUMNS,
     EXAMPLE_SOURCES,
     EXAMPLE_SPLIT,
     LIMIT,
     SKIP_BROKEN,
     TARGET_FILE,
-    TASK,
-    BleuTokenizer,
-    option,
 )
 
 Layout = tuple[str, ...]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from headlens.errors import OptionError
-from headlens.options import BATCH_TOKENS, SEED, TRAINING, option
+from headlens.options import TRAINING, option
+from headlens.shared_options import BATCH_TOKENS, SEED
 
 Schedule = Literal["linear", "constant", "inverse-sqrt"]
 Precision = Literal["no", "bf16", "fp16"]

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from headlens.errors import InputError, OptionError
-from headlens.options import check_text
+from headlens.option_values import check_text
 from headlens_cli import command
 from headlens_cli.app import app
 

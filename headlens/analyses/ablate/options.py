@@ -8,24 +8,11 @@ from typing import Any, Literal, get_args
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.options import (
-    BATCH_TOKENS,
-    DEMO,
-    FIGURES,
-    HEADS,
-    ONE_OR_TWO_MODELS,
-    PRUNING,
-    SEED,
-    STATISTICS,
-    TASK,
-    CommandOptions,
-    names,
-    option,
-    share,
-    whole_numbers,
-)
+from headlens.option_values import names, share, whole_numbers
+from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, CommandOptions, option
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import BATCH_TOKENS, FIGURES, ONE_OR_TWO_MODELS, SEED
 from headlens.tasks.task_options import TaskData
 
 ReplacementMode = Literal["zero", "mean", "uniform"]

@@ -9,25 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
+from headlens.option_values import names
 from headlens.options import (
     CORPUS,
     DEMO,
-    FIGURES,
     HEADS,
-    LEVEL,
     MODEL,
-    MODEL_NAME,
     STATISTICS,
     CommandOptions,
     Given,
     Level,
     StackName,
     build,
-    names,
     option,
 )
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import FIGURES, LEVEL, MODEL_NAME
 
 if TYPE_CHECKING:
     from headlens.heads import Head, Stack

@@ -29,10 +29,10 @@ from headlens.models.loading import load
 from headlens.nested_text import parse_json
 from headlens.pages.attention_page import LARGEST, AttentionView, Measuring, attention_data, attention_page
 from headlens.pages.head_cards import SentenceMap
-from headlens.runs.folder import RUN_FILE
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.reading import RecordedRun, read_recorded
+from headlens.runs.run_record import RUN_FILE
 
 LONGEST_TEXT = 2_000  # letters
 _MOST_BYTES = 50_000  # of a request: two such texts, whatever their letters

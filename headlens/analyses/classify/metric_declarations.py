@@ -19,8 +19,8 @@ from headlens.metrics.metric_column import MetricColumn
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import paired_maps
-from headlens.runs.folder import RUN_FILE
 from headlens.runs.reading import RecordedRun
+from headlens.runs.run_record import RUN_FILE
 
 if TYPE_CHECKING:
     from headlens.metrics.metric import Metric

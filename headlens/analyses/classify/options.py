@@ -11,32 +11,32 @@ from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.corpora.relations import normalise
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
+from headlens.option_values import amount, names, share
 from headlens.options import (
-    BATCH_TOKENS,
     CORPUS,
-    CORPUS_SOURCE,
     DEMO,
+    MODEL,
+    NOT_RECORDED,
+    RELEVANCE,
+    ROLES,
+    STATISTICS,
+    CommandOptions,
+    Level,
+    option,
+)
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import (
+    BATCH_TOKENS,
+    CORPUS_SOURCE,
     FIGURES,
     FREQUENCY,
     LEVEL,
     LONG_SENTENCES,
-    MODEL,
-    NOT_RECORDED,
     ONE_OR_TWO_MODELS,
     PARSER,
-    RELEVANCE,
-    ROLES,
     SEED,
-    STATISTICS,
-    CommandOptions,
-    Level,
-    amount,
-    names,
-    option,
-    share,
 )
-from headlens.runs.mask_options import MaskOptions
-from headlens.runs.output_options import OutputOptions
 
 if TYPE_CHECKING:
     from headlens.metrics.accumulator import Array

@@ -7,19 +7,10 @@ from pathlib import Path
 
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
-from headlens.options import (
-    BATCH_TOKENS,
-    CORPUS_SOURCE,
-    DEMO,
-    HEADS,
-    MODEL_NAME,
-    OUTPUT,
-    STATISTICS,
-    CommandOptions,
-    names,
-    option,
-)
+from headlens.option_values import names
+from headlens.options import DEMO, HEADS, OUTPUT, STATISTICS, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import BATCH_TOKENS, CORPUS_SOURCE, MODEL_NAME
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Literal
 from headlens.analyses.training.options import BLOCK, TrainingSetOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.options import (
-    DEMO,
-    FIGURES,
-    FREEZE,
-    OUTPUT,
-    TRAINED_MODEL,
-    TRAINING,
-    VOCABULARY,
-    CommandOptions,
-    numbers,
-    option,
-)
+from headlens.option_values import numbers
+from headlens.options import DEMO, OUTPUT, TRAINING, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import FIGURES, FREEZE, TRAINED_MODEL, VOCABULARY
 from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
 
 if TYPE_CHECKING:

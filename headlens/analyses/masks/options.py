@@ -10,20 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from headlens.analyses.training.options import TrainingSetOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.options import (
-    DEMO,
-    FIGURES,
-    MASK,
-    CommandOptions,
-    DeclaredOption,
-    Option,
-    build,
-    declared_options,
-    numbers,
-    option,
-)
+from headlens.option_values import numbers
+from headlens.options import DEMO, MASK, CommandOptions, DeclaredOption, Option, build, declared_options, option
 from headlens.runs.mask_options import read_layers
 from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import FIGURES
 from headlens.tasks.task_options import task_name
 from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
 

@@ -9,22 +9,10 @@ from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.training.options import TrainingSetOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.options import (
-    BATCH_TOKENS,
-    DEMO,
-    FIGURES,
-    FREEZE,
-    FREQUENCY,
-    MODEL_NAME,
-    OUTPUT,
-    ROLES,
-    CommandOptions,
-    StackName,
-    names_or_none,
-    numbers,
-    option,
-)
+from headlens.option_values import names_or_none, numbers
+from headlens.options import DEMO, OUTPUT, ROLES, CommandOptions, StackName, option
 from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import BATCH_TOKENS, FIGURES, FREEZE, FREQUENCY, MODEL_NAME
 from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
 
 _GATES, _SCRATCH = "Gates", "From scratch"

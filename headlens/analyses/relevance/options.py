@@ -8,21 +8,11 @@ from typing import Literal, get_args
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.options import (
-    BATCH_TOKENS,
-    CORPUS_SOURCE,
-    DEMO,
-    FIGURES,
-    LONG_SENTENCES,
-    MODEL_NAME,
-    RELEVANCE,
-    SEED,
-    CommandOptions,
-    names_or_none,
-    option,
-)
+from headlens.option_values import names_or_none
+from headlens.options import DEMO, RELEVANCE, CommandOptions, option
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import BATCH_TOKENS, CORPUS_SOURCE, FIGURES, LONG_SENTENCES, MODEL_NAME, SEED
 
 Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]
 RULES: tuple[Rule, ...] = get_args(Rule)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from headlens.errors import OptionError
-from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, folder, names, option
+from headlens.option_values import folder, names
+from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, option
 from headlens.runs.output_options import OutputOptions
 
 

@@ -18,10 +18,11 @@ from headlens.errors import InputError, OptionError, OutputError
 from headlens.pages.embedded_images import Picture, picture
 from headlens.pages.formatting import slug
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
-from headlens.runs.folder import PAGE, RUN_FILE, RunFolder, read_run
+from headlens.runs.folder import PAGE, RunFolder
 from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter, SilentReporter
 from headlens.runs.reading import RecordedRun, read_recorded
+from headlens.runs.run_record import RUN_FILE, read_run
 
 MOST_PICTURES = 24_000_000  # bytes of pictures on a page
 _ENDS = {

@@ -20,8 +20,9 @@ from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_rec
 from headlens.errors import HeadlensError, OptionError
 from headlens.files import write_json
 from headlens.pages.formatting import escaped
-from headlens.runs.folder import RunFolder, read_run
+from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
+from headlens.runs.run_record import read_run
 
 
 @dataclass(frozen=True)

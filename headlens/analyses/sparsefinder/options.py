@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.options import (
+from headlens.option_values import names, numbers, whole_numbers
+from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, CommandOptions, option
+from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import (
     BATCH_TOKENS,
     BLEU_TOKENIZER,
     CLASS_LABELS,
-    CORPUS,
     CORPUS_SOURCE,
-    DEMO,
     EXAMPLE_COLUMNS,
     EXAMPLE_SOURCES,
     EXAMPLE_SPLIT,
@@ -24,19 +25,10 @@ from headlens.options import (
     HELD_OUT_TARGET,
     HELD_OUT_TEXT,
     LONG_SENTENCES,
-    MODEL,
     MODEL_NAME,
     SEED,
     SKIP_BROKEN,
-    TASK,
-    BleuTokenizer,
-    CommandOptions,
-    names,
-    numbers,
-    option,
-    whole_numbers,
 )
-from headlens.runs.output_options import OutputOptions
 from headlens.tasks.task_options import check_bleu_tokenizer
 
 if TYPE_CHECKING:

@@ -10,9 +10,21 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
+    DEMO,
+    TRAINING,
+    BleuTokenizer,
+    CommandOptions,
+    DeclaredOption,
+    Option,
+    build,
+    declared_options,
+    option,
+)
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import (
     BLEU_TOKENIZER,
     CORPUS_SOURCE,
-    DEMO,
     FIGURES,
     HELD_OUT_EXAMPLES,
     HELD_OUT_TARGET,
@@ -25,18 +37,8 @@ from headlens.options import (
     SPLIT,
     TARGET_COLUMN,
     TRAINED_MODEL,
-    TRAINING,
     VOCABULARY,
-    BleuTokenizer,
-    CommandOptions,
-    DeclaredOption,
-    Option,
-    build,
-    declared_options,
-    option,
 )
-from headlens.runs.mask_options import MaskOptions
-from headlens.runs.output_options import OutputOptions
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData, check_bleu_tokenizer
 from headlens.training.hyperparameters import TrainingOptions
 

@@ -1,0 +1,123 @@
+"""The record of a run, `run.json`: read as anybody may have edited it, and compared with a run that goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from headlens.errors import ResumeError
+from headlens.files import output_errors
+from headlens.nested_text import fits, parse_json
+
+RUN_FILE = "run.json"
+# Types of what is read again of a record; what is null or missing is not known.
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("command", "model", "model_name", "status", "started", "command_line"), str),
+    **dict.fromkeys(("files", "resumed", "notes"), list[str]),
+    **dict.fromkeys(("arguments", "mask", "corpus"), dict[str, Any]),
+    "rows": dict[str, int],
+    "depends_on": dict[str, str],
+    "models": list[dict[str, Any]],
+    "processes": int,
+}
+# The list of files in the text of a record that was damaged further on.
+_OWN_FILES = re.compile(r'\s*\{\s*"command": .*?"files": \[([^\]]*)', re.DOTALL)
+
+
+def read_run(folder: str | Path) -> dict[str, Any] | None:
+    """Reads the content of a folder's `run.json`; None if there is none, or none that can be read."""
+    try:
+        return read_record(Path(folder))
+    except (OSError, ValueError):
+        return None
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Reads the content of a folder's `run.json`, which anybody may have edited.
+
+    What is of another type than headlens writes is left out, as are files outside of the folder: it is not known.
+
+    Raises:
+        OSError: if it cannot be had.
+        ValueError: if it is no JSON object.
+    """
+    record = parse_json((folder / RUN_FILE).read_text(encoding="utf-8"))
+    if not isinstance(record, dict):
+        raise ValueError("it does not hold a JSON object")
+    known: dict[str, Any] = {}
+    for name, value in record.items():
+        kind = _KINDS.get(name, object)
+        if get_origin(kind) is list and isinstance(value, list):
+            known[name] = [item for item in value if fits(item, get_args(kind)[0])]
+        elif kind is object or fits(value, kind):
+            known[name] = value
+    if known.get("files"):
+        known["files"] = [name for name in known["files"] if _is_inside(name)]
+    return known
+
+
+def is_of_headlens(record: Mapping[str, Any]) -> bool:
+    """Whether a record holds anything that headlens writes."""
+    return bool(record.keys() & _KINDS.keys())
+
+
+def record_text(folder: Path) -> str:
+    """Returns the text of a folder's `run.json`, whatever it holds; empty where there is none."""
+    with output_errors(folder):
+        path = folder / RUN_FILE
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def salvaged_files(text: str) -> list[str]:
+    """Returns the names of the files in a record that is no JSON any more, as after a cut."""
+    listed = _OWN_FILES.match(text)
+    return [name for name in re.findall(r'"([^"\\\n]+)"', listed[1] if listed else "") if _is_inside(name)]
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name may be that of a file in a run folder, as far as the file system can have it."""
+    parts = Path(name).parts
+    longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=256)
+    return longest < 256 and len(parts) < 10 and not re.search("[\0\ud800-\udfff]", name) and not {"/", ".."} & {*parts}
+
+
+def resume_conditions(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what has to be the same when a run is resumed."""
+    mask = record.get("mask")
+    mask_hash = {"content of the mask": mask.get("sha256")} if isinstance(mask, Mapping) else {}
+    return {**record.get("arguments", {}), **mask_hash, "processes": record.get("processes", 1)}
+
+
+def check_same_conditions(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Compares what a run began with and what resumes it, both as `resume_conditions` gives them.
+
+    Raises:
+        ResumeError: if an option, the mask or the number of processes differs.
+    """
+    count, count_now = before.get("processes"), now.get("processes")
+    if count != count_now:
+        torchrun = f"torchrun --nproc-per-node {count} -m headlens_cli … --resume …"
+        advice = "Leave torchrun out." if count == 1 else torchrun
+        raise ResumeError(f"The run began with {count} processes and has {count_now} now.", advice)
+    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if differing:
+        changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
+        raise ResumeError(
+            f"The run began with other options: {changes}.", "--resume takes options from the folder: leave them out."
+        )
+
+
+def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Compares what a run began with and what it has now, by names such as "the corpus".
+
+    Raises:
+        ResumeError: if something differs.
+    """
+    differing = [name for name, value in now.items() if before.get(name) != value]
+    if differing:
+        raise ResumeError(
+            f"{' and '.join(differing)} changed since the run was interrupted.",
+            "Resume with what it began with, or start again with --overwrite.",
+        )
