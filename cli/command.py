@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from headlens.errors import without_endless_words
+from headlens.errors import of_readable_length
 from headlens.options import OUTPUT, CommandOptions, DeclaredOption, without_none
 
 from .config import load_config, load_run
@@ -191,7 +191,7 @@ def _parser(option: DeclaredOption) -> Callable[[Any], Any]:
         try:
             return parse(given)
         except ValueError as error:
-            raise typer.BadParameter(without_endless_words(str(error))) from error
+            raise typer.BadParameter(of_readable_length(str(error))) from error
 
     return parsed
 

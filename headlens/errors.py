@@ -27,6 +27,7 @@ from pathlib import Path
 from headlens.visible_text import visible_text
 
 _ENDLESS = re.compile(r"\S{600,}")
+_LONGEST = 1400  # of a message, of which both ends are kept: what it is about, and what is wrong
 
 
 def counted(number: int, noun: str) -> str:
@@ -41,21 +42,22 @@ def error_chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def without_endless_words(text: str) -> str:
-    """A message in which words of 600 characters and more are cut to their first 100."""
-    return _ENDLESS.sub(lambda word: f"{word[0][:100]}…", text)
+def of_readable_length(text: str) -> str:
+    """A message in which words of 600 characters and more are cut to their first 100, and so is its own middle."""
+    text = _ENDLESS.sub(lambda word: f"{word[0][:100]}…", text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
 class HeadlensError(Exception):
     """Root of all errors headlens raises on purpose.
 
-    `advice` says what to do next; it is part of the message, on a line of its own. Words of thousands of characters,
-    as damaged files and options have, are cut in both.
+    `advice` says what to do next; it is part of the message, on a line of its own. What has thousands of characters,
+    as damaged files and options do, is cut in both.
     """
 
     def __init__(self, message: str, advice: str = "") -> None:
-        message, advice = without_endless_words(message), without_endless_words(advice)
-        super().__init__(visible_text(f"{message}\n{advice}" if advice else message))
+        message, advice = (of_readable_length(visible_text(text)) for text in (message, advice))
+        super().__init__(f"{message}\n{advice}" if advice else message)
         self.message = message
         self.advice = advice
 
