@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from headlens.errors import counted
 from headlens.pages.head_cards import SentenceMap
-from headlens.pages.self_contained import page_environment, policy, script_data, template_part
+from headlens.pages.self_contained import LARGE_PAGE, script_data, self_contained_page, template_part
 from headlens.visible_text import visible_text
 
-LARGE = 5_000_000  # bytes of a page from which on its size is told
 LARGEST = 50_000_000  # bytes of weights on a page; a browser is slow to open more
 _HERE = "headlens.pages"
 
@@ -71,7 +69,7 @@ def attention_data(view: AttentionView, room: int = LARGEST) -> dict[str, Any]:
 def size_notes(page: str, view: AttentionView) -> list[str]:
     """Returns what the reader should know of the size of a page, beginning with its size in MB where it is large."""
     size = len(page.encode())
-    if size <= LARGE:
+    if size <= LARGE_PAGE:
         return []
     shown = len(attention_data(view)["sentences"])
     several = len(view.sentences)
@@ -101,17 +99,16 @@ def attention_page(title: str, view: AttentionView, measuring: Measuring | None 
         measuring: given where a server measures sentences that are typed in the page.
     """
     more = {} if measuring is None else {"limit": measuring.limit, "translated": measuring.translated}
-    style, script = view_style(), view_script()
-    return (
-        page_environment(_HERE)
-        .get_template("attention.html")
-        .render(
-            title=title,
-            policy=policy(style, script, "" if measuring is None else "; connect-src 'self'"),
-            style=Markup(style),  # noqa: S704 - a file of this package
-            script=Markup(script),  # noqa: S704 - a file of this package
-            data=script_data(attention_data(view) | {"measuring": more or None}),
-        )
+    return self_contained_page(
+        _HERE,
+        "attention.html",
+        style=view_style(),
+        script=view_script(),
+        more_policy="" if measuring is None else "; connect-src 'self'",
+        title=title,
+        command="attend",
+        wide=True,
+        data=script_data(attention_data(view) | {"measuring": more or None}),
     )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headlens.visible_text import visible_text
+
+LARGE_PAGE = 5_000_000  # bytes from which on the size of a page is told: it opens slowly on a phone
 
 
 def visible(value: Any) -> Any:
@@ -21,17 +23,51 @@ def visible(value: Any) -> Any:
     return value if isinstance(value, Markup) else visible_text(str(value))
 
 
-def page_environment(package: str, filters: dict[str, Callable[..., Any]] | None = None) -> Environment:
-    """Returns the environment of the templates of a package, in which every text is escaped and made visible."""
+def self_contained_page(
+    package: str,
+    template: str,
+    *,
+    style: str,
+    script: str,
+    more_policy: str = "",
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    **content: Any,
+) -> str:
+    """Returns a page as HTML in which every text is escaped and made visible.
+
+    Args:
+        package: has the template in its folder `templates`.
+        template: extends `page.html`.
+        style: of the page, a file of headlens.
+        script: of the page, a file of headlens.
+        more_policy: what the page may do beside showing itself, in words of its content security policy.
+        filters: functions of the template.
+        content: variables of the template; those of `page.html` are `title`, `command` and `wide`: whether the
+            page takes the width of the window.
+    """
+    return (
+        _environment(package, tuple((filters or {}).items()))
+        .get_template(template)
+        .render(
+            policy=policy(style, script, more_policy),
+            style=Markup(style),  # noqa: S704 - a file of this package
+            script=Markup(script),  # noqa: S704 - a file of this package
+            **content,
+        )
+    )
+
+
+@cache
+def _environment(package: str, filters: tuple[tuple[str, Callable[..., Any]], ...]) -> Environment:
     made = Environment(
-        loader=PackageLoader(package),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("headlens.pages")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(filters or {})
+    made.filters.update(filters)
     return made
 
 

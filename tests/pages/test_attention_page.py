@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from headlens.pages.attention_page import LARGE, AttentionView, Measuring, attention_data, attention_page, size_notes
+from headlens.pages.attention_page import AttentionView, Measuring, attention_data, attention_page, size_notes
 from headlens.pages.head_cards import SentenceMap, TokenGroups
+from headlens.pages.self_contained import LARGE_PAGE
 from headlens.visible_text import visible_text
 
 HOSTILE = ["</template><script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "a\u202eb", "]]>", "\x00"]
@@ -74,14 +75,14 @@ def test_what_is_too_large_is_left_out_and_told() -> None:
     room = 2 * len(attention_data(view)["sentences"][0]["maps"][0]["weights"])
     data = attention_data(view, room)
     assert (len(data["sentences"]), data["left_out"]) == (2, 1)
-    (note,) = size_notes("x" * (LARGE + 1), view)
+    (note,) = size_notes("x" * (LARGE_PAGE + 1), view)
     assert note == "attention.html has 5.0 MB: fewer or shorter sentences give a smaller page."
 
 
 def test_the_note_of_a_page_that_shows_only_some_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     view = AttentionView(["m"], [sentence(softmax(2, 2, 20, 20), str(i)) for i in range(3)])
     monkeypatch.setattr("headlens.pages.attention_page.attention_data", lambda _: {"sentences": [1]})
-    assert "shows only 1 of 3 sentences" in size_notes("x" * (LARGE + 1), view)[0]
+    assert "shows only 1 of 3 sentences" in size_notes("x" * (LARGE_PAGE + 1), view)[0]
 
 
 def test_sentences_of_two_states_are_together() -> None:

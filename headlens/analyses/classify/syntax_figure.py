@@ -135,8 +135,8 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
         groups = [PointGroup("fixed offset", INK, names, offset, "|")]
         for label, colour, mine in (
-            ("best head: significantly above", BLUE, sure),
-            ("not significantly", PALE_BLUE, ~sure),
+            ("best head: syntactic", BLUE, sure),
+            ("not syntactic", PALE_BLUE, ~sure),
         ):
             own = [name for name, is_mine in zip(names, mine, strict=True) if is_mine]
             groups.append(PointGroup(label, colour, own, accuracy[mine]))

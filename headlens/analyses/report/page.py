@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
-from jinja2 import Environment
 from markupsafe import Markup
 
 from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs
 from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.analyses.report.run_comparison import counts, differences, facts
-from headlens.pages.attention_page import LARGE, attention_data, view_script, view_style
+from headlens.pages.attention_page import attention_data, view_script, view_style
 from headlens.pages.command_report import Caption
 from headlens.pages.embedded_images import Picture
 from headlens.pages.head_cards import head_page
 from headlens.pages.page_tables import MOST_CELLS, PageTable, csv_table
-from headlens.pages.self_contained import page_environment, policy, script_data, template_part
+from headlens.pages.self_contained import LARGE_PAGE, script_data, self_contained_page, template_part
 from headlens.runs.reading import RecordedRun
 from headlens.visible_text import visible_text
 
 _HERE = "headlens.analyses.report"
+_FILTERS = {
+    "percent": lambda share: f"{100 * share:.2f}",
+    "counts": counts,
+    "moment": lambda time: time.replace("T", " ").replace("+00:00", " UTC"),
+}
 
 
 @dataclass(frozen=True)
@@ -85,37 +88,27 @@ def render(sections: Sequence[RunSection]) -> str:
         for section in sections
         for name in section.undrawn
     ]
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            title="Attention heads: " + ", ".join(r.label for r in runs) if several else " and ".join(runs[0].models),
-            policy=policy(style, script),
-            style=Markup(style),  # noqa: S704 - a file of this package
-            script=Markup(script),  # noqa: S704 - a file of this package
-            sections=sections,
-            findings=_findings(runs),
-            heads=_heads(runs),
-            attention=_attention(runs),
-            overviews=overviews(runs),
-            figures=_figures(sections),
-            undrawn=undrawn,
-            tables=tables,
-            differences=differences(runs) if several else None,
-            facts=facts(runs),
-            several=several,
-        )
+    return self_contained_page(
+        _HERE,
+        "report.html",
+        style=style,
+        script=script,
+        filters=_FILTERS,
+        command="report",
+        title="Attention heads: " + ", ".join(r.label for r in runs) if several else " and ".join(runs[0].models),
+        sections=sections,
+        findings=_findings(runs),
+        heads=_heads(runs),
+        attention=_attention(runs),
+        overviews=overviews(runs),
+        figures=_figures(sections),
+        undrawn=undrawn,
+        tables=tables,
+        differences=differences(runs) if several else None,
+        facts=facts(runs),
+        several=several,
+        wide=several,
     )
-
-
-@cache
-def _environment() -> Environment:
-    filters = {
-        "percent": lambda share: f"{100 * share:.2f}",
-        "counts": counts,
-        "moment": lambda time: time.replace("T", " ").replace("+00:00", " UTC"),
-    }
-    return page_environment(_HERE, filters)
 
 
 def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
@@ -137,7 +130,7 @@ def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
 def _attention(runs: Sequence[RecordedRun]) -> list[tuple[str, Markup]]:
     """Returns the data of the views of attention on sentences that runs keep, with their labels."""
     views = [(run.label, report_of_run(run).attention(run)) for run in runs]
-    room = LARGE // max(1, sum(view is not None for _, view in views))
+    room = LARGE_PAGE // max(1, sum(view is not None for _, view in views))
     return [(label, script_data(attention_data(view, room))) for label, view in views if view is not None]
 
 

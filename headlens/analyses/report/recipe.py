@@ -17,6 +17,7 @@ from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.pages.embedded_images import Picture, picture
 from headlens.pages.formatting import slug
+from headlens.pages.self_contained import LARGE_PAGE
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
 from headlens.runs.folder import PAGE, RunFolder
 from headlens.runs.output_options import arguments
@@ -32,8 +33,6 @@ _ENDS = {
 }
 _ALL = "all runs"
 _OTHER_END = "This run does not say that it finished: below is what lies in its folder."
-
-LARGE_PAGE = 5_000_000  # bytes; opens slowly on a phone
 
 
 @dataclass(frozen=True)

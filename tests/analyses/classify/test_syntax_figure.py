@@ -108,8 +108,8 @@ def test_the_best_heads_stand_beside_the_best_offset(make_syntax: Make) -> None:
     assert figure is not None
     (axes,) = figure.axes
     drawn = {line.get_label(): line.get_xdata() for line in axes.lines}
-    np.testing.assert_allclose(drawn["best head: significantly above"], [0.812])
-    np.testing.assert_allclose(drawn["not significantly"], [0.2])
+    np.testing.assert_allclose(drawn["best head: syntactic"], [0.812])
+    np.testing.assert_allclose(drawn["not syntactic"], [0.2])
     np.testing.assert_allclose(drawn["fixed offset"], [0.1, 0.381])
 
 
