@@ -19,6 +19,7 @@ from hypothesis import settings
 
 # Fixtures, which pytest finds here by their names.
 from made_tables import make_ablation, make_heads, make_positions, make_pruning, make_relevance, make_syntax  # noqa: F401
+from open_page import browser, new_context  # noqa: F401
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from open_page import OpenPage
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
@@ -23,12 +21,7 @@ from headlens.models.loading import LoadedModel
 from headlens.pages.attention_page import AttentionView, attention_page
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)"),
-]
+pytestmark = pytest.mark.slow
 TOKENS = ["[CLS]", "tri", "##cycle", "rusts", "[SEP]"]
 GROUPS = TokenGroups([0, 1, 1, 2, 3], ["[CLS]", "tricycle", "rusts", "[SEP]"], [True, False, False, False, True])
 HOSTILE = ["</template><script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "<b>bold</b>"]
@@ -58,13 +51,8 @@ def view(states: int = 1, *, one_model: bool = True) -> AttentionView:
     return AttentionView(["whole", "changed"][:states], maps, one_model)
 
 
-@dataclass
-class Seen:
-    """A page, and all that went wrong or out while it was open."""
-
-    page: playwright.Page
-    requests: list[str] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+class Seen(OpenPage):
+    """The view of attention in a page."""
 
     def token(self, side: str, label: str, state: int = 0) -> Any:
         own = self.page.locator(".state").nth(state).locator(f".{side} button")
@@ -80,39 +68,18 @@ class Seen:
         return self.page.evaluate("() => document.activeElement.dataset.head ?? document.activeElement.textContent")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[playwright.Browser]:
-    with playwright.sync_playwright() as driver:
-        # root has no sandbox; it is not needed for pages of our own
-        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
-def look(browser: playwright.Browser, tmp_path: Path) -> Iterator[Callable[..., Seen]]:
-    contexts = []
-
-    def opened(shown: AttentionView | str, **how: Any) -> Seen:
+def look(new_context: Callable[..., Any], tmp_path: Path) -> Callable[..., Seen]:
+    def seen(shown: AttentionView | str, **how: Any) -> Seen:
         served = isinstance(shown, str)
         if not served:
             (tmp_path / "page.html").write_text(attention_page("Attention", shown), encoding="utf-8")
-        context = browser.new_context(offline=not served, **how)
-        context.set_default_timeout(10_000)
-        contexts.append(context)
-        seen = Seen(context.new_page())
-        seen.page.on("request", lambda r: seen.requests.append(r.url))
-        seen.page.on("console", lambda m: seen.troubles.append(f"{m.type}: {m.text}"))
-        seen.page.on("pageerror", lambda e: seen.troubles.append(str(e)))
-        seen.page.on("dialog", lambda d: (seen.troubles.append(d.message), d.dismiss()))
-        seen.page.goto(shown if served else (tmp_path / "page.html").as_uri())
-        seen.page.wait_for_selector(".state, textarea")
-        return seen
+        address = shown if served else (tmp_path / "page.html").as_uri()
+        found = Seen.at(address, new_context(offline=not served, **how))
+        found.page.wait_for_selector(".state, textarea")
+        return found
 
-    yield opened
-    for context in contexts:
-        context.close()
+    return seen
 
 
 def test_nothing_is_asked_for_and_the_head_that_tells_most_is_open(look: Callable[..., Seen]) -> None:
@@ -317,10 +284,10 @@ def test_hostile_tokens_stay_words(look: Callable[..., Seen], words: str) -> Non
 
 
 def test_it_works_in_the_frame_of_a_notebook(
-    browser: playwright.Browser, wordpiece_tokenizer: PreTrainedTokenizerBase
+    new_context: Callable[..., Any], wordpiece_tokenizer: PreTrainedTokenizerBase
 ) -> None:
     loaded = LoadedModel("tiny", build("BertModel", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
-    page = browser.new_page()
+    page = new_context().new_page()
     troubles: list[str] = []
     page.on("console", lambda m: troubles.append(m.text))
     page.set_content(headlens.attend(loaded, "Cats </iframe> sleep.")._repr_html_())
@@ -328,7 +295,6 @@ def test_it_works_in_the_frame_of_a_notebook(
     frame.locator(".queries button").get_by_text("cats", exact=True).hover()
     assert frame.locator(".told p").first.text_content().startswith("“cats” gives ")
     assert troubles == []
-    page.close()
 
 
 def test_typed_sentences_are_measured_and_errors_shown(

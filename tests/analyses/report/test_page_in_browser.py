@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +21,7 @@ from made_runs import (
     write_other,
     write_relevance,
 )
+from open_page import OpenPage
 from tiers import rest_slow
 
 from headlens.analyses.attend.stored_maps import write_maps
@@ -34,22 +33,12 @@ from headlens.pages.self_contained import visible
 from headlens.runs.folder import RunFolder
 from headlens.runs.output_options import OutputOptions
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)"),
-]
+pytestmark = pytest.mark.slow
 CALM = "() => document.querySelectorAll('details').forEach((d) => (d.open = true))"
 
 
-@dataclass
-class Opened:
-    """A page, and all that went wrong or out while it was open."""
-
-    page: playwright.Page
-    requests: list[str] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+class Opened(OpenPage):
+    """The page of a report."""
 
     def column(self, table: str, name: str) -> list[str]:
         """The visible cells of a column, from top to bottom."""
@@ -64,7 +53,7 @@ class Opened:
             [table, name],
         )
 
-    def button(self, table: str, name: str) -> playwright.ElementHandle:
+    def button(self, table: str, name: str) -> Any:
         """The heading of a column, which sorts."""
         return self.page.evaluate_handle(
             """([title, name]) => {
@@ -80,36 +69,14 @@ class Opened:
         return self.button(table, name).evaluate("(b) => b.closest('th').getAttribute('aria-sort')")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[playwright.Browser]:
-    with playwright.sync_playwright() as driver:
-        # root has no sandbox; it is not needed for pages of our own
-        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
-def visit(browser: playwright.Browser) -> Iterator[Callable[..., Opened]]:
-    contexts = []
-
+def visit(new_context: Callable[..., Any]) -> Callable[..., Opened]:
     def opened(file: Path, **how: object) -> Opened:
-        context = browser.new_context(offline=True, **how)
-        context.set_default_timeout(10_000)
-        contexts.append(context)
-        found = Opened(context.new_page())
-        found.page.on("request", lambda r: found.requests.append(r.url))
-        found.page.on("console", lambda m: found.troubles.append(f"{m.type}: {m.text}"))
-        found.page.on("pageerror", lambda e: found.troubles.append(str(e)))
-        found.page.on("dialog", lambda d: (found.troubles.append(d.message), d.dismiss()))
-        found.page.goto(file.as_uri())
+        found = Opened.at(file.as_uri(), new_context(**how))
         found.page.evaluate(CALM)
         return found
 
-    yield opened
-    for context in contexts:
-        context.close()
+    return opened
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +290,7 @@ class Heads:
     def __init__(self, found: Opened) -> None:
         self.found, self.page = found, found.page
 
-    def cell(self, head: str) -> playwright.Locator:
+    def cell(self, head: str) -> Any:
         """A cell by its head, `encoder.0.1`."""
         return self.page.locator(f'td[data-head="{head.replace(".", " ")}"]')
 
@@ -500,12 +467,8 @@ def test_no_spreadsheet_runs_what_is_saved(visit: Callable[..., Opened], tmp_pat
     assert found.troubles == []
 
 
-def test_without_scripts_the_page_says_so(
-    visit: Callable[..., Opened], browser: playwright.Browser, report: Path
-) -> None:
-    context = browser.new_context(offline=True, java_script_enabled=False)
-    page = context.new_page()
+def test_without_scripts_the_page_says_so(new_context: Callable[..., Any], report: Path) -> None:
+    page = new_context(java_script_enabled=False).new_page()
     page.goto(report.as_uri())
     assert "needs scripts" in page.locator("#heads").inner_text()
     assert not page.locator("#heads-series").is_visible()
-    context.close()
