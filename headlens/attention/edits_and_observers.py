@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,8 @@ class Tokens:
             and whether the nearest earlier occurrence of the same word is one; None if not requested, or there is none.
         sampled: (batch,) one query token of each sentence, for statistics too costly for all; -1 for none.
         ids: vocabulary ids, for masks that differ from text to text; None if unknown.
+        host: the same tokens on the processor, where what depends on them alone is worked out without waiting for the
+            device; None for tokens that are there themselves.
     """
 
     real: Tensor
@@ -76,6 +78,7 @@ class Tokens:
     mentions: Tensor | None = None
     sampled: Tensor | None = None
     ids: Tensor | None = None
+    host: Tokens | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def only_real(cls, real: Tensor, ids: Tensor | None = None) -> Tokens:
@@ -104,7 +107,9 @@ class Tokens:
     def rows(self, rows: slice) -> Tokens:
         """The tokens of a slice of consecutive sentences; the same object every time, so that caches recognise it."""
         start, stop, _ = rows.indices(self.shape[0])
-        if (start, stop) not in self._parts:
+        if (start, stop) not in self._parts and self.host is not None:
+            self._parts[start, stop] = self.host.rows(rows).to(self.real.device)
+        elif (start, stop) not in self._parts:
             parts = {name: tensor[start:stop] for name, tensor in self._tensors().items()}
             for name in LISTS & parts.keys():
                 rows_of_all = self._tensors()[name]
@@ -119,12 +124,34 @@ class Tokens:
         return {}
 
     def to(self, device: torch.device | str) -> Tokens:
-        """Returns the tokens of the batch with all tensors moved to another device."""
-        return Tokens(**{name: tensor.to(device) for name, tensor in self._tensors().items()})
+        """Returns the tokens of the batch with all tensors moved to another device; the same ones if they are there."""
+        device = torch.device(device)
+        host = self if self.host is None else self.host
+        for own in (self, host):
+            if own.real.device in (device, torch.device(device.type, device.index or 0)):
+                return own
+        return Tokens(**{name: to_device(tensor, device) for name, tensor in self._tensors().items()})._beside(host)
+
+    def annotated(self, **annotations: Tensor) -> Tokens:
+        """Returns these tokens with some of the fields that may be None, given on the processor."""
+        own: dict[str, Any] = {**annotations}
+        moved: dict[str, Any] = {name: to_device(tensor, self.real.device) for name, tensor in own.items()}
+        host = None if self.host is None else replace(self.host, **own)
+        return replace(self, **moved)._beside(host)
+
+    def _beside(self, host: Tokens | None) -> Tokens:
+        object.__setattr__(self, "host", host)
+        return self
 
     def _tensors(self) -> dict[str, Tensor]:
         """The fields that are known, by name; `vars` also has the cached properties."""
         return {name: vars(self)[name] for name in self.__match_args__ if vars(self)[name] is not None}
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Copies a tensor to a device without waiting for what the device has still to do."""
+    # Pinned memory would be copied later; of other memory a copy is taken at once.
+    return tensor.to(device, non_blocking=not tensor.is_pinned())
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,11 @@ class FiniteValues:
             tensors = {name: t.detach() for name, t in outputs.items() if isinstance(t, Tensor) and t.numel()}
             highest = {n: t.amax() for n, t in tensors.items() if t.is_floating_point()}
             seen += [(f"the output {n}", (value > -math.inf) & (value < math.inf)) for n, value in highest.items()]
-        if seen and not (finite := torch.stack([flag.cpu() for _, flag in seen])).all():
+        if not seen:
+            return
+        device = seen[0][1].device
+        finite = torch.stack([flag.to(device) for _, flag in seen]).cpu()
+        if not finite.all():
             raise not_finite(self._model, seen[int((~finite).nonzero()[0])][0])
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,11 +95,11 @@ class Annotator:
         source = self._side(batch.source, [e.source for e in batch.examples], self.frequency, counts)
         links = _links(batch.examples, counts)
         if batch.target is None:
-            source = source if links is None else replace(source, links=links.to(source.real.device))
+            source = source if links is None else source.annotated(links=links)
             return BatchTokens(decoder=source) if decoder_only else BatchTokens(encoder=source)
         rows = [e.target for e in batch.examples if e.target is not None]
         target = self._side(batch.target, rows, self.target_frequency, counts)
-        return BatchTokens(source, target if links is None else replace(target, links=links.to(target.real.device)))
+        return BatchTokens(source, target if links is None else target.annotated(links=links))
 
     def _side(
         self, tokens: Tokens, rows: Sequence[EncodedSequence], frequency: Frequency | None, counts: AnnotationCounts
@@ -124,7 +125,7 @@ class Annotator:
             # One token per sentence by a hash of its text, so that batch, order and shard do not matter: (batch,).
             draws = [zlib.crc32(row.sentence.text.encode(), self.seed) % len(row) for row in rows]
             annotations["sampled"] = torch.tensor(draws, dtype=torch.int64)
-        return replace(tokens, **{name: part.to(tokens.real.device) for name, part in annotations.items()})
+        return tokens.annotated(**annotations)
 
     def _arcs(self, rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
         """Lists the arcs of the relations: (arcs, 4), of row, unit of the dependent, unit of the head, relation."""
@@ -194,13 +195,13 @@ def _links(examples: Sequence[EncodedExample], counts: AnnotationCounts) -> Tens
 
 def _form_numbers(rows: Sequence[EncodedSequence]) -> Tensor:
     """Numbers the forms of the units of every sentence, see `Tokens.forms`."""
-    table = torch.full((len(rows), max(row.n_units for row in rows)), -1, dtype=torch.int64)
+    table = np.full((len(rows), max(row.n_units for row in rows)), -1, dtype=np.int64)
     for line, row in zip(table, rows, strict=True):
         numbers: dict[str, int] = {}
         forms = [word_key(form) if any(map(str.isalnum, form)) else None for form in unit_forms(row)]
         own = [-1 if form is None else numbers.setdefault(form, len(numbers)) for form in forms]
-        line[: len(own)] = torch.tensor(own, dtype=torch.int64)
-    return table
+        line[: len(own)] = own
+    return torch.from_numpy(table)
 
 
 def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: AnnotationCounts) -> Tensor:
@@ -227,9 +228,9 @@ def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: Annotation
 
 def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:
     """Numbers the part of speech of every unit, that of its first word, see `Tokens.upos`."""
-    table = torch.full((len(rows), max(row.n_units for row in rows)), -1, dtype=torch.int64)
+    table = np.full((len(rows), max(row.n_units for row in rows)), -1, dtype=np.int64)
     for line, row in zip(table, rows, strict=True):
         for unit, word in reversed(list(zip(row.unit_of_word, row.sentence.words, strict=True))):
             if unit >= 0:
                 line[unit] = _PART_NUMBERS.get(word.upos or "", -1)
-    return table
+    return torch.from_numpy(table)

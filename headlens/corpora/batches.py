@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.edits_and_observers import Tokens, to_device
 from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.errors import OptionError
@@ -145,7 +145,7 @@ def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.de
         decoder, target = _side(targets, pad_id)
         inputs |= {f"decoder_{name}": tensor for name, tensor in decoder.items()}
         target = target.to(device)
-    return Batch({k: v.to(device) for k, v in inputs.items()}, source.to(device), target, examples)
+    return Batch({k: to_device(v, device) for k, v in inputs.items()}, source.to(device), target, examples)
 
 
 def _side(rows: Sequence[EncodedSequence], pad_id: int) -> tuple[dict[str, Tensor], Tokens]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 Array = npt.NDArray[Any]
@@ -33,9 +34,10 @@ class Accumulator:
     def fetch(self) -> None:
         """Do everything about what was added that may fail: get it from its device and add it up."""
         grown = dict(self._next)
-        for key, value in self._pending:
-            kind = np.float64 if value.is_floating_point() else np.int64
-            _grow(grown, key, value.detach().cpu().numpy().astype(kind), self._done)
+        values = fetched([value for _, value in self._pending])
+        for (key, _), value in zip(self._pending, values, strict=True):
+            kind = np.float64 if np.issubdtype(value.dtype, np.floating) else np.int64
+            _grow(grown, key, value.astype(kind), self._done)
         self._next, self._pending = grown, []
 
     def commit(self) -> None:
@@ -74,6 +76,20 @@ class Accumulator:
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._done)
+
+
+def fetched(tensors: Sequence[Tensor]) -> list[Array]:
+    """Copies tensors from their devices, all of one type together: a copy for each would wait for a GPU each time."""
+    together: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        together.setdefault((tensor.device, tensor.dtype), []).append(number)
+    found: dict[int, Array] = {}
+    for numbers in together.values():
+        parts = [tensors[i].detach() for i in numbers]
+        flat = torch.cat([part.reshape(-1) for part in parts]).cpu()
+        pieces = torch.split(flat, [part.numel() for part in parts])
+        found |= {i: piece.view(part.shape).numpy() for i, part, piece in zip(numbers, parts, pieces, strict=True)}
+    return [found[i] for i in range(len(tensors))]
 
 
 def _grow(grown: dict[Key, Array], key: Key, value: Array, done: Mapping[Key, Array]) -> None:

@@ -23,6 +23,7 @@ class Confidence(Metric):
     """
 
     name = "confidence"
+    sums_of_tokens = frozenset()
     title = "Confidence of attention heads"
     heading = "Confidence"
     caption = (

@@ -27,6 +27,7 @@ class Coreference(Metric):
     """
 
     name = "coreference"
+    sums_of_tokens = frozenset()
     title = "Heads that find antecedents"
     heading = "Coreference"
     caption = (
@@ -65,7 +66,8 @@ class Coreference(Metric):
         asked, nearest, same_word = (fact.bool() for fact in facts)
         target = view.word_targets[chosen.row_of_word[sentence, word]]  # (mentions, heads)
         pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
-        n_words, n_entities = tokens.n_pieces.shape[1], int(entity.amax()) + 1
+        # No sentence has more entities than mentions.
+        n_words, n_entities = tokens.n_pieces.shape[1], len(tokens.mentions)
         keys = (sentence * n_words + word) * n_entities + entity
         others = (sentence[:, None] * n_words + pointed) * n_entities + entity[:, None]
         hit = torch.isin(others, keys) & (target >= 0) & (pointed < word[:, None])

@@ -24,6 +24,7 @@ class Entropy(Metric):
     """
 
     name = "entropy"
+    sums_of_tokens = frozenset()
     title = "Entropy of attention heads"
     heading = "Entropy"
     caption = (

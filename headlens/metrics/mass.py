@@ -40,6 +40,7 @@ class Mass(Metric):
     """
 
     name = "mass"
+    sums_of_tokens = frozenset()
     title = "Where attention goes"
     heading = "Where attention goes"
     caption = (

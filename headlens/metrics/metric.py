@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import AttentionCall, Observer
+from headlens.attention.edits_and_observers import AttentionCall, Observer, repeat_groups
 from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
@@ -21,6 +22,8 @@ from headlens.options import Level
 if TYPE_CHECKING:
     import pandas as pd
 
+# Weights that are measured together, a gigabyte of them off the processor.
+TOGETHER = {"cpu": 0, "other": 2**28}
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]
 
@@ -57,6 +60,8 @@ class Metric(ABC):
         caption: what the figure shows and how it is read; by default what the columns say.
         drawn: whether it has a heatmap.
         stacks: where it is measured.
+        sums_of_tokens: names of the sums that are arrays of the tokens alone, without an axis for the head (numbers
+            need no name). None if that is not known: heads of several layers are then never measured together.
     """
 
     name: ClassVar[str]
@@ -67,6 +72,7 @@ class Metric(ABC):
     caption: ClassVar[str] = ""
     drawn: ClassVar[bool] = True
     stacks: ClassVar[tuple[Stack, ...]] = STACKS
+    sums_of_tokens: ClassVar[frozenset[str] | None] = None
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Refuse a metric that would be measured and reach no table."""
@@ -136,33 +142,104 @@ def _table(columns: Mapping[Site, Mapping[str, Array]]) -> HeadTable | None:
     return HeadTable.from_columns(heads, **{n: np.concatenate([c[n].ravel() for c in columns.values()]) for n in names})
 
 
+def _alike(one: AttentionCall, other: AttentionCall) -> bool:
+    """Whether two calls are of one stack and of the same sentences, so that their heads can be measured together."""
+
+    def kind(call: AttentionCall) -> tuple[object, ...]:
+        known = None if call.weights is None or call.projection is None else call.projection.shape[1:]
+        return call.site.stack, known, call.causal, call.query.dtype
+
+    return one.queries is other.queries and one.keys is other.keys and kind(one) == kind(other)
+
+
+def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
+    """One call with the heads of several that are of the same sentences; its site is that of the first."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def joined(dimension: int, tensors: Iterable[Tensor | None]) -> Tensor | None:
+        known = [t for t in tensors if t is not None]
+        return torch.cat(known, dimension) if known else None
+
+    return replace(
+        calls[0],
+        query=torch.cat([c.query for c in calls], 1),
+        key=torch.cat([repeat_groups(c.key, c.query.shape[1]) for c in calls], 1),
+        value=torch.cat([repeat_groups(c.value, c.query.shape[1]) for c in calls], 1),
+        weights=joined(1, (c.weights for c in calls)),
+        output=torch.cat([c.output for c in calls], 2),
+        projection=joined(0, (c.projection for c in calls)),
+    )
+
+
 class Statistics(Observer):
     """Runs metrics over every attention call and keeps nothing but their sums.
+
+    Off the processor a metric's many small operations take longer to start than to run, so calls wait there until
+    there are `together` weights, and the heads of several layers are measured as if they were of one.
 
     Args:
         metrics: what to measure.
         sites: the sites of the model, for the numbers of heads.
         level: token- or word-level attention for metrics that are not about words anyway.
+        together: weights of the calls that are measured together; by default what suits the device. On a processor
+            a kernel that uses the memory of weights again allows no more than one call.
     """
 
     parts = True
     needs_projection = True
 
-    def __init__(self, metrics: Sequence[Metric], sites: Sequence[Site], *, level: Level = "token") -> None:
+    def __init__(
+        self,
+        metrics: Sequence[Metric],
+        sites: Sequence[Site],
+        *,
+        level: Level = "token",
+        together: int | None = None,
+    ) -> None:
         self.metrics = tuple(metrics)
         self.sites = tuple(sites)
         self.level = level
         self.totals = Accumulator()
+        self._together = together
+        self._waiting: list[AttentionCall] = []
 
     def observe(self, call: AttentionCall) -> None:
-        """Applies every metric that covers the call's stack, and adds the resulting sums to the pending totals."""
-        view = CallView(call, self.level)
+        """Applies every metric that covers the call's stack, perhaps later with calls that follow."""
+        if self._waiting and not _alike(self._waiting[0], call):
+            self._measure()
+        self._waiting.append(call)
+        most = TOGETHER.get(call.query.device.type, TOGETHER["other"]) if self._together is None else self._together
+        waiting = sum(c.weights.numel() for c in self._waiting if c.weights is not None)
+        if waiting + waiting // len(self._waiting) > most:
+            self._measure()
+
+    def _measure(self) -> None:
+        """Adds the sums of the calls that wait to the pending totals."""
+        calls, self._waiting = self._waiting, []
+        whole = CallView(joined_heads(calls), self.level)
+        n_heads = [call.query.shape[1] for call in calls]
+        views = [whole] if len(calls) == 1 else []
         for metric in self.metrics:
-            if call.site.stack in metric.stacks:
-                self.totals.add(metric.name, str(call.site), metric.measure(view))
+            if calls[0].site.stack not in metric.stacks:
+                continue
+            of_tokens = metric.sums_of_tokens
+            if len(calls) > 1 and of_tokens is None:
+                views = views or [CallView(call, self.level) for call in calls]
+            if len(calls) == 1 or of_tokens is None:
+                for call, view in zip(calls, views, strict=True):
+                    self.totals.add(metric.name, str(call.site), metric.measure(view))
+                continue
+            sums = metric.measure(whole)
+            by_head = {n: torch.split(v, n_heads) for n, v in sums.items() if v.dim() and n not in of_tokens}
+            for number, call in enumerate(calls):
+                own = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}
+                self.totals.add(metric.name, str(call.site), own)
 
     def prepare(self) -> None:
         """Fetches the pending sums of the forward pass from the device and adds them up, without committing them."""
+        if self._waiting:
+            self._measure()
         self.totals.fetch()
 
     def commit(self) -> None:
@@ -171,6 +248,7 @@ class Statistics(Observer):
 
     def discard(self) -> None:
         """Drops the pending sums of a failed forward pass; the committed totals stay unchanged."""
+        self._waiting = []
         self.totals.discard()
 
     def sums(self, metric: Metric) -> dict[Site, Sums]:

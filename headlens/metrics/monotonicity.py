@@ -22,6 +22,7 @@ class Monotonicity(Metric):
     """
 
     name = "monotonicity"
+    sums_of_tokens = frozenset()
     drawn = False
     columns = (
         MetricColumn(

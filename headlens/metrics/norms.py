@@ -39,6 +39,7 @@ class Norms(Metric):
     """
 
     name = "norms"
+    sums_of_tokens = frozenset()
     drawn = False
     columns = (
         MetricColumn(

@@ -31,6 +31,7 @@ class PartOfSpeech(Metric):
     """
 
     name = "pos"
+    sums_of_tokens = frozenset({"n"})
     own_table = True
     drawn = False
 

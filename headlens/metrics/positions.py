@@ -30,6 +30,7 @@ class Positions(Metric):
     """
 
     name = "positions"
+    sums_of_tokens = frozenset()
     own_table = True
     drawn = False  # with the offset in every cell
     columns = (

@@ -27,6 +27,7 @@ class RareWords(Metric):
     """
 
     name = "rare"
+    sums_of_tokens = frozenset()
     own_table = True
     title = "Heads that point at rare words"
     heading = "Rare words"

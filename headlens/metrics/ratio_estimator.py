@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 from scipy import stats
 from torch import Tensor
 
@@ -39,8 +40,11 @@ def sentence_sums(name: str, x: Tensor, n: Tensor) -> dict[str, Tensor]:
         x: sum of the values of every sentence; (batch, heads).
         n: how many they are; (batch, heads), or (batch, 1) if the heads do not differ.
     """
-    moments = (x, n, x * x, x * n, n * n, (n > 0).long())
-    return {f"{name}.{key}": m.sum(0).expand(x.shape[1]) for key, m in zip(_MOMENTS, moments, strict=True)}
+    # Two sums of three moments each: on a GPU the number of operations counts, not their size.
+    sums_of_x = torch.stack([x, x * x, x * n]).sum(1)
+    sums_of_n = torch.stack([n, n * n, (n > 0).to(n.dtype)]).sum(1).expand(-1, x.shape[1])
+    moments = dict(zip(("x", "xx", "xn", "n", "nn", "sentences"), (*sums_of_x, *sums_of_n), strict=True))
+    return {f"{name}.{key}": moments[key] for key in _MOMENTS}
 
 
 def row_sums(name: str, view: CallView, sentence: Tensor, hits: Tensor, counted: Tensor) -> dict[str, Tensor]:

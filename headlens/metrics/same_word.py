@@ -25,6 +25,7 @@ class SameWord(Metric):
     """
 
     name = "same_word"
+    sums_of_tokens = frozenset()
     title = "Heads that point at the same word"
     heading = "Same word"
     caption = (

@@ -18,6 +18,9 @@ from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import exact_type
 
+# Weights of pairs of heads that are worked on at a time: on processors, and elsewhere.
+_PAIRED = {"cpu": 2**22, "other": 2**28}
+
 
 class HeadSimilarity(Observer):
     """Mean Jensen-Shannon divergence between all pairs of heads of a stack, over query tokens.
@@ -138,8 +141,12 @@ def _divergence(rows: Tensor) -> Tensor:
 
     single = entropy(half + half)
     total = torch.zeros(len(rows), len(rows), dtype=kind, device=rows.device)
-    for i in range(len(rows) - 1):
-        total[i, i + 1 :] = entropy(half[i] + half[i + 1 :]) - (single[i] + single[i + 1 :]) / 2
+    pairs = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
+    # Many pairs at a time: each would be a launch of its own.
+    most = max(1, _PAIRED.get(rows.device.type, _PAIRED["other"]) // max(1, rows[0].numel()))
+    for first, second in zip(*(p.split(most) for p in pairs), strict=True):
+        mixed = entropy(half[first].add_(half[second]))
+        total[first, second] = mixed - (single[first] + single[second]) / 2
     # Rounding can leave a tiny negative divergence between equal heads.
     return (total + total.T).clamp(min=0)
 

@@ -50,6 +50,7 @@ class Syntax(Metric):
     exclude_self: bool = False
     baseline: Mapping[Stack, Array] | None = None
     name = "syntax"
+    sums_of_tokens = frozenset({"n"})
     own_table = True
     drawn = False  # a panel for every relation
     stacks = ("encoder", "decoder")

@@ -27,6 +27,7 @@ class TextPair(Metric):
     """
 
     name = "pair"
+    sums_of_tokens = frozenset()
     title = "Heads between the texts of a pair"
     heading = "Pairs of texts"
     caption = (

@@ -34,6 +34,7 @@ class WordAlignment(Metric):
     """
 
     name = "alignment"
+    sums_of_tokens = frozenset()
     title = "Heads that align words"
     heading = "Word alignment"
     caption = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -234,6 +235,8 @@ class _Run:
             restore_random(folder, process)
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.total = total_updates(options, self.updates)
+        # Of the updates since they were last added to those of the log: of every batch, on its device.
+        self._losses: list[list[Tensor]] = []
 
     def to_the_end(self) -> TrainingState:
         state = self.state
@@ -246,6 +249,7 @@ class _Run:
                 state.epoch, state.update = state.epoch + 1, 0
             last = state.step >= self.total
             if state.step % self.options.log_every == 0 or last:
+                self._add_losses()
                 self._log()
             if self._evaluates(ended=ended, last=last):
                 self._evaluate()
@@ -260,12 +264,12 @@ class _Run:
 
     def _update(self) -> None:
         batches = self.updates.of(self.state.epoch, self.state.update)
-        device = self.accelerator.device
-        inputs = [moved(self.data.batch(indices, self.state.epoch), device) for indices in batches]
-        units = self._sum(sum(map(self.trainer.objective.units, inputs)))
-        loss = 0.0  # not sum(), which from Python 3.12 on rounds otherwise
+        inputs = [self.data.batch(indices, self.state.epoch) for indices in batches]
+        units = int(self._sum([float(sum(int(self.trainer.objective.units(batch)) for batch in inputs))])[0])
+        losses = []
         for number, batch in enumerate(inputs):
-            loss += self._backward(batch, int(units), last=number == len(inputs) - 1)
+            on_device = moved(batch, self.accelerator.device)
+            losses.append(self._backward(on_device, units, last=number == len(inputs) - 1))
         rate = learning_rate(self.options, self.state.step, self.total)
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group.get(SCALE, 1.0)
@@ -273,8 +277,8 @@ class _Run:
             self._clip()
         self.optimiser.step()
         self.optimiser.zero_grad()
-        self.state.loss += self._sum(loss)
-        self.state.units += int(units)
+        self._losses.append(losses)
+        self.state.units += units
         self.state.step += 1
         self.state.update += 1
 
@@ -288,7 +292,7 @@ class _Run:
         for part in (usual, *(group["params"] for group in groups if SCALE in group)):
             nn.utils.clip_grad_norm_(part, self.options.clip)
 
-    def _backward(self, batch: dict[str, Any], units: int, *, last: bool) -> float:
+    def _backward(self, batch: dict[str, Any], units: int, *, last: bool) -> Tensor:
         """Computes the loss of a batch and adds its gradient to that of the update.
 
         Args:
@@ -297,31 +301,47 @@ class _Run:
             last: whether the batch is the update's last, after which the processes average their gradients.
 
         Returns:
-            The loss, summed over the units of the batch.
-
-        Raises:
-            ModelError: if the loss is not finite.
+            The loss, summed over the units of the batch, on its device.
         """
         with nullcontext() if last else self.accelerator.no_sync(self.model):
             with self.accelerator.autocast():
                 loss = self.trainer.objective.loss(self.model, batch)
             # Processes average their gradients.
             self.accelerator.backward(loss * (self.accelerator.num_processes / max(units, 1)))
-        value = float(loss.detach())
-        if not torch.isfinite(loss.detach()):
-            raise ModelError(
-                f"The loss of update {self.state.step + 1} is {value}.",
-                "A smaller --learning-rate, more --warmup, or --precision no may help.",
-            )
-        return value
+        return loss.detach()
 
-    def _sum(self, value: float) -> float:
-        """Returns the sum of a number over all processes, the same in each of them."""
+    def _add_losses(self) -> None:
+        """Adds the losses of the last updates to those of the log: read together, as each would wait for the device.
+
+        Raises:
+            ModelError: if one of them is not finite.
+        """
+        updates, self._losses = self._losses, []
+        if not updates:
+            return
+        values = iter(torch.stack([loss for losses in updates for loss in losses]).tolist())
+        sums = []
+        for number, losses in enumerate(updates):
+            loss = 0.0  # not sum(), which from Python 3.12 on rounds otherwise
+            for _ in losses:
+                loss += next(values)
+            if not math.isfinite(loss):
+                raise ModelError(
+                    f"The loss of update {self.state.step - len(updates) + number + 1} is {loss}.",
+                    "A smaller --learning-rate, more --warmup, or --precision no may help.",
+                )
+            sums.append(loss)
+        for loss in self._sum(sums):
+            self.state.loss += loss
+
+    def _sum(self, values: list[float]) -> list[float]:
+        """Returns the sums of numbers over all processes, the same in each of them."""
         if self.accelerator.num_processes == 1:
-            return value
-        added = self.accelerator.reduce(torch.tensor(value, dtype=torch.float64), reduction="sum")
+            return values
+        added = self.accelerator.reduce(torch.tensor(values, dtype=torch.float64), reduction="sum")
         assert isinstance(added, Tensor)
-        return float(added)
+        numbers: list[float] = added.tolist()
+        return numbers
 
     def _log(self) -> None:
         state = self.state
@@ -342,6 +362,7 @@ class _Run:
 
     def _evaluate(self) -> None:
         assert self.trainer.evaluate is not None
+        self._add_losses()
         self.plain.eval()
         with torch.no_grad():
             metrics = dict(self.trainer.evaluate(self.plain))
@@ -363,6 +384,7 @@ class _Run:
         if keeper is None:
             return
         if always or keeper.due():
+            self._add_losses()
             with keeper.saving() as folder:
                 if self.accelerator.is_main_process:
                     self.state.save(folder, self.plain, self.optimiser, self.accelerator.scaler)

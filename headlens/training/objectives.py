@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from headlens.attention.edits_and_observers import to_device
 from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
 from headlens.heads import Head
@@ -22,6 +23,11 @@ from headlens.models.language_outputs import next_logits, token_logits
 SCALE = "scale"
 # In a batch: whether the second half of each row is another than what follows the first, 0 or 1.
 NEXT = "next_sentence"
+# In a batch: places of the tokens to be guessed among all of its tokens, (tokens,), found before the batch is moved: a
+# device would have to be waited for to tell how many they are.
+GUESSED = "guessed"
+# What of a batch of text a model does not take.
+NO_ARGUMENTS = (NEXT, GUESSED)
 Inputs = Mapping[str, Any]
 # How the names of gates begin in a `GatedModel`.
 GATES = "gates."
@@ -32,7 +38,7 @@ MASK = "mask."
 class Objective(Protocol):
     """A loss that adds up over units (tokens, examples), so that batches can be of any size and be accumulated."""
 
-    def units(self, inputs: Inputs) -> int:
+    def units(self, inputs: Inputs) -> int | Tensor:
         """Returns the number of units (tokens, examples) in a batch, over which the loss is summed."""
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
@@ -43,9 +49,10 @@ class Objective(Protocol):
 class TokenLoss(ABC):
     """A loss that adds up over tokens: those whose labels are not -100."""
 
-    def units(self, inputs: Inputs) -> int:
-        """Returns the number of tokens that count in a batch."""
-        return int((inputs["labels"] != IGNORED).sum())
+    def units(self, inputs: Inputs) -> Tensor:
+        """Returns the number of tokens that count in a batch, a scalar on the device of the labels."""
+        count: Tensor = (inputs["labels"] != IGNORED).sum()
+        return count
 
     @abstractmethod
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
@@ -62,17 +69,17 @@ class MaskedTokenLoss(TokenLoss):
 
     def _guessed(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
         """The loss, and the model's other outputs."""
-        labels = inputs["labels"]
-        counted = labels != IGNORED
+        labels = inputs["labels"].flatten()
+        places = inputs[GUESSED] if GUESSED in inputs else places_to_guess(inputs["labels"])
 
         def chosen(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             # (rows, length, hidden) -> (1, tokens, hidden), as heads work on every position by itself
-            return (args[0][counted][None], *args[1:])
+            return (args[0].flatten(0, 1).index_select(0, places)[None], *args[1:])
 
         with _head(model).register_forward_pre_hook(chosen):
-            outputs = model(**{k: v for k, v in inputs.items() if k not in ("labels", NEXT)})
+            outputs = model(**{k: v for k, v in inputs.items() if k not in ("labels", *NO_ARGUMENTS)})
         logits = token_logits(outputs)[0].float()
-        return nn.functional.cross_entropy(logits, labels[counted], reduction="sum"), outputs
+        return nn.functional.cross_entropy(logits, labels.index_select(0, places), reduction="sum"), outputs
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,11 @@ class MaskedTokensAndNext(MaskedTokenLoss):
         guessed, outputs = self._guessed(model, inputs)
         follows = nn.functional.cross_entropy(next_logits(outputs).float(), inputs[NEXT])
         return guessed + follows * self.units(inputs)
+
+
+def places_to_guess(labels: Tensor) -> Tensor:
+    """Places of the tokens that count among all of a batch, (tokens,), of labels (rows, length)."""
+    return (labels.flatten() != IGNORED).nonzero()[:, 0]
 
 
 def _head(model: nn.Module) -> nn.Module:
@@ -154,7 +166,7 @@ def parameter_groups(
 
 def moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:
     """Tensors on a device; everything else as it is."""
-    return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
+    return {k: to_device(v, device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
 
 
 @dataclass(frozen=True)
@@ -176,7 +188,7 @@ class PenalizedObjective:
     strength: float
     kind: PenaltyKind
 
-    def units(self, inputs: Inputs) -> int:
+    def units(self, inputs: Inputs) -> int | Tensor:
         """Returns the number of units of a batch, as the objective of the task counts them."""
         return self.objective.units(inputs)
 

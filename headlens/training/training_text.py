@@ -17,7 +17,7 @@ from headlens.corpora.masking import drawn_places
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.statistics.seeding import generator_of
 from headlens.training.batch_sampler import Indices
-from headlens.training.objectives import NEXT
+from headlens.training.objectives import GUESSED, NEXT, places_to_guess
 
 # What stands in the second place if it is not what follows: a piece of text from elsewhere, or the two are swapped.
 Order = Literal["random", "swapped"]
@@ -55,9 +55,10 @@ class MaskedText:
         return [len(block) for block in self.blocks]
 
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
-        """`input_ids`, `attention_mask`, and `labels` that are -100 where nothing is to be guessed."""
+        """`input_ids`, `attention_mask`, `labels` that are -100 where nothing is to be guessed, and where that is."""
         pairs = [self.masked(self.blocks[index], index, epoch) for index in indices]
-        return _labelled([ids for ids, _ in pairs], [labels for _, labels in pairs], self.pad_id)
+        batch = _labelled([ids for ids, _ in pairs], [labels for _, labels in pairs], self.pad_id)
+        return batch | {GUESSED: places_to_guess(batch["labels"])}
 
     def masked(self, block: Ids, index: int, epoch: int) -> tuple[Ids, Ids]:
         """A block with tokens to be guessed, and what they were; which ones depends on its number and the epoch."""
@@ -179,6 +180,7 @@ class TextHalves:
         masked = [self.masking.masked(ids, index, epoch) for ids, index in zip(framed, indices, strict=True)]
         batch = _labelled([ids for ids, _ in masked], [labels for _, labels in masked], self.masking.pad_id)
         batch[NEXT] = torch.tensor([int(other) for *_, other in drawn])
+        batch[GUESSED] = places_to_guess(batch["labels"])
         if self.segments:
             batch["token_type_ids"] = padded([self._segments(a, b) for a, b, _ in drawn], 0)
         return batch

@@ -22,7 +22,15 @@ def test_tokens_move_as_a_whole_also_when_something_was_computed_from_them() -> 
     tokens = zoo.tokens((5, 3))
     assert tokens.separator.tolist()[1] == [False, False, True, False, False]
     moved = tokens.to("meta")
-    assert {t.device.type for t in vars(moved).values() if t is not None} == {"meta"}
+    assert {t.device.type for t in moved._tensors().values()} == {"meta"}
+    assert moved.host is tokens is moved.to("cpu")
+    assert moved.to("meta") is moved
+    assert moved.rows(slice(0, 1)).host is tokens.rows(slice(0, 1))
+    again = moved.annotated(rarity=torch.ones(2, 3))
+    assert again.rarity is not None
+    assert again.rarity.device.type == "meta"
+    assert again.host is not None
+    assert torch.equal(again.host.rarity, torch.ones(2, 3))
     assert moved.shape == tokens.shape == (2, 5)
 
 

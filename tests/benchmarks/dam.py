@@ -36,10 +36,10 @@ Inputs = dict[str, Tensor]
 Step = Callable[[], None]
 
 
-def batch(rows: int, length: int, *, padded: bool) -> Inputs:
-    """Random tokens, of which 15 % are to be guessed; padded ones are from half as long to the whole length."""
+def batch(rows: int, length: int, *, padded: bool, words: int = 30000) -> Inputs:
+    """Random tokens, of which 15 % are to be guessed; padded texts are from half as long to the whole length."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(1000, 30000, (rows, length), generator=generator)
+    ids = torch.randint(1000, words, (rows, length), generator=generator)
     lengths = torch.linspace(length // 2, length, rows).long() if padded else torch.full((rows,), length)
     real = torch.arange(length) < lengths[:, None]
     guessed = (torch.rand(ids.shape, generator=generator) < 0.15) & real

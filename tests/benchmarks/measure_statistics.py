@@ -36,7 +36,8 @@ from headlens.corpora.frequency import WordfreqFrequency
 from headlens.metrics.confidence import Confidence
 from headlens.metrics.entropy import Entropy
 from headlens.metrics.mass import Mass
-from headlens.metrics.metric import Statistics
+from headlens.metrics.metric import Metric, MetricSettings, Statistics
+from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.monotonicity import Monotonicity
 from headlens.metrics.positions import Positions
 from headlens.metrics.rare import RareWords
@@ -49,7 +50,7 @@ TIERS = {
     "headlens: confidence, positions, entropy": 3,
     "headlens: all token metrics": 5,
     "headlens: + syntax, rare words": 6,
-    "headlens: + similarity (classify)": 7,
+    "headlens: all metrics and similarity (classify)": 7,
 }
 KEEPING = "output_attentions kept, then numpy"
 PLAIN = "plain forward (sdpa)"
@@ -60,13 +61,16 @@ TOKEN_METRICS = (Confidence(), Positions(), Entropy(), Mass(), Monotonicity())
 
 def headlens_way(feed: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], Statistics]:
     """Everything `classify` does with the batches of a corpus, up to a tier."""
-    words = [RareWords(), Syntax(RELATIONS)] if tier > 5 else []
-    frequency = WordfreqFrequency("en") if words else None
+    metrics: list[Metric] = [*TOKEN_METRICS[:tier], *([RareWords(), Syntax(RELATIONS)] if tier > 5 else [])]
+    if tier > 6:
+        own = {metric.name for metric in metrics}
+        metrics += [m.of(MetricSettings(RELATIONS)) for m in registered_metrics() if m.name not in own]
+    frequency = WordfreqFrequency("en") if tier > 5 else None
 
     def way(batches: Iterable[Batch]) -> Statistics:
-        watching = Statistics([*TOKEN_METRICS[:tier], *words], feed.sites)
+        watching = Statistics(metrics, feed.sites)
         observers = [watching, HeadSimilarity(feed.sites)] if tier > 6 else [watching]
-        annotator = Annotator(RELATIONS if words else (), frequency, sample=tier > 6)
+        annotator = Annotator(RELATIONS if tier > 5 else (), frequency, words=tier > 6, sample=tier > 6)
         with AttentionSession(feed.model, observers=observers, kernel="fast") as session:
             for batch in batches:
                 with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=False)):

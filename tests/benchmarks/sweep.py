@@ -23,7 +23,6 @@ from typing import Any
 
 import inputs as corpora
 import torch
-import zoo
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
@@ -36,6 +35,7 @@ from headlens.corpora.sources import open_corpus
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_reader import CorpusReader
+from headlens.weights.head_slicing import projections
 
 Inputs = dict[str, Tensor]
 Found = dict[Head, Tensor]
@@ -67,7 +67,7 @@ def full_passes(model: PreTrainedModel, batches: Sequence[Inputs], heads: int) -
     """One full pass for each of some heads of every layer."""
     found = {}
     for site in find_sites(model):
-        layer = zoo.projection(model, site)
+        layer = projections(model, site.module).output
         for head in site.heads[:heads]:
             with cut(layer, head.head, site.n_heads), torch.no_grad():
                 found[head] = torch.cat([read(model(**b), b) for b in batches])

@@ -18,5 +18,5 @@ def test_all_ways_find_the_same_numbers() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("same numbers: yes") == 2
-    assert "| headlens: + similarity (classify) |" in done.stdout
+    assert "| headlens: all metrics and similarity (classify) |" in done.stdout
     assert "headlens --help:" in done.stdout

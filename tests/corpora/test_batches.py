@@ -178,7 +178,9 @@ def test_tensors_go_to_the_device() -> None:
     batch = collate([of_length(3, 2)], pad_id=0, device="meta")
     assert batch.target is not None
     tensors = list(batch.inputs.values())
-    tensors += [getattr(side, f.name) for side in (batch.source, batch.target) for f in fields(side)]
+    tensors += [getattr(side, f.name) for side in (batch.source, batch.target) for f in fields(side) if f.init]
+    assert batch.source.host is not None
+    assert batch.source.host.real.device.type == "cpu"
     assert {t.device.type for t in tensors if t is not None} == {"meta"}
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
+from typing import NamedTuple
 
+import pytest
 import zoo
+from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.batch_cache import once_per_batch
@@ -51,3 +55,31 @@ def test_nothing_outlives_its_batch() -> None:
     gc.collect()
     assert [v() for v in kept] == [None] * 4
     assert other.shape == (1, 4)
+
+
+def test_what_depends_on_tokens_alone_is_worked_out_on_the_processor() -> None:
+    asked = []
+
+    class Found(NamedTuple):
+        real: Tensor
+        more: tuple[Tensor, int]
+        tokens: Tokens
+
+    @once_per_batch
+    def found(queries: Tokens, keys: Tokens) -> Found:
+        asked.append({queries.real.device.type, keys.real.device.type})
+        return Found(queries.real, (keys.word.double(), int(keys.n_words.max())), zoo.tokens((2,)))
+
+    host = zoo.tokens((3, 4))
+    tokens = host.to("meta")
+    one = found(tokens, tokens)
+    assert asked == [{"cpu"}]
+    assert {t.device.type for t in (one.real, one.more[0], one.tokens.real)} == {"meta"}
+    assert one.more[1] == found(host, host).more[1]
+    assert found(host, host).real is host.real
+    assert len(asked) == 1
+    # Tokens that somebody made on the device have no others.
+    alone = replace(tokens)
+    with pytest.raises(RuntimeError, match="meta"):
+        found(alone, tokens)
+    assert asked[1] == {"meta"}

@@ -17,14 +17,17 @@ from handmade import PROJECTION, Padding, Row, Setting, assert_same_sums, call, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
+from torch.utils._python_dispatch import TorchDispatchMode
 from watching import run
 
 from headlens.attention.edits_and_observers import PARTS_OF_SPEECH, BatchTokens, Tokens
 from headlens.attention.kernels import blocked_softmax as core
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
-from headlens.heads import STACKS, HeadTable, Stack
+from headlens.heads import STACKS, Head, HeadTable, Stack
+from headlens.interventions.compacting import compact_model
 from headlens.metrics.accumulator import Accumulator
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.part_of_speech import PartOfSpeech
@@ -356,6 +359,101 @@ def test_the_fast_kernel_in_parts_gives_the_same_sums(name: str, monkeypatch: py
     for other in found[1:]:
         for expected, own in zip(found[0], other, strict=True):
             assert_same_sums(expected, own, within=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "llama", "marian", "bert-pruned"])
+def test_heads_of_several_layers_measured_together_give_the_same_sums(name: str) -> None:
+    entry = zoo.ZOO[name.removesuffix("-pruned")]
+    model, declared = entry.build(), zoo.batch_tokens(entry)
+    if name.endswith("-pruned"):
+        compact_model(model, [Head("encoder", 0, 1), Head("encoder", 1, 0), Head("encoder", 1, 3)])
+    tokens = BatchTokens(annotated(declared.encoder), annotated(declared.decoder))
+    sites = find_sites(model)
+    per_layer = max(site.n_heads for site in sites) * zoo.padded(entry)["input_ids"].shape[0] * 8**2
+    found = []
+    for together in (0, 2 * per_layer, 10**9):
+        watching = Statistics([*METRICS, Unknown()], sites, together=together)
+        with AttentionSession(model, observers=[watching], kernel="eager") as session, session.batch(tokens):
+            run(model, zoo.padded(entry))
+        found.append(flat(watching))
+    for other in found[1:]:
+        assert_same_sums(found[0], other, within=1e-12)
+
+
+class Unknown(Metric):
+    """One of another package, which says nothing of its sums: as many as a layer has tokens."""
+
+    name = "unknown"
+    own_table = True
+
+    def measure(self, view: CallView) -> dict[str, torch.Tensor]:
+        return {"of tokens": view.queries.real.sum(0), "of heads": view.weights.amax((0, 2, 3)).double()}
+
+
+def test_what_failed_while_calls_waited_is_forgotten() -> None:
+    entry = zoo.ZOO["bert"]
+    model, tokens = entry.build(), zoo.batch_tokens(entry)
+    watching = Statistics(TOKEN_METRICS, find_sites(model), together=10**9)
+    with AttentionSession(model, observers=[watching], kernel="eager") as session, session.batch(tokens):
+        with pytest.MonkeyPatch.context() as broken:
+            broken.setattr(model.pooler if model.pooler is not None else model, "forward", out_of_memory_of_all)
+            with pytest.raises(torch.OutOfMemoryError):
+                run(model, zoo.padded(entry))
+        run(model, zoo.padded(entry))
+    assert watching.tables()["confidence"].rows["tokens"].unique().tolist() == [sum(zoo.LENGTHS)]
+
+
+def out_of_memory_of_all(*_: object, **__: object) -> Never:
+    raise torch.OutOfMemoryError
+
+
+# What only looks at the same memory starts nothing on a GPU.
+VIEWS = (
+    "view",
+    "detach",
+    "slice",
+    "select.int",
+    "expand",
+    "squeeze",
+    "transpose",
+    "resolve",
+    "lift",
+    "alias",
+    "reshape",
+)
+VIEWS += ("unbind", "split", "as_strided", "permute", "diagonal", "unfold", "::t")
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations that would be started on a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += not any(view in function.name() for view in VIEWS)
+        return function(*args, **(kwargs or {}))
+
+
+def test_operations_of_a_batch_hardly_grow_with_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Processors work on parts that fit their caches; other devices do not.
+    monkeypatch.setattr("headlens.metrics.reductions._CHUNK", 2**40)
+    entry = zoo.ZOO["bert"]
+    declared = BatchTokens(annotated(zoo.batch_tokens(entry).encoder))
+    numbers = {}
+    for layers in (3, 12):
+        model = dataclasses.replace(entry, settings={**entry.settings, "num_hidden_layers": layers}).build()
+        observers = [Statistics(METRICS, find_sites(model), together=10**9), HeadSimilarity(find_sites(model))]
+        with AttentionSession(model, kernel="eager"), Operations() as plain:
+            run(model, zoo.padded(entry))
+        session = AttentionSession(model, observers=observers, kernel="eager")
+        with session, session.batch(declared), Operations() as counted:
+            run(model, zoo.padded(entry))
+        numbers[layers] = counted.number - plain.number
+    # Of every layer stay the rows that similarity keeps, whether its numbers are finite, and the joining.
+    assert numbers[12] - numbers[3] < 9 * 12
+    assert numbers[12] < 800
 
 
 def test_what_is_not_committed_does_not_count() -> None:

@@ -24,7 +24,15 @@ from headlens.tasks.task_heads import with_masked_head
 from headlens.training.batch_sampler import epoch_batches
 from headlens.training.loop import Evaluate, TrainingData
 from headlens.training.new_models import PREFIX, marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
-from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext, Objective, SmoothedTokens, moved
+from headlens.training.objectives import (
+    NEXT,
+    NO_ARGUMENTS,
+    MaskedTokenLoss,
+    MaskedTokensAndNext,
+    Objective,
+    SmoothedTokens,
+    moved,
+)
 from headlens.training.training_text import (
     MaskedText,
     ParallelText,
@@ -124,7 +132,7 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
             inputs = moved(data.batch(indices, 0), device)
             labels = inputs["labels"]
             # An encoder-decoder makes the inputs of its decoder from labels.
-            outputs = model(**{k: v for k, v in inputs.items() if k != NEXT})
+            outputs = model(**{k: v for k, v in inputs.items() if k not in NO_ARGUMENTS})
             logits = token_logits(outputs).float()
             counted = labels != IGNORED
             loss += float(nn.functional.cross_entropy(logits[counted], labels[counted], reduction="sum"))
