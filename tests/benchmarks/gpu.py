@@ -207,7 +207,19 @@ def gpu_tests(bench: Bench) -> list[Table]:
     files = [str(p) for p in sorted(TESTS.rglob("test_*.py")) if "mark.gpu" in p.read_text(encoding="utf-8")]
     if bench.tiny:
         files = files[:1]
-    words = [sys.executable, "-m", "pytest", "-m", "gpu", "-rs", "-p", "no:cacheprovider", *files]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        "gpu",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "filterwarnings=default",
+        *files,
+    ]
     done = subprocess.run(words, capture_output=True, text=True, cwd=TESTS.parent, check=False)
     (bench.out / "gpu_tests.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     lines = [line for line in done.stdout.splitlines() if line.strip()]
