@@ -33,6 +33,7 @@ _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
 # of the signals below. The run itself is complete by then: it goes on when nobody reads what it shows.
 _READER_LEFT = 141
+_SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # What a newcomer is shown first; the others follow by the alphabet.
 _FIRST = ("classify",)
 
@@ -105,8 +106,8 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: names from files may hold half a character
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
+    for name in _SIGNALS:
+        if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
             signal.signal(getattr(signal, name), _interrupt)
     sys.stdout, sys.stderr = _Stream.of(sys.stdout), _Stream.of(sys.stderr)
     _show_visibly()
@@ -114,6 +115,16 @@ def main() -> None:
         _run()
     except BaseException as error:
         _leave(error)
+    finally:
+        # What is left is Python's end, in which an exception would be shown with a traceback.
+        _default_signals()
+
+
+def _default_signals() -> None:
+    """From now on signals end the process as the system does it."""
+    for name in _SIGNALS:
+        if signal.getsignal(number := getattr(signal, name)) == _interrupt:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _Stream:

@@ -301,9 +301,11 @@ def check_resumable(folder: Path, command: str) -> None:
     """Checks that a folder holds a run of a command that can be resumed, before anything is touched.
 
     Raises:
-        OutputError: if there is no such run, or it has finished.
+        OutputError: if there is no such run, or it has finished. What one that was killed after its end still kept to
+            be resumed is removed.
     """
     if _run_of(folder, command).get("status") == "finished":
+        shutil.rmtree(folder / RunFolder.KEPT, ignore_errors=True)
         raise _nothing_left(folder)
 
 

@@ -77,8 +77,9 @@ def command_line(arguments: Sequence[str]) -> str | None:
     Args:
         arguments: command-line arguments of the process, the program first.
     """
-    program = Path(arguments[0])
-    is_headlens = program.stem == "headlens" or program.parent.name == "headlens_cli"
+    # What `python -m` was told; the folder of the package has another name where it is installed from a checkout.
+    module = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
+    is_headlens = Path(arguments[0]).stem == "headlens" or module == "headlens_cli.__main__"
     return shlex.join(["headlens", *arguments[1:]]) if is_headlens else None
 
 

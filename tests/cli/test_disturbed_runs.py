@@ -28,6 +28,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
+from headlens.runs.folder import RunFolder
 from headlens.runs.lock import LOCK_NAME
 
 KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
@@ -143,6 +144,9 @@ def brought_to_its_end(forks: Forks, command: list[str], place: Path, disturbed:
     record = place / "run" / "run.json"
     status = json.loads(record.read_text())["status"] if record.exists() else "none"
     if status == "finished":
+        if (place / "run" / RunFolder.KEPT).exists():
+            # Killed as it removed what it had kept: --resume does that, and says that nothing else is left.
+            assert forks.run(place, command[0], "--resume", "run", "--quiet") == 2
         return 0
     if command[0] == "report":
         words = [*command, "--overwrite"]
@@ -193,7 +197,10 @@ def test_a_signal_at_any_time(
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, number)
     code = forks.wait()
-    assert code in ((-9, 0) if number == signal.SIGKILL else (128 + number, 0)), (tmp_path / "stderr").read_text()
+    # Where Python itself ends, after the run, signals act as the system has it.
+    assert code in ((-9, 0) if number == signal.SIGKILL else (128 + number, -number, 0)), (
+        tmp_path / "stderr"
+    ).read_text()
     assert "Traceback" not in (tmp_path / "stderr").read_text()
     assert brought_to_its_end(forks, command(case), tmp_path) == 0, (tmp_path / "stderr").read_text()
     assert_same(tmp_path, expected)
@@ -226,9 +233,12 @@ def test_files_cannot_grow(forks: Forks, command: Any, undisturbed: Any, tmp_pat
     expected = undisturbed(case)[0]
     code = forks.run(tmp_path, *command(case), disturbed={"at": 0, "folder": "run", "often": True, "size": size})
     message = (tmp_path / "stderr").read_text()
-    assert code == 2, message
-    assert "Error: Cannot write" in message, message
-    assert "File too large" in message, message
+    if code:
+        assert code == 2, message
+        assert "Error: Cannot write" in message, message
+        assert "File too large" in message, message
+    # Not every command writes a file that large.
+    assert code or size > max(len(content) for content in expected.values() if isinstance(content, bytes))
     assert brought_to_its_end(forks, command(case), tmp_path) == 0, (tmp_path / "stderr").read_text()
     assert_same(tmp_path, expected)
 

@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import subprocess
@@ -73,10 +74,16 @@ def test_peak_memory_grows_with_what_is_used() -> None:
     [
         (["/usr/bin/headlens", "classify", "my model", "--limit", "3"], "headlens classify 'my model' --limit 3"),
         (["C:/x/headlens.exe", "models"], "headlens models"),
-        (["/site-packages/headlens_cli/__main__.py"], "headlens"),
         (["/home/me/study.py", "classify"], None),
         ([""], None),
     ],
 )
 def test_what_was_typed(arguments: list[str], typed: str | None) -> None:
     assert provenance.command_line(arguments) == typed
+
+
+def test_what_was_typed_after_python_m(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "headlens_cli", "masks", "--pattern", "star", "--no-figures", "--out", "my run"]
+    subprocess.run(words, check=True, capture_output=True, cwd=tmp_path)
+    record = json.loads((tmp_path / "my run" / "run.json").read_text())
+    assert record["command_line"] == "headlens masks --pattern star --no-figures --out 'my run'"
