@@ -30,6 +30,7 @@ HELD_OUT_TARGET = Option("Translations of --dev.", CORPUS, "FILE")
 FREQUENCY = Option("wordfreq:LANG, corpus, FILE or none.", STATISTICS, "LIST")
 LEVEL = Option("What attends to what; syntax and rare words always compare words.", STATISTICS)
 BATCH_TOKENS = Option("Tokens of a batch, padding included.", MODEL, "N", at_least=1)
+BATCH_TOKENS_SHOWN = "2048, on a GPU 16384"  # where the device decides, see `headlens.corpora.batches`
 # Runs that differ in their seed alone are asked the same.
 SEED_HELP = "Of everything that is drawn at random, but for the words that are masked to measure."
 SEED = Option(SEED_HELP, STATISTICS, at_least=0, at_most=2**32 - 1)

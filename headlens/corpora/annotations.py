@@ -130,6 +130,7 @@ class Annotator:
     def _arcs(self, rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
         """Lists the arcs of the relations: (arcs, 4), of row, unit of the dependent, unit of the head, relation."""
         arcs: list[tuple[int, int, int, int]] = []
+        asked: dict[str, list[int]] = {}  # numbers of the relations that a label is an instance of
         for sentence, row in enumerate(rows):
             if not row.sentence.has_tree:
                 counts.no_tree += 1
@@ -141,12 +142,13 @@ class Annotator:
                 label = word.relation.lower()
                 counts.labels[label] = counts.labels.get(label, 0) + 1
                 head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
-                for relation, name in enumerate(self.relations):
-                    if not matches(label, name):
-                        continue
+                if label not in asked:
+                    asked[label] = [n for n, name in enumerate(self.relations) if matches(label, name)]
+                for relation in asked[label]:
                     if UNALIGNED in {unit, head} or unit == head:
                         counts.lost_arcs += 1
                         continue
+                    name = self.relations[relation]
                     counts.arcs[name] = counts.arcs.get(name, 0) + 1
                     arcs.append((sentence, unit, head, relation))
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)

@@ -19,6 +19,8 @@ from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.errors import OptionError
 
 POOL = 4096  # examples that are held and sorted together
+# Tokens of a batch where nobody says how many: of small ones a GPU spends its time on starting.
+BATCH_TOKENS = {"cpu": 2048, "other": 16384}
 T = TypeVar("T")
 IGNORED = -100  # transformers' label of positions that do not count
 Ids: TypeAlias = npt.NDArray[np.int64]
@@ -47,6 +49,11 @@ def pooled_batches(
     iterator = iter(examples)
     pools = iter(lambda: sorted(islice(iterator, pool), key=length), [])
     return chain.from_iterable(cut_batches(sorted_pool, batch_tokens, length, rows) for sorted_pool in pools)
+
+
+def batch_tokens_of(device: torch.device) -> int:
+    """Returns the tokens of a batch that suit a device."""
+    return BATCH_TOKENS.get(device.type, BATCH_TOKENS["other"])
 
 
 def cut_batches(

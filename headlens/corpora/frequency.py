@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -206,6 +207,7 @@ def unit_forms(sequence: EncodedSequence) -> list[str]:
     return [text[start:end] for start, end in spans]
 
 
+@lru_cache(maxsize=2**16)
 def word_key(word: str) -> str:
     """Returns the form under which a word is counted: composed and case-folded."""
     return unicodedata.normalize("NFC", word).casefold()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import AttentionCall, Observer, repeat_groups
+from headlens.attention.kernels.blocked_softmax import weights_at_once
 from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
@@ -22,8 +23,6 @@ from headlens.options import Level
 if TYPE_CHECKING:
     import pandas as pd
 
-# Weights that are measured together, a gigabyte of them off the processor.
-TOGETHER = {"cpu": 0, "other": 2**28}
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]
 
@@ -209,7 +208,9 @@ class Statistics(Observer):
         if self._waiting and not _alike(self._waiting[0], call):
             self._measure()
         self._waiting.append(call)
-        most = TOGETHER.get(call.query.device.type, TOGETHER["other"]) if self._together is None else self._together
+        most = self._together
+        if most is None:
+            most = 0 if call.query.device.type == "cpu" else weights_at_once(call.query.device)
         waiting = sum(c.weights.numel() for c in self._waiting if c.weights is not None)
         if waiting + waiting // len(self._waiting) > most:
             self._measure()

@@ -11,8 +11,8 @@ from torch import Tensor
 
 # From how many keys on numpy's argmax is faster than torch's.
 _LONG = 32
-# Numbers that are worked on at a time on processors: intermediate results stay in the cache.
-_CHUNK = 2**17
+# Numbers that are worked on at a time: on processors intermediate results stay in the cache, elsewhere in the memory.
+_CHUNK = {"cpu": 2**17, "other": 2**26}
 
 
 def largest(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,8 +50,8 @@ def entropy(weights: Tensor) -> Tensor:
 
 
 def at_once(weights: Tensor, size: int) -> int:
-    """How many parts of a size to work on at a time; on a GPU all."""
-    return max(1, (_CHUNK if weights.device.type == "cpu" else weights.numel()) // max(1, size))
+    """How many parts of a size to work on at a time."""
+    return max(1, _CHUNK.get(weights.device.type, _CHUNK["other"]) // max(1, size))
 
 
 def row_chunks(tensor: Tensor, size: int) -> list[Tensor]:

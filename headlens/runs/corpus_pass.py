@@ -128,7 +128,9 @@ class CorpusPass:
     keeper: Checkpoint | None = None
     processes: Processes = ALONE
 
-    def run(self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int = 2048) -> None:
+    def run(
+        self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None = None
+    ) -> None:
         """Adds a whole corpus up: this process's shard, then the shards of all.
 
         The batches, and with them the sums to the last bit, do not depend on interruptions. A signal to stop takes
@@ -139,7 +141,7 @@ class CorpusPass:
             corpus: all of it, whatever the number of processes.
             step: runs one batch.
             state: its totals are those that `step` adds to; afterwards it holds the sums of all processes.
-            batch_tokens: tokens of a batch, padding included.
+            batch_tokens: tokens of a batch, padding included; None for what suits the device.
 
         Raises:
             ModelError: if a single sentence does not fit into the memory of the device.
@@ -152,7 +154,9 @@ class CorpusPass:
         if self.processes.count > 1:
             state.fill(self.processes.gather(state.dump()))
 
-    def _add_up(self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int) -> None:
+    def _add_up(
+        self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None
+    ) -> None:
         progress = PassProgress(self.progress, state.encoding)
         batches = reader.rows(progress.reading(self.processes.shard(corpus)), batch_tokens, state.encoding)
         # What failed has been forgotten by all observers, so nothing counts twice.

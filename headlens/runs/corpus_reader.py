@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from headlens.attention.sites import Site, find_sites
-from headlens.corpora.batches import Batch, collate, token_budget_batches
+from headlens.corpora.batches import Batch, batch_tokens_of, collate, token_budget_batches
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, SentenceEncoder
@@ -96,23 +96,24 @@ class CorpusReader:
         return [s for s in find_sites(self.model) if s.n_heads]
 
     def rows(
-        self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None
+        self, corpus: Iterable[Example], batch_tokens: int | None = None, counts: EncodingCounts | None = None
     ) -> Iterator[list[EncodedExample]]:
         """Encodes a corpus and puts sentences of similar length into one batch.
 
         Args:
             corpus: examples; they are read once.
-            batch_tokens: tokens of a batch, padding included.
+            batch_tokens: tokens of a batch, padding included; None for what suits the device.
             counts: filled with what became of the sentences.
         """
-        return token_budget_batches(encode_corpus(corpus, self.encoder, counts or EncodingCounts()), batch_tokens)
+        size = batch_tokens or batch_tokens_of(self.model.device)
+        return token_budget_batches(encode_corpus(corpus, self.encoder, counts or EncodingCounts()), size)
 
     def collate(self, rows: Sequence[EncodedExample]) -> Batch:
         """Pads encoded examples to one batch and moves its tensors to the device of the model."""
         return collate(rows, pad_id=self.pad_id, device=self.model.device)
 
     def batches(
-        self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None
+        self, corpus: Iterable[Example], batch_tokens: int | None = None, counts: EncodingCounts | None = None
     ) -> Iterator[Batch]:
         """Encodes a corpus as `rows` does and returns an iterator over the padded batches on the model's device."""
         return map(self.collate, self.rows(corpus, batch_tokens, counts))

@@ -438,7 +438,7 @@ class Operations(TorchDispatchMode):
 
 def test_operations_of_a_batch_hardly_grow_with_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     # Processors work on parts that fit their caches; other devices do not.
-    monkeypatch.setattr("headlens.metrics.reductions._CHUNK", 2**40)
+    monkeypatch.setattr("headlens.metrics.reductions._CHUNK", {"cpu": 2**40, "other": 2**40})
     entry = zoo.ZOO["bert"]
     declared = BatchTokens(annotated(zoo.batch_tokens(entry).encoder))
     numbers = {}

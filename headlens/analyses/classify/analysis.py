@@ -216,7 +216,7 @@ def check_split(corpus: Corpus, split_at: str, *, paired: bool) -> None:
 
 
 def _baseline(
-    feed: CorpusReader, corpus: Corpus, relations: tuple[str, ...], batch_tokens: int
+    feed: CorpusReader, corpus: Corpus, relations: tuple[str, ...], batch_tokens: int | None
 ) -> tuple[dict[Stack, Array], dict[str, int]]:
     """The most frequent offsets in units of another corpus, by stack, and its labels; no model is run for them."""
     annotator = Annotator(relations, sample=False)

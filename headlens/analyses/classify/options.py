@@ -28,6 +28,7 @@ from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import (
     BATCH_TOKENS,
+    BATCH_TOKENS_SHOWN,
     CORPUS_SOURCE,
     FIGURES,
     FREQUENCY,
@@ -115,7 +116,7 @@ class ClassifyOptions:
     similarity: SimilarityMode = option(
         "sample", "Head distances from one query token a sentence, from all, or none.", STATISTICS
     )
-    batch_tokens: int = option(2048, BATCH_TOKENS)
+    batch_tokens: int | None = option(None, BATCH_TOKENS, shown=BATCH_TOKENS_SHOWN)
     seed: int = option(0, SEED)
     long_sentences: LongSentences = option("skip", LONG_SENTENCES)
     kernel: Literal["fast", "eager"] = option("fast", "fast, or the model's own attention bit for bit, slower.", MODEL)

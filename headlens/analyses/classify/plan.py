@@ -25,7 +25,7 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
             place,
             tokens=corpus.tokens,
             each=CLASSIFIED,
-            batch_tokens=request.options.batch_tokens,
+            batch_tokens=request.options.batch_tokens or planner.batch_tokens,
             length=corpus.length,
         )
         if request.relevance:

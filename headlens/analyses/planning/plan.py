@@ -14,6 +14,7 @@ from headlens.analyses.planning.planned_sizes import DataSize, PlannedModel, cor
 from headlens.analyses.planning.speed import Kind, Speed, measure_speed
 from headlens.attention.model_normalizer import SOFTMAX
 from headlens.attention.normalizers import Entmax, parse_normalizer
+from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
 from headlens.runs.progress import Reporter, SilentReporter
@@ -147,6 +148,11 @@ class Planner:
             model = planned_model(name, options, vocabulary=vocabulary, longest=longest)
         self.models.append(model)
         return model
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a batch where nobody said how many."""
+        return batch_tokens_of(self.models[0].model.device)
 
     def corpus(self, spec: str, options: CorpusOptions) -> DataSize:
         """A corpus of the plan, in tokens of the first model."""

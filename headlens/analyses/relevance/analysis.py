@@ -18,7 +18,7 @@ from headlens.analyses.relevance.target_option import choose_target
 from headlens.analyses.result_notes import reading_notes, were
 from headlens.attention.sites import find_sites
 from headlens.corpora.annotations import AnnotationCounts
-from headlens.corpora.batches import Batch, collate, token_budget_batches
+from headlens.corpora.batches import Batch, batch_tokens_of, collate, token_budget_batches
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, Pairing, SentenceEncoder
@@ -96,13 +96,14 @@ class RelevanceReader(CorpusReader):
         )
 
     def rows(
-        self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None
+        self, corpus: Iterable[Example], batch_tokens: int | None = None, counts: EncodingCounts | None = None
     ) -> Iterator[list[EncodedExample]]:
         """See `Feed.rows`; a pair of two rows costs the tokens of both."""
         counts = counts or EncodingCounts()
         encoded = encode_corpus(corpus, self.encoder, counts)
         masked = encoded if self.masking is None else mask_examples(encoded, self.masking, counts)
-        return token_budget_batches(masked, max(1, batch_tokens // 2) if self._apart else batch_tokens)
+        size = batch_tokens or batch_tokens_of(self.model.device)
+        return token_budget_batches(masked, max(1, size // 2) if self._apart else size)
 
     def collate(self, rows: Sequence[EncodedExample]) -> Batch:
         """A batch on the model's device; the sentences of a pair may be rows one after the other."""

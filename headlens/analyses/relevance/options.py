@@ -12,7 +12,15 @@ from headlens.option_values import names_or_none
 from headlens.options import DEMO, RELEVANCE, CommandOptions, option
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import BATCH_TOKENS, CORPUS_SOURCE, FIGURES, LONG_SENTENCES, MODEL_NAME, SEED
+from headlens.shared_options import (
+    BATCH_TOKENS,
+    BATCH_TOKENS_SHOWN,
+    CORPUS_SOURCE,
+    FIGURES,
+    LONG_SENTENCES,
+    MODEL_NAME,
+    SEED,
+)
 
 Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -46,7 +54,7 @@ class RelevanceOptions:
 class ReadingOptions:
     """How a corpus goes through the model; the seed is that of masking and of the bootstrap."""
 
-    batch_tokens: int = option(2048, BATCH_TOKENS)
+    batch_tokens: int | None = option(None, BATCH_TOKENS, shown=BATCH_TOKENS_SHOWN)
     seed: int = option(0, SEED)
     long_sentences: LongSentences = option("skip", LONG_SENTENCES)
 

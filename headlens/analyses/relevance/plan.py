@@ -21,7 +21,7 @@ def relevance_plan(request: RelevanceRequest, reporter: Reporter) -> Plan:
                 kind="backward",
                 tokens=corpus.tokens,
                 each=RELEVANCE,
-                batch_tokens=request.reading.batch_tokens,
+                batch_tokens=request.reading.batch_tokens or planner.batch_tokens,
                 length=corpus.length,
             )
         )

@@ -18,8 +18,10 @@ from headlens.attention.edits_and_observers import CallContext, repeat_groups
 from headlens.attention.normalizers import lowest_kept, nearly_equal, unknown_arguments
 from headlens.attention.sites import eager_function
 
-# Weights of a block: small enough for the caches of a processor, large enough for a GPU.
+# Weights of a block: small enough for the caches of a processor, large enough for other devices.
 BLOCK = {"cpu": 2**22, "other": 2**25}
+# On a CUDA device there is one weight for so many bytes of its memory, of which all that is made of it takes 30.
+_MOST, _BYTES_OF_EACH = 2**28, 512
 # Number of queries of a sentence that are compared with eager attention.
 CHECKED = 32
 
@@ -80,7 +82,7 @@ def blocks(context: CallContext, *, divisible: bool) -> Iterator[tuple[slice, Ca
     """
     sentences, n_heads, n_queries, _ = context.query.shape
     weights_per_sentence = n_heads * n_queries * context.key.shape[2]
-    most = BLOCK.get(context.query.device.type, BLOCK["other"])
+    most = weights_at_once(context.query.device)
     size = max(1, most // max(1, weights_per_sentence))
     if not divisible or size >= sentences:
         yield slice(0, sentences), context
@@ -88,6 +90,13 @@ def blocks(context: CallContext, *, divisible: bool) -> Iterator[tuple[slice, Ca
     for start in range(0, sentences, size):
         rows = slice(start, min(start + size, sentences))
         yield rows, part_of(context, rows)
+
+
+def weights_at_once(device: torch.device) -> int:
+    """Returns how many weights are worked on at a time on a device."""
+    if device.type == "cuda":
+        return int(min(_MOST, torch.cuda.get_device_properties(device).total_memory // _BYTES_OF_EACH))
+    return BLOCK.get(device.type, BLOCK["other"])
 
 
 def part_of(context: CallContext, rows: slice) -> CallContext:
