@@ -70,7 +70,7 @@ def timed(n: int, rounds: int) -> list[list[object]]:
         contenders: dict[str, Callable[[], Tensor]] = {
             "plain": lambda: sdpa(query, key, value),
             "mask": lambda additive=additive: sdpa(query, key, value, attn_mask=additive),  # type: ignore[misc]
-            "blocks": lambda blocks=blocks: block_sparse_attention(query, key, value, blocks.mask),  # type: ignore[misc]
+            "blocks": lambda blocks=blocks: block_sparse_attention(query, key, value, blocks),  # type: ignore[misc]
         }
         for run in contenders.values():
             for _ in range(3):

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyProjections, QueryKeyVectors
-from headlens.attention.kernels.block_sparse import block_sparse_attention
+from headlens.attention.kernels.block_sparse import flex_attention
 
 Version = Literal[1, 2]
 
@@ -146,4 +146,4 @@ def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tenso
     lengths = queries.shape[2], keys.shape[2]
     none = torch.zeros_like(counts)
     mask = BlockMask.from_kv_blocks(none, order, counts, order, BLOCK_SIZE=size, mask_mod=meet, seq_lengths=lengths)
-    return block_sparse_attention(queries, keys, values, mask)
+    return flex_attention(queries, keys, values, mask)

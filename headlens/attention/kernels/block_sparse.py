@@ -7,9 +7,10 @@ them is computed whole.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,10 @@ SIZE = 128
 SHORTEST = 512
 # The kernel is slower than sdpa's for what it does compute.
 LARGEST_SHARE = 0.5
+# The compiler's kernels for any shape are several times slower than those for one, which take seconds to compile. So
+# that there are few shapes, texts are padded to a multiple of so many blocks, and batches cut into powers of two.
+_LENGTHS = 4
+_SHAPES = 64  # that are compiled before the compiler gives up
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +42,42 @@ class BlockMap:
     """The blocks of positions that a mask opens.
 
     Args:
-        mask: the blocks for FlexAttention.
+        part: the key blocks of every query block that are open in part, see `_key_blocks`.
+        full: those that are open throughout.
+        padded: True where a query may look, padded to whole blocks: (batch or 1, heads or 1, query, key).
+        size: tokens of a block.
         share: share of all blocks that are computed.
     """
 
-    mask: BlockMask
+    part: tuple[Tensor, Tensor]
+    full: tuple[Tensor, Tensor]
+    padded: Tensor
+    size: int
     share: float
+
+    def mask(self, start: int = 0, stop: int | None = None) -> BlockMask:
+        """Returns the blocks of some rows of the batch for FlexAttention."""
+        rows = (start, stop) if len(self.padded) > 1 else (0, None)
+        if rows not in self._masks:
+            self._masks[rows] = self._mask(slice(*rows))
+        return self._masks[rows]
+
+    @cached_property
+    def _masks(self) -> dict[tuple[int, int | None], BlockMask]:
+        return {}
+
+    def _mask(self, rows: slice) -> BlockMask:
+        from torch.nn.attention.flex_attention import BlockMask  # noqa: PLC0415 - slow to import
+
+        padded = self.padded[rows]
+        one_row, one_head = padded.shape[0] == 1, padded.shape[1] == 1
+
+        def opened(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return padded[batch * 0 if one_row else batch, head * 0 if one_head else head, query, key]
+
+        part, full = ([tensor[rows] for tensor in blocks] for blocks in (self.part, self.full))
+        lengths = padded.shape[2], padded.shape[3]
+        return BlockMask.from_kv_blocks(*part, *full, BLOCK_SIZE=self.size, mask_mod=opened, seq_lengths=lengths)
 
 
 def blocks_of(allowed: Tensor, size: int = SIZE) -> BlockMap:
@@ -52,25 +87,17 @@ def blocks_of(allowed: Tensor, size: int = SIZE) -> BlockMap:
         allowed: True where a query may look, (batch or 1, heads or 1, query, key).
         size: tokens of a block; 128 on a GPU.
     """
-    from torch.nn.attention.flex_attention import BlockMask  # noqa: PLC0415 - slow to import
-
-    lengths = allowed.shape[2], allowed.shape[3]
+    lengths, whole = allowed.shape[2:], size * _LENGTHS
     # Kernels look at whole blocks, also past the end.
-    padded = functional.pad(allowed, (0, -lengths[1] % size, 0, -lengths[0] % size))
+    padded = functional.pad(allowed, (0, -lengths[1] % whole, 0, -lengths[0] % whole))
     rows, heads, queries, keys = padded.shape
     # open positions of every block: (batch or 1, heads or 1, query blocks, key blocks)
     counts = padded.view(rows, heads, queries // size, size, keys // size, size).sum(dim=(3, 5))
     full = counts == size * size
     part = (counts > 0) & ~full
-    one_row, one_head = rows == 1, heads == 1
-
-    def opened(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return padded[batch * 0 if one_row else batch, head * 0 if one_head else head, query, key]
-
-    mask = BlockMask.from_kv_blocks(
-        *_key_blocks(part), *_key_blocks(full), BLOCK_SIZE=size, mask_mod=opened, seq_lengths=lengths
-    )
-    return BlockMap(mask, float((counts > 0).float().mean()))
+    of_text = rows * heads * math.prod(-(-length // size) for length in lengths)
+    share = float((counts > 0).sum()) / of_text
+    return BlockMap(_key_blocks(part), _key_blocks(full), padded, size, share)
 
 
 def _key_blocks(blocks: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,7 +107,7 @@ def _key_blocks(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def block_sparse_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scaling: float | None = None
+    query: Tensor, key: Tensor, value: Tensor, blocks: BlockMap, scaling: float | None = None
 ) -> Tensor:
     """Softmax attention within the positions that a mask opens: (batch, heads, query, d); 0 for queries without keys.
 
@@ -88,7 +115,37 @@ def block_sparse_attention(
         query: (batch, heads, query, d).
         key: (batch, heads, key, d).
         value: (batch, heads, key, d).
-        mask: see `blocks_of`.
+        blocks: see `blocks_of`.
+        scaling: factor of the scores; by default the root of 1 / d.
+    """
+    queries, keys = blocks.padded.shape[2:]
+    query_, key_, value_ = (
+        functional.pad(t, (0, 0, 0, whole - t.shape[2])) for t, whole in ((query, queries), (key, keys), (value, keys))
+    )
+    parts = []
+    for rows in _powers_of_two(len(query)):
+        mask = blocks.mask(rows.start, rows.stop)
+        parts.append(flex_attention(query_[rows], key_[rows], value_[rows], mask, scaling))
+    return torch.cat(parts)[:, :, : query.shape[2]]
+
+
+def _powers_of_two(number: int) -> Iterator[slice]:
+    """Parts of a batch, the largest first: 13 rows are 8, 4 and 1."""
+    start = 0
+    while start < number:
+        size = 1 << (number - start).bit_length() - 1
+        yield slice(start, start + size)
+        start += size
+
+
+def flex_attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scaling: float | None = None) -> Tensor:
+    """FlexAttention, on a GPU compiled for the shapes that it is given.
+
+    Args:
+        query: (batch, heads, query, d).
+        key: (batch, heads, key, d).
+        value: (batch, heads, key, d).
+        mask: of whole blocks.
         scaling: factor of the scores; by default the root of 1 / d.
     """
     output: Tensor = _kernel(on_gpu=query.is_cuda)(query, key, value, block_mask=mask, scale=scaling)
@@ -97,12 +154,16 @@ def block_sparse_attention(
 
 @cache
 def _kernel(*, on_gpu: bool) -> Callable[..., Any]:
-    from torch.nn.attention.flex_attention import flex_attention  # noqa: PLC0415 - slow to import
+    from torch.nn.attention import flex_attention  # noqa: PLC0415 - slow to import
 
     # Without a compiler all positions are computed, which is correct, but useful in tests only.
-    uncompiled: Any = flex_attention
-    kernel: Callable[..., Any] = torch.compile(uncompiled) if on_gpu else uncompiled
-    return kernel
+    uncompiled: Any = flex_attention.flex_attention
+    if not on_gpu:
+        kernel: Callable[..., Any] = uncompiled
+        return kernel
+    limits: Any = torch._dynamo.config
+    limits.recompile_limit = max(limits.recompile_limit, _SHAPES)
+    return torch.compile(uncompiled, dynamic=False)
 
 
 class BlockSparse:
@@ -125,7 +186,7 @@ class BlockSparse:
         if blocks is None or blocks.share > LARGEST_SHARE:
             return None
         try:
-            output = block_sparse_attention(query, key, value, blocks.mask, kwargs.get("scaling"))
+            output = block_sparse_attention(query, key, value, blocks, kwargs.get("scaling"))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:

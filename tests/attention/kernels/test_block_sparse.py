@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.kernels import block_sparse
-from headlens.attention.kernels.block_sparse import block_sparse_attention, blocks_of
+from headlens.attention.kernels.block_sparse import BlockMap, block_sparse_attention, blocks_of
 from headlens.interventions.attention_mask import AttentionMask, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.patterns import parse_pattern
@@ -32,7 +32,7 @@ def dense(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
 
 
 @given(
-    sizes=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 21), st.integers(1, 21)),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 21), st.integers(1, 21)),
     shared=st.tuples(st.booleans(), st.booleans()), size=st.sampled_from([1, 4, 8]),
     density=st.sampled_from([0.05, 0.5, 0.98, 1.0]), seed=st.integers(0, 9),
 )  # fmt: skip
@@ -57,7 +57,7 @@ def test_blocks_by_loops_and_their_attention(
                     computed += bool(own.any())
                     if own.any():
                         (full if own.numel() == size * size and own.all() else part).add(j)
-                found = blocks.mask
+                found = blocks.mask()
                 for counts, order, expected in (
                     (found.kv_num_blocks, found.kv_indices, part),
                     (found.full_kv_num_blocks, found.full_kv_indices, full),
@@ -68,16 +68,14 @@ def test_blocks_by_loops_and_their_attention(
     assert blocks.share == pytest.approx(computed / total)
     query, key, value = (torch.randn(rows, heads, length, 16, generator=generator) for length in (n, m, m))
     expected_output = dense(query, key, value, allowed)
-    torch.testing.assert_close(
-        block_sparse_attention(query, key, value, blocks.mask), expected_output, rtol=1e-4, atol=1e-5
-    )
+    torch.testing.assert_close(block_sparse_attention(query, key, value, blocks), expected_output, rtol=1e-4, atol=1e-5)
 
 
 def test_scaling() -> None:
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 2, 12, 16, generator=generator) for _ in range(3))
     allowed = (torch.arange(12)[:, None] - torch.arange(12)).abs()[None, None] <= 2
-    scaled = block_sparse_attention(query, key, value, blocks_of(allowed, 4).mask, 0.5)
+    scaled = block_sparse_attention(query, key, value, blocks_of(allowed, 4), 0.5)
     torch.testing.assert_close(scaled, dense(query * 0.5 * 4, key, value, allowed), rtol=1e-4, atol=1e-5)
 
 
@@ -86,9 +84,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Texts of any length are computed in blocks of 4, on the processor, too; what was computed, as shares."""
     seen: list[float] = []
 
-    def counted(query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float | None = None) -> Tensor:
-        seen.append(1 - mask.sparsity() / 100)
-        return block_sparse_attention(query, key, value, mask, scaling)
+    def counted(query: Tensor, key: Tensor, value: Tensor, blocks: BlockMap, scaling: float | None = None) -> Tensor:
+        seen.append(blocks.share)
+        return block_sparse_attention(query, key, value, blocks, scaling)
 
     monkeypatch.setattr(block_sparse, "saves_time", lambda _: True)
     monkeypatch.setattr(block_sparse, "blocks_of", partial(blocks_of, size=4))
@@ -175,8 +173,8 @@ def test_on_a_gpu(length: int) -> None:
     model = build("BertModel", pad_token_id=1, max_position_embeddings=1024, attn_implementation="sdpa").eval()
     model = model.cuda()
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(2, 60, (2, length), generator=generator).cuda()
-    real = (torch.arange(length) < torch.tensor([[length], [length - 150]])).long().cuda()
+    ids = torch.randint(2, 60, (3, length), generator=generator).cuda()
+    real = (torch.arange(length) < torch.tensor([[length], [length - 150], [length - 1]])).long().cuda()
     found = []
     for shortest in (block_sparse.SHORTEST, 10**6):
         with (
