@@ -140,7 +140,8 @@ class CallView:
         if special is None or columns is None or self.weights.requires_grad:
             return largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
         # Special keys are taken out for a moment: a copy of all weights without them would cost more than the search.
-        self.weights[special.sentence, :, :, special.token] = 0
+        # A number would be copied to the device, which waits for it.
+        self.weights[special.sentence, :, :, special.token] = columns.new_zeros(())
         peak = largest(self.weights)
         self.weights[special.sentence, :, :, special.token] = columns
         return peak

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
+from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import row_sums, share_columns
@@ -66,11 +67,9 @@ class Coreference(Metric):
         asked, nearest, same_word = (fact.bool() for fact in facts)
         target = view.word_targets[chosen.row_of_word[sentence, word]]  # (mentions, heads)
         pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
-        # No sentence has more entities than mentions.
-        n_words, n_entities = tokens.n_pieces.shape[1], len(tokens.mentions)
-        keys = (sentence * n_words + word) * n_entities + entity
-        others = (sentence[:, None] * n_words + pointed) * n_entities + entity[:, None]
-        hit = torch.isin(others, keys) & (target >= 0) & (pointed < word[:, None])
+        heads = mention_heads(tokens)
+        same_entity = heads[sentence[:, None], pointed, entity[:, None]]
+        hit = same_entity & (target >= 0) & (pointed < word[:, None])
         sums = row_sums("coreference", view, sentence, hit, asked)
         return sums | {"nearest": nearest.sum(), "same_word": same_word.sum()}
 
@@ -80,3 +79,13 @@ class Coreference(Metric):
         with np.errstate(invalid="ignore", divide="ignore"):
             baselines = {f"coreference_{name}": sums[name] / n for name in ("nearest", "same_word")}
         return {"mentions": n, **share_columns("coreference", sums), **baselines}
+
+
+@once_per_batch
+def mention_heads(tokens: Tokens) -> Tensor:
+    """Whether a word is the head of a mention of an entity: (batch, words, entities), of tokens with mentions."""
+    assert tokens.mentions is not None
+    sentence, word, entity = tokens.mentions[:, :3].unbind(1)
+    heads = tokens.real.new_zeros(*tokens.n_pieces.shape, int(entity.amax()) + 1)
+    heads[sentence, word, entity] = True
+    return heads

@@ -105,7 +105,8 @@ class Bench:
         device: cuda, or cpu for the tiny sizes.
         tiny: whether sizes are those of a test.
         rounds: how often every way is timed.
-        ends: when the command should be done, by the clock of `time.monotonic`.
+        seconds: that the command should take.
+        ends: when it should be done, by the clock of `time.monotonic`.
         files: text to train on, or None for the embedded one: books, source and target of translation.
         out: folder of the results.
     """
@@ -113,6 +114,7 @@ class Bench:
     device: str
     tiny: bool
     rounds: int
+    seconds: float
     ends: float
     files: tuple[Path | None, Path | None, Path | None]
     out: Path
@@ -240,7 +242,7 @@ def statistics_of_heads(bench: Bench) -> list[Table]:
     )  # fmt: skip
     examples = list(open_corpus("demo"))[: 40 if bench.tiny else None]
     for n in lengths:
-        if bench.left < 330 and not bench.tiny:
+        if bench.left < 0.6 * bench.seconds and not bench.tiny:
             table.notes.append(f"n = {n} was left out for want of time.")
             continue
         layers = None if n <= 2048 else 1
@@ -332,7 +334,7 @@ def relevance_of_heads(bench: Bench) -> list[Table]:
         "Relevance of all heads beside a plain forward and backward pass",
         ["texts x tokens", "way", "ms", "/ forward + backward"],
     )
-    for rows, length in ((2, 16),) if bench.tiny else ((64, 24), (16, 128), (4, 512)):
+    for rows, length in ((2, 16),) if bench.tiny else ((64, 24), (128, 128), (32, 512)):
         ids = torch.randint(5, 8000, (rows, length), device=bench.device)
         batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
         with ExitStack() as undo:
@@ -365,7 +367,7 @@ def training_steps(bench: Bench) -> list[Table]:
         "A step of training, forward, backward and AdamW, beside a plain one",
         ["texts x tokens", "type", "step", "ms", "/ plain"],
     )
-    for rows, length in ((2, 16),) if bench.tiny else ((32, 128), (8, 512)):
+    for rows, length in ((2, 16),) if bench.tiny else ((128, 128), (32, 512)):
         data = dam_steps.batch(rows, length, padded=False, words=8000)
         batch = {name: tensor.to(bench.device) for name, tensor in data.items()}
         for mode in ("fp32", "bf16") if length < 512 else ("bf16",):
@@ -406,7 +408,7 @@ def fixed_masks(bench: Bench) -> list[Table]:
                "dense with the mask, MB", "blocks, MB", "dense / blocks", "ideal", "share of the ideal"]  # fmt: skip
     table = Table("Fixed masks as block-sparse attention, forward and backward, bf16", columns)
     for n in lengths:
-        for row in block_masks.timed(n, bench.rounds):
+        for row in block_masks.timed(n, bench.rounds, ("window:3", "longformer", "logsparse")):
             opened = 1 - float(str(row[2]).rstrip("%")) / 100
             table.rows.append([*row, 1 / opened, float(str(row[-1])) * opened])
     if not lengths:
@@ -417,13 +419,13 @@ def fixed_masks(bench: Bench) -> list[Table]:
 def predicted_blocks(bench: Bench) -> list[Table]:
     """Sparsefinder's blocks beside dense attention."""
     table = Table(
-        "Sparsefinder on blocks of 128, predicting them included, forward, bf16",
+        f"Sparsefinder on blocks of 128, predicting them included, forward, bf16, {sparsefinder_blocks.TEXTS} texts",
         ["n", "blocks that meet", "dense sdpa, ms", "blocks, ms", "dense / blocks"],
     )
     if bench.device == "cpu":
         table.notes.append("Blocks are a GPU's: here nothing was timed.")
         return [table]
-    table.rows += [sparsefinder_blocks.times(n, bench.rounds) for n in (1024, 4096, 16384)]
+    table.rows += [sparsefinder_blocks.times(n, bench.rounds) for n in (1024, 4096, 8192)]
     return [table]
 
 
@@ -432,7 +434,7 @@ def translation(bench: Bench) -> list[Table]:
     _, source, target = bench.files
     if source is None or target is None:
         source, target = _reversed(bench.out)
-    share = 10.0 if bench.tiny else min(150.0, bench.left / 2)
+    share = 10.0 if bench.tiny else min(bench.seconds / 4, bench.left / 2)
     options: dict[str, Any] = {
         "corpus": str(source), "target": str(target), "vocabulary": 300 if bench.tiny else 8000, "learning_rate": 7e-4,
         "schedule": "inverse-sqrt", "batch_tokens": 256 if bench.tiny else 8192, "precision": "bf16", "longest": 64,
@@ -456,7 +458,7 @@ def _reversed(out: Path) -> tuple[Path, Path]:
 def dam_pre_training(bench: Bench) -> list[Table]:
     """A BERT-base pre-trained with structured masks."""
     text = bench.files[0]
-    share = 10.0 if bench.tiny else min(150.0, bench.left - 30)
+    share = 10.0 if bench.tiny else min(bench.seconds / 4, bench.left - 20)
     options: dict[str, Any] = {
         "corpus": "demo" if text is None else str(text), "vocabulary": 300 if bench.tiny else 8000, "structured": True,
         "lambdas": (1e-3,), "batch_tokens": 256 if bench.tiny else 16384, "longest": 16 if bench.tiny else 128,
@@ -539,7 +541,8 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rounds = 1 if options.tiny else options.rounds
     files = options.text, options.source, options.target
-    bench = Bench(device, options.tiny, rounds, time.monotonic() + options.seconds, files, options.out)
+    ends = time.monotonic() + options.seconds
+    bench = Bench(device, options.tiny, rounds, options.seconds, ends, files, options.out)
     found: dict[str, Any] = {"machine": machine(device), "parts": {}}
     text, failed = f"{found['machine']}\n", []
     print(text, flush=True)

@@ -25,6 +25,7 @@ from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, Query
 from headlens.plots.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION, dress, heading, new_figure
 
 HEADS, SIZE, DIMENSIONS = 4, 64, 4
+TEXTS = 24  # that are timed together
 
 
 def vectors(n: int, centres: int, device: str = "cpu") -> tuple[QueryKeyVectors, QueryKeyProjections, Tensor]:
@@ -62,7 +63,8 @@ def timed(run: Callable[[], object]) -> float:
 def times(n: int, rounds: int) -> list[object]:
     own, projections, centroids = vectors(n, max(2, round(math.sqrt(n / 128))), "cuda")
     projections = projections.bfloat16()
-    half = QueryKeyVectors(own.queries.bfloat16(), own.keys.bfloat16(), own.real_queries, own.real_keys)
+    queries, keys = (t.bfloat16().repeat(TEXTS, 1, 1, 1) for t in (own.queries, own.keys))
+    half = QueryKeyVectors(queries, keys, own.real_queries.repeat(TEXTS, 1), own.real_keys.repeat(TEXTS, 1))
     values = torch.randn_like(half.keys)
     blocked = Blocked(projections, centroids.bfloat16(), 128, 2, 1)
     contenders: dict[str, Callable[[], object]] = {
@@ -129,7 +131,7 @@ def main() -> None:
         print("\nNo GPU: nothing is timed.")
         return
     print_rows(
-        f"Attention of {HEADS} heads on {torch.cuda.get_device_name()}, ms",
+        f"Attention of {TEXTS} texts x {HEADS} heads on {torch.cuda.get_device_name()}, ms",
         ["n", "blocks that meet", "dense sdpa", "FlexAttention of blocks", "dense / blocks"],
         [times(n, options.rounds) for n in (512, 1024, 2048, 4096, 8192)],
     )

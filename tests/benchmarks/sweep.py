@@ -112,7 +112,7 @@ def print_table(title: str, contenders: dict[str, Callable[[], float]], rounds: 
 def difference(model: PreTrainedModel, batch: Inputs) -> float:
     """Largest difference between the sweep and full passes, relative to the largest number."""
     one, other = ours(model, [batch], None), full_passes(model, [batch], find_sites(model)[0].n_heads)
-    return max(float((one[h] - other[h]).abs().max() / other[h].abs().max()) for h in other)
+    return max(float((one[h] - other[h].cpu()).abs().max() / other[h].abs().max()) for h in other)
 
 
 def budgeted(rows: Sequence[EncodedExample], tokens: int) -> list[list[EncodedExample]]:

@@ -75,9 +75,18 @@ class BlockMap:
         def opened(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             return padded[batch * 0 if one_row else batch, head * 0 if one_head else head, query, key]
 
-        part, full = ([tensor[rows] for tensor in blocks] for blocks in (self.part, self.full))
-        lengths = padded.shape[2], padded.shape[3]
-        return BlockMask.from_kv_blocks(*part, *full, BLOCK_SIZE=self.size, mask_mod=opened, seq_lengths=lengths)
+        (part_counts, part_order), (full_counts, full_order) = (
+            (counts[rows], order[rows]) for counts, order in (self.part, self.full)
+        )
+        return BlockMask.from_kv_blocks(
+            part_counts,
+            part_order,
+            full_counts,
+            full_order,
+            BLOCK_SIZE=self.size,
+            mask_mod=opened,
+            seq_lengths=(padded.shape[2], padded.shape[3]),
+        )
 
 
 def blocks_of(allowed: Tensor, size: int = SIZE) -> BlockMap:
