@@ -15,9 +15,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
-from hypothesis import settings
 
-# Fixtures, which pytest finds here by their names.
+# What is imported and not used here are fixtures, which pytest finds by their names.
+from forks import forks  # noqa: F401
+from hypothesis import settings
 from made_tables import make_ablation, make_heads, make_positions, make_pruning, make_relevance, make_syntax  # noqa: F401
 from open_page import browser, new_context  # noqa: F401
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers

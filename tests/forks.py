@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 SERVER = """
 import errno, importlib, json, os, pkgutil, resource, sys
@@ -105,9 +106,12 @@ class Forks:
         return self.process.stdout.readline()
 
 
-@contextmanager
-def forking(folder: Path) -> Iterator[Forks]:
-    """Starts the process that is forked; what it says itself goes to a file in the folder."""
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """The process that is forked; what it says itself goes to a file."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs os.fork")
+    folder = tmp_path_factory.mktemp("forks")
     with (
         (folder / "stderr").open("w") as errors,
         subprocess.Popen(
@@ -120,7 +124,7 @@ def forking(folder: Path) -> Iterator[Forks]:
             env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
         ) as process,
     ):
-        forks = Forks(process)
-        assert forks._line() == "ready\n", (folder / "stderr").read_text()
-        yield forks
+        found = Forks(process)
+        assert found._line() == "ready\n", (folder / "stderr").read_text()
+        yield found
         process.kill()

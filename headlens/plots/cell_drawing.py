@@ -20,7 +20,7 @@ from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.head_grid import TOP, Panel, Sheet
 from headlens.plots.style import INK, LABEL_SIZE, MISSING, SEQUENTIAL, SMALLEST_SIZE, TICK_SIZE, fold, ink_on
 
-BAR_WIDTH = 0.12
+BAR_WIDTH, TALLEST_BAR = 0.12, 2.6
 BAR_SLOT = 0.72  # one colour bar with ticks and two lines of label
 
 Ends = Literal["neither", "both", "min", "max"]
@@ -99,7 +99,9 @@ def write(
     for (layer, head), word in np.ndenumerate(words):
         size = fitting_size(str(word), cell, letters)
         if word and size >= SMALLEST_SIZE:
-            text = axes.text(head, layer, drawable_text(str(word)), ha="center", va="center", linespacing=1.0)
+            # Words of one line stand on one line with their neighbours, also where letters reach below it.
+            across: Any = "center" if "\n" in str(word) else "center_baseline"
+            text = axes.text(head, layer, drawable_text(str(word)), ha="center", va=across, linespacing=1.0)
             text.set(fontsize=size, fontfamily=FAMILY, color=str(inks[layer, head]))
 
 
@@ -114,10 +116,10 @@ def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> floa
     return min(TICK_SIZE, 0.94 * cell[0] * 72 / width, (0.75 if len(lines) == 1 else 0.40) * cell[1] * 72)
 
 
-def frame_cells(axes: Axes, marked: npt.NDArray[np.bool_], colour: str = INK) -> None:
-    """Draws a frame around every marked cell (layers, heads)."""
+def frame_cells(axes: Axes, marked: npt.NDArray[np.bool_], colour: str = INK, line: float = 1.2) -> None:
+    """Draws a frame around every marked cell (layers, heads), its line so many points wide."""
     for layer, head in np.argwhere(marked):
-        box = Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=colour, linewidth=1.2, zorder=3)
+        box = Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=colour, linewidth=line, zorder=3)
         axes.add_patch(box)
 
 
@@ -129,18 +131,21 @@ def add_bars(sheet: Sheet, *scales: Scale, below: bool = False) -> None:
         for scale, top in zip(scales, tops, strict=False):
             add_bar(sheet.figure, scale, sheet.side - 0.1, top - 0.1, tallest=tops[1] - tops[0] - 0.1)
         return
+    room = sheet.figure.get_figheight() - sheet.top - sheet.note - 0.4
     for number, scale in enumerate(scales):
-        add_bar(sheet.figure, scale, sheet.side - 0.1 - number * BAR_SLOT, sheet.top + 0.2)
+        add_bar(sheet.figure, scale, sheet.side - 0.1 - number * BAR_SLOT, sheet.top + 0.2, min(TALLEST_BAR, room))
 
 
 def bar_beside(figure: Figure, scale: Scale, axes: Any, **place: Any) -> None:
     """Draws a colour bar at the side of axes that matplotlib lays out."""
-    bar = figure.colorbar(scale.mappable, ax=axes, aspect=25, **place)
+    bar = figure.colorbar(scale.mappable, ax=axes, **{"aspect": 25, **place})
     bar.ax.tick_params(labelsize=TICK_SIZE)
     bar.set_label(drawable_text(scale.label), fontsize=LABEL_SIZE, color=INK)
 
 
-def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float = TOP + 0.2, tallest: float = 2.6) -> None:
+def add_bar(
+    figure: Figure, scale: Scale, from_right: float, from_top: float = TOP + 0.2, tallest: float = TALLEST_BAR
+) -> None:
     """Draws a vertical colour bar: its left edge and upper end so many inches from the figure's right and top."""
     width, height = figure.get_size_inches()
     length = min(tallest, height - from_top - 0.2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -15,12 +15,14 @@ from matplotlib.figure import Figure
 
 from headlens.heads import STACKS, Head
 from headlens.plots import style
+from headlens.plots.axis_labels import FAMILY
 from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, page_width
 
 Grid = npt.NDArray[np.float64]
 
 # inches
 LEFT, BOTTOM, GAP, TOP, LINE = 0.40, 0.42, 0.12, 0.25, 0.135
+NOTE_LINE = 0.12
 LARGEST_CELL, CLEAR_CELL, SMALLEST_CELL, LOWEST_PANEL = 0.42, 0.12, 0.05, 0.40
 SMALLEST_SLOT, SMALLEST_SHEET, TALLEST_SHEET = 1.5, 2.1, 9.2
 
@@ -49,13 +51,17 @@ class Panel:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A figure with axes laid out like the panels, the size of a cell, and the room at the side and top, in inches."""
+    """A figure with axes laid out like the panels, the size of a cell, and the room at the side, top and for the note.
+
+    All in inches.
+    """
 
     figure: Figure
     axes: list[list[Axes]]
     cell: tuple[float, float]
     side: float
     top: float = TOP
+    note: float = 0.0
 
 
 def head_name(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
@@ -124,11 +130,12 @@ def head_grid_figure(
     foot: float = 0.0,
     tallest_cell: float = 0.30,
     lowest_cell: float = 0.0,
+    note: Callable[[tuple[float, float]], str] = lambda _: "",
 ) -> Sheet:
     """Makes a figure with one pair of axes per panel, `side` inches free on the right and `foot` at the bottom.
 
     Cells are as large as fits a page, and equally large in all panels. In a column, the panels of a row stand below
-    each other where they would be too small.
+    each other where they would be too small. Below the foot stands a note, which may depend on the size of a cell.
     """
     page = sheet_width(rows, side)
     lines = _lines(rows, side, page)
@@ -142,10 +149,15 @@ def head_grid_figure(
     room = TALLEST_SHEET - top - sum(_row_height(line, slots, 0.0) for line in lines)
     cell = cell_width, max(SMALLEST_CELL, min(wanted, room / sum(deepest)))
     # A colour bar needs some height for its label.
-    needed = top + sum(_row_height(line, slots, cell[1]) for line in lines) + foot
+    told = style.fold(note(cell), width - 0.16, style.TICK_SIZE)
+    note_height = NOTE_LINE * (told.count("\n") + 1) if told else 0.0
+    needed = top + sum(_row_height(line, slots, cell[1]) for line in lines) + foot + note_height
     height = max(SMALLEST_SHEET if side else 0.0, needed)
     figure = style.new_figure(width, height)
     style.headline(figure, title)
+    if told:
+        below = figure.text(0.08 / width, 0.06 / height, told, fontsize=style.TICK_SIZE, color=style.INK)
+        below.set(fontfamily=FAMILY, va="bottom")
     in_order = []
     for line in lines:
         for item, slot, left in zip(line, slots, np.cumsum([0, *slots[:-1]]), strict=False):
@@ -160,7 +172,7 @@ def head_grid_figure(
         top += _row_height(line, slots, cell[1])
     # Lines of a narrow sheet become rows again.
     remaining = iter(in_order)
-    return Sheet(figure, [list(islice(remaining, len(row))) for row in rows], cell, side, first_top)
+    return Sheet(figure, [list(islice(remaining, len(row))) for row in rows], cell, side, first_top, note_height)
 
 
 def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:

@@ -12,7 +12,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
 from headlens.plots.head_grid import (
     Grid,
@@ -27,15 +26,15 @@ from headlens.plots.head_grid import (
     scatter_grid,
     sheet_width,
 )
-from headlens.plots.style import FULL_WIDTH, INK, TICK_SIZE
+from headlens.plots.style import FULL_WIDTH, INK
 
 MOST_HEADS = 26  # of the panels of a row
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
-_NOTE, _CELL = 0.12, 0.34  # inches
+_CELL = 0.34  # inches
 _READABLE = 5.0  # points
 _WORDS = " words"  # a column that no table has
 _VEIL, _PALE = 0.65, "Pale: the interval holds 0."
-_NUMBERS = "±: half the 95 % interval."
+_NUMBERS = "±: half the 95 % interval, which need not be symmetric."
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,15 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
     parts = by_model_and_stack(rows.assign(**{_WORDS: np.array(words, object)}))
     panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p))) for p in parts]
     plan = flow(panels, cells.abreast)
-    sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
-    is_written = min(fitting_size(word, sheet.cell) for word in words) >= _READABLE
+
+    def is_written(cell: tuple[float, float]) -> bool:
+        return min(fitting_size(word, cell) for word in words) >= _READABLE
+
+    def note(cell: tuple[float, float]) -> str:
+        told = (_NUMBERS if is_written(cell) and any("±" in word for word in words) else "", cells.dot)
+        return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else _PALE)))
+
+    sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=_CELL, note=note)
     for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
         paint(axes, item, scale)
         ends = (scatter_grid(part.rows, float_column(part.rows, name)) for name in ("ci_low", "ci_high"))
@@ -99,7 +105,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         for layer, head in np.argwhere(unsure):
             axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, facecolor="white", alpha=_VEIL, linewidth=0))
         inks = np.where(unsure, INK, np.vectorize(scale.ink, otypes=[object])(item.values))
-        if is_written:
+        if is_written(sheet.cell):
             write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)
         marked = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
         layers, heads = np.nonzero(marked)
@@ -108,10 +114,6 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         size = min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2
         axes.scatter(heads + right, layers + up, s=size, c=list(inks[marked]), linewidths=0, zorder=3)
     add_bars(sheet, scale)
-    width, height = sheet.figure.get_size_inches()
-    told = (_NUMBERS if is_written and any("±" in word for word in words) else "", cells.dot)
-    note = " ".join(filter(None, (*told, "" if np.isnan(halves).all() else _PALE)))
-    sheet.figure.text(0.08 / width, 0.06 / height, note, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
     return sheet.figure
 
 

@@ -1,4 +1,4 @@
-"""Names beside points, placed where they hide neither each other nor the points."""
+"""Names beside points, placed where they hide neither each other nor the points; a line leads to those farther away."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from headlens.plots.head_grid import Grid
-from headlens.plots.style import INK
+from headlens.plots.style import FAINT, INK
 
 _RADIUS, _LETTER = 2.8, 0.62  # points; width of a digit in font sizes
 _SIDES = np.array([(1, 0), (1, 1), (1, -1), (-1, 0), (-1, 1), (-1, -1), (0, 1), (0, -1)])
@@ -16,7 +17,10 @@ _AWAY = np.array([1.0, 2.2, 3.5, 5.0, 7.0, 9.0])  # how far names may stand, in 
 
 
 def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int, str]], size: float) -> None:
-    """Writes names beside points, each where it is least in the way; axes have their place and limits already.
+    """Writes names beside points, but those that have no place; axes have their place and limits already.
+
+    A name that hides a point or another name would be worse than none. A line leads from a point to a name that does
+    not stand right beside it.
 
     Args:
         axes: axes with the points.
@@ -43,7 +47,12 @@ def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int
         hidden = ((places > low[:, None] - room) & (places < high[:, None] + room)).all(axis=2).sum(axis=1)
         crossed = sum(((low < other[1]) & (other[0] < high)).all(axis=1).astype(int) for other in placed)
         outside = ((low < frame[:2]) | (high > frame[2:])).any(axis=1)
-        best = int(np.argmin(hidden + 5 * crossed + 10 * outside))
+        free = np.flatnonzero(hidden + crossed + outside == 0)
+        if not free.size:
+            continue
+        best = free[0]
         placed.append((low[best], high[best]))
-        x, y = axes.transData.inverted().transform(low[best])
+        (x, y), *line = axes.transData.inverted().transform([low[best], point, np.clip(point, low[best], high[best])])
         axes.text(x, y, name, fontsize=size, color=INK, ha="left", va="bottom", zorder=5)
+        if best >= len(_SIDES):
+            axes.add_artist(Line2D(*np.transpose(line), color=FAINT, linewidth=0.3, zorder=0.5))

@@ -31,6 +31,7 @@ COLOURS = {
 FAMILIES = tuple(COLOURS)
 # Along the tree: from a dependent up to its head, from a head down to its dependent
 ARROWS = {"dep->head": "↑", "head->dep": "↓"}
+ARROW_WORDS = "↑ dependent to head, ↓ head to dependent"
 _SHORT = {"separator": "sep", "punctuation": "punct", "previous": "prev", "same word": "same", "coreference": "coref"}
 _ROLE = re.compile(r"(?P<family>[^(]+?)\s*(?:\((?P<detail>[^)]*)\))?\s*")
 
@@ -56,7 +57,7 @@ def short(role: object) -> str:
             return "1>2" if match["detail"].startswith("first") else "2>1"
         name, _, direction = match["detail"].strip().partition(" ")
         arrow = ARROWS.get(direction.strip())
-        return f"{name}\n{arrow}" if arrow else name
+        return f"{name}\n{arrow}" if arrow else name.replace("-", "−")
     return _SHORT.get(match["family"], match["family"])
 
 

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,6 +25,10 @@ COLUMN_WIDTH = 3.3
 FULL_WIDTH = 7.0
 WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
 _PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
+_CORPUS: ContextVar[str] = ContextVar("corpus", default="")
+_NAME = 2.0  # inches that the name of a corpus may have
+
+T = TypeVar("T")
 
 # points
 TITLE_SIZE = 9.0
@@ -74,6 +78,19 @@ def drawn_for(width: str) -> Iterator[None]:
         _PAGE.reset(before)
 
 
+def named_after(corpus: str, figures: Iterator[T]) -> Iterator[T]:
+    """Draws figures, whose titles name the corpus they were measured on."""
+    while True:
+        before = _CORPUS.set(corpus)
+        try:
+            drawn = next(figures, None)
+        finally:
+            _CORPUS.reset(before)
+        if drawn is None:
+            return
+        yield drawn
+
+
 def page_width(needed: float = 0.0) -> float:
     """Returns how many inches figures may be wide here; the full width for one that needs more than a column has."""
     return _PAGE.get() if needed <= _PAGE.get() else FULL_WIDTH
@@ -92,8 +109,11 @@ def new_figure(width: float, height: float, layout: str | None = None) -> Figure
 
 
 def constrained_figure(width: float, height: float, title: str) -> Figure:
-    """Makes a figure under a title, whose axes matplotlib lays out when it draws, so that nothing is cut off."""
-    figure = new_figure(width, height, layout="constrained")
+    """Makes a figure under a title, whose axes matplotlib lays out when it draws, so that nothing is cut off.
+
+    The height is that with a title of one line.
+    """
+    figure = new_figure(width, height + further_lines(title, width), layout="constrained")
     figure.suptitle(_title(title, width), x=0.08 / width, ha="left", **_BOLD)
     return figure
 
@@ -134,6 +154,9 @@ def further_lines(title: str, width: float) -> float:
 
 
 def _title(text: str, width: float) -> str:
+    if corpus := _CORPUS.get():
+        first, *more = text.split("\n")
+        text = "\n".join([f"{first}, corpus {_shortened(corpus, _letters(_NAME, TITLE_SIZE))}", *more])
     # Bold letters are wider than those that `fold` counts with
     return fold(text, (width - 0.1) * 0.85, TITLE_SIZE)
 
@@ -149,9 +172,12 @@ def one_line(text: str, inches: float, size: float) -> str:
     Beginning and end stay, by which paths and names of heads differ.
     """
     letters = _letters(inches, size)
+    return token_label(_shortened(text, letters), letters)
+
+
+def _shortened(text: str, letters: int) -> str:
     ends = (letters + 1) // 2 - 1, letters // 2
-    kept = text if len(text) <= letters else f"{text[: ends[0]]}…{text[-ends[1] :]}"
-    return token_label(kept, letters)
+    return text if len(text) <= letters else f"{text[: ends[0]]}…{text[-ends[1] :]}"
 
 
 def _letters(inches: float, size: float) -> int:

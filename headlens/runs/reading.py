@@ -140,6 +140,11 @@ class RecordedRun:
         return mapping(self.record.get("corpus"))
 
     @property
+    def corpus_name(self) -> str:
+        """Name of the corpus, or empty."""
+        return str(self.corpus.get("name") or "")
+
+    @property
     def models(self) -> list[str]:
         """Names of the models, as tables have them."""
         known = [str(m["model"]) for m in map(mapping, _list(self.record.get("models"))) if m.get("model")]

@@ -15,13 +15,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from forks import Forks, forking
+from forks import Forks
 from made_tasks import sentiment_table
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
@@ -56,14 +56,8 @@ CASES: dict[str, tuple[object, ...]] = {
 # What a run tells of its time and place, and columns of measured seconds.
 TIMES = {"started", "ended", "resumed", "wall_time_s", "peak_memory_bytes", "directory", "git_commit"}
 SECONDS = ["seconds_per_forward", "ci_low", "ci_high", "speedup", "speedup_low", "speedup_high"]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
+pytestmark = pytest.mark.slow
 at_length = pytest.mark.skipif("HEADLENS_KILLS" not in os.environ, reason="looks closely, with HEADLENS_KILLS=200")
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    with forking(tmp_path_factory.mktemp("forks")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

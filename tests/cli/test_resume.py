@@ -10,80 +10,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from forks import Forks
 
 Headlens = Callable[..., Any]
 TABLES = ("heads", "positions", "syntax", "rare", "similarity")
 # `HEADLENS_KILLS=200 pytest tests/cli/test_resume.py` looks more closely.
 KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
-
-# Starts runs in forks of itself: torch and transformers are imported once, not at every run.
-FORKS = """
-import json, os, sys
-os.environ["OMP_NUM_THREADS"] = "1"
-import headlens.analyses.classify.recipe, headlens.corpora.sources, headlens_cli.screen, headlens_cli.tables
-from headlens_cli.app import main
-print("ready", flush=True)
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        sys.argv = ["headlens", *json.loads(line)]
-        main()
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class Forks:
-    """Runs of headlens, one at a time, each in a process of its own."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    def start(self, *arguments: object) -> int:
-        """The new process's number."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([str(a) for a in arguments]) + "\n")
-        self.process.stdin.flush()
-        return int(self._line())
-
-    def wait(self) -> int:
-        """Its exit code, negative for the signal that ended it."""
-        return int(self._line())
-
-    def run(self, *arguments: object) -> int:
-        self.start(*arguments)
-        return self.wait()
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    folder = tmp_path_factory.mktemp("forks")
-    with (
-        (folder / "stderr").open("w") as errors,
-        subprocess.Popen(
-            [sys.executable, "-c", FORKS],
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            cwd=folder,
-        ) as process,
-    ):
-        found = Forks(process)
-        assert found._line() == "ready\n"
-        yield found
-        process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +44,10 @@ def options(corpus: Path, tiny_bert: Path) -> list[object]:
 @pytest.fixture(scope="module")
 def expected(forks: Forks, options: list[object], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """A run that nobody disturbs, and how long it takes."""
-    folder = tmp_path_factory.mktemp("undisturbed")
+    place = tmp_path_factory.mktemp("undisturbed")
     begun = time.monotonic()
-    assert forks.run(*options, "--out", folder) == 0
-    return folder, time.monotonic() - begun
+    assert forks.run(place, *options, "--out", "run") == 0, (place / "stderr").read_text()
+    return place / "run", time.monotonic() - begun
 
 
 def assert_same_tables(found: Path, expected: Path) -> None:
@@ -127,14 +66,13 @@ def leftovers(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.parametrize("attempt", range(KILLS))
 def test_a_killed_run_is_resumed(
     forks: Forks, options: list[object], expected: tuple[Path, float], tmp_path: Path, attempt: int
 ) -> None:
     undisturbed, seconds = expected
     folder = tmp_path / "run"
-    child = forks.start(*options, "--out", folder)
+    child = forks.start(tmp_path, *options, "--out", folder)
     # spread evenly over the run, at random within each part
     time.sleep(seconds * (attempt + random.random()) / KILLS)
     kill(child, signal.SIGKILL)
@@ -143,23 +81,22 @@ def test_a_killed_run_is_resumed(
     for table in folder.glob("[!.]*.csv"):  # what begins with a dot is not whole yet, and says so
         pd.read_csv(table)  # whole, or not there
     if (folder / "run.json").exists() and json.loads((folder / "run.json").read_text())["status"] == "finished":
-        assert forks.run("classify", "--resume", folder) == 2
+        assert forks.run(tmp_path, "classify", "--resume", folder) == 2
     elif (folder / "run.json").exists():
-        assert forks.run("classify", "--resume", folder, "--quiet") == 0
+        assert forks.run(tmp_path, "classify", "--resume", folder, "--quiet") == 0
     else:  # before there was anything to resume
-        assert forks.run(*options, "--out", folder) == 0
+        assert forks.run(tmp_path, *options, "--out", folder) == 0
     assert_same_tables(folder, undisturbed)
     assert leftovers(folder) == []
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_run_killed_again_and_again_comes_to_its_end(
     forks: Forks, options: list[object], expected: tuple[Path, float], tmp_path: Path
 ) -> None:
     undisturbed, seconds = expected
     folder = tmp_path / "run"
-    child = forks.start(*options, "--figures", "--out", folder)
+    child = forks.start(tmp_path, *options, "--figures", "--out", folder)
     record = folder / "run.json"
     while not record.exists():  # before, there is nothing to go on with
         time.sleep(0.005)
@@ -169,7 +106,7 @@ def test_a_run_killed_again_and_again_comes_to_its_end(
         # Killed on its way out, a run that has finished has come to its end as well.
         if forks.wait() == 0 or json.loads(record.read_text())["status"] == "finished":
             break
-        child = forks.start("classify", "--resume", folder, "--quiet")
+        child = forks.start(tmp_path, "classify", "--resume", folder, "--quiet")
         time.sleep(seconds * random.uniform(0.1, 0.4))
     else:
         assert forks.wait() == 0
@@ -180,14 +117,13 @@ def test_a_run_killed_again_and_again_comes_to_its_end(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_run_that_can_be_resumed(
     forks: Forks, options: list[object], expected: tuple[Path, float], tmp_path: Path, number: int, code: int
 ) -> None:
     undisturbed, _ = expected
     folder = tmp_path / "run"
-    child = forks.start(*options, "--out", folder)
+    child = forks.start(tmp_path, *options, "--out", folder)
     kept = folder / ".resume"
     while not list(kept.glob("*.npz")):
         time.sleep(0.005)
@@ -196,20 +132,19 @@ def test_signals_end_a_run_that_can_be_resumed(
     assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
     assert not (folder / ".headlens.lock").exists()
     assert not (folder / "heads.csv").exists(), "it must have been interrupted half-way"
-    refused = forks.run(*options, "--out", folder)
+    refused = forks.run(tmp_path, *options, "--out", folder)
     assert refused == 2
-    assert forks.run("classify", "--resume", folder, "--quiet") == 0
+    assert forks.run(tmp_path, "classify", "--resume", folder, "--quiet") == 0
     assert_same_tables(folder, undisturbed)
     assert leftovers(folder) == []
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_two_runs_into_one_folder_refuse_each_other(
     forks: Forks, options: list[object], headlens: Headlens, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    child = forks.start(*options, "--out", folder)
+    child = forks.start(tmp_path, *options, "--out", folder)
     while not (folder / "run.json").exists():
         time.sleep(0.005)
     os.kill(child, signal.SIGSTOP)

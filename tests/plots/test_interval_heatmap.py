@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_maps import dots, mesh, pale, panels, words
-from drawn_words import check_words
+from drawn_words import check_edges, check_words
 from made_runs import HOSTILE
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -121,8 +121,17 @@ def test_where_cells_are_too_small_for_words_there_are_none(make_relevance: Make
     # short words would fit, and long ones would not
     small, large = (draw(make_relevance(shapes={"encoder": [n] * 2})) for n in (heads, 4))
     assert not panels(small)[0].texts
-    assert [t.get_text() for t in small.texts][1:] == ["Dot: above 0. Pale: the interval holds 0."]
-    assert large.texts[1].get_text().startswith("±: half the 95 % interval. Dot: above 0.")
+    notes = [figure.texts[1].get_text().replace("\n", " ") for figure in (small, large)]
+    assert notes[0] == "Dot: above 0. Pale: the interval holds 0."
+    assert notes[1] == f"±: half the 95 % interval, which need not be symmetric. {notes[0]}"
+
+
+@pytest.mark.parametrize("heads", [2, 12])
+def test_the_note_stays_inside_the_figure_and_below_the_colour_bar(make_relevance: Make, heads: int) -> None:
+    figure = draw(make_relevance(shapes={"encoder": [heads] * 2}), Cells("relevance", positive, "A long note. " * 9))
+    check_edges(figure)
+    note = figure.texts[1].get_window_extent()
+    assert all(note.y1 <= axes.get_tightbbox().y0 for axes in figure.axes)
 
 
 def test_many_panels_abreast_have_small_cells(make_relevance: Make) -> None:

@@ -46,6 +46,26 @@ def test_a_name_avoids_the_points_beside_it() -> None:
         assert not box.contains(*place)
 
 
+def test_a_line_leads_to_a_name_that_does_not_stand_beside_its_point() -> None:
+    x, y = np.meshgrid(np.linspace(0.44, 0.56, 5), np.linspace(0.4, 0.6, 5))
+    axes = axes_of([*x.flat], [*y.flat])
+    name_points(axes, (x.ravel(), y.ravel()), [(12, "1.2")], size=6)
+    (line,) = axes.lines
+    assert line.get_xydata()[0].tolist() == pytest.approx([0.5, 0.5])  # type: ignore[union-attr, index]
+    end = axes.transData.transform(line.get_xydata()[1])  # type: ignore[index]
+    box = axes.texts[0].get_window_extent()
+    assert box.x0 - 2 <= end[0] <= box.x1 + 2
+    assert box.y0 - 2 <= end[1] <= box.y1 + 2
+    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 1), (0, 1))
+
+
+def test_a_name_without_a_place_is_left_out() -> None:
+    x, y = np.meshgrid(np.linspace(0, 1, 40), np.linspace(0, 1, 40))
+    axes = axes_of([*x.flat], [*y.flat])
+    name_points(axes, (x.ravel(), y.ravel()), [(820, "11.10")], size=6)
+    assert not axes.texts
+
+
 def test_points_without_a_place_are_no_obstacle() -> None:
     axes = axes_of([0.5], [0.5])
     name_points(axes, (np.array([0.5, np.nan]), np.array([0.5, 1.0])), [(0, "0.0")], size=6)

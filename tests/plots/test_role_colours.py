@@ -9,7 +9,7 @@ from headlens.plots.role_colours import families, family, legend_handles, short
 @pytest.mark.parametrize(
     ("role", "name", "word"),
     [
-        ("positional(-1)", "positional", "-1"),
+        ("positional(-1)", "positional", "−1"),
         ("positional(+2)", "positional", "+2"),
         ("syntactic(nsubj head->dep)", "syntactic", "nsubj\n↓"),
         ("syntactic(nsubj:pass dep->head)", "syntactic", "nsubj:pass\n↑"),

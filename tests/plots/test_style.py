@@ -1,7 +1,17 @@
 import matplotlib as mpl
 import pytest
 
-from headlens.plots.style import fold, heading, headline, ink_on, new_figure, one_line, tick_step
+from headlens.plots.style import (
+    constrained_figure,
+    fold,
+    heading,
+    headline,
+    ink_on,
+    named_after,
+    new_figure,
+    one_line,
+    tick_step,
+)
 
 
 def test_figures_are_white_headless_and_leave_settings_alone() -> None:
@@ -13,6 +23,13 @@ def test_figures_are_white_headless_and_leave_settings_alone() -> None:
     assert type(figure.canvas).__name__ == "FigureCanvasAgg"
     assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)
     assert dict(mpl.rcParams) == before
+
+
+def test_titles_name_the_corpus_and_only_those_of_figures_that_were_measured_on_it() -> None:
+    titles = ("Heads", "Heads\n(layer.head)")
+    drawn = named_after("en_$ewt", (constrained_figure(5.0, 2.0, title) for title in titles))
+    seen = [(figure.get_suptitle(), constrained_figure(5.0, 2.0, "Other").get_suptitle()) for figure in drawn]
+    assert seen == [(r"Heads, corpus en_\$ewt", "Other"), ("Heads, corpus en_\\$ewt\n(layer.head)", "Other")]
 
 
 def luminance(colour: str) -> float:

@@ -16,16 +16,17 @@ from headlens.plots.cell_drawing import Scale, add_bar
 
 # inches
 _TITLE, _SIDE, _GAP, _TOP = 0.24, 0.80, 0.10, 0.32
-_LABEL_MARGIN = 0.22
+_LABEL_MARGIN = 0.36
 
 
 def layer_figures(
-    maps: Sequence[SentenceMap], layer: int | None = None, head: int | None = None
+    maps: Sequence[SentenceMap], model: str, layer: int | None = None, head: int | None = None
 ) -> Iterator[tuple[str, Figure | None]]:
     """Draws a figure for each sentence, stack and layer, of all heads or of one, large.
 
     Args:
         maps: of sentences, whose `model` is the number of the sentence.
+        model: its name, for the titles.
         layer: the only layer that is drawn; None for all.
         head: the only head that is drawn; None for all.
 
@@ -38,7 +39,7 @@ def layer_figures(
             # Of heads that were cut out of the model there is nothing to draw.
             heads = [h for h in (range(len(weights)) if head is None else (head,)) if not np.isnan(weights[h]).all()]
             titles = [f"{sentence.stack}.{number}.{h}" for h in heads]
-            title = f"Sentence {sentence.model}, {sentence.stack} layer {number}"
+            title = f"Attention of {model} in sentence {sentence.model}: {sentence.stack}, layer {number}"
             drawn = attention_maps(weights[heads], sentence.queries, sentence.keys, titles, title) if heads else None
             yield (
                 f"sentence{sentence.model}_{sentence.stack}_layer{number}" + ("" if head is None else f"_head{head}"),
@@ -100,7 +101,9 @@ def attention_maps(
         left = left_margin + column * (across_map + _GAP)
         low = height - _TOP - (line + 1) * (down_map + above)
         axes = figure.add_axes((left / width, low / height, across_map / width, down_map / height))
-        style.dress(axes)
+        # Labels stand beside the first map of a line and below the last one of a column.
+        is_first, is_last = column == 0, number + columns >= len(titles)
+        style.dress(axes, "key" * is_last, "query" * is_first)
         axes.set_facecolor(style.MISSING)
         axes.pcolormesh(
             np.arange(len(keys) + 1) - 0.5,
@@ -113,8 +116,7 @@ def attention_maps(
         )
         axes.invert_yaxis()
         style.heading(axes, titles[number], across_map)
-        # Labels stand beside the first map of a line and below the last one of a column.
-        below, beside = (keys if number + columns >= len(titles) else []), (queries if column == 0 else [])
+        below, beside = (keys if is_last else []), (queries if is_first else [])
         axes.set_xticks(range(0, len(below), step), below[::step], rotation=90, **font)
         axes.set_yticks(range(0, len(beside), step), beside[::step], **font)
     add_bar(figure, scale, _SIDE - 0.12)

@@ -59,16 +59,18 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
                 path.write_text(page, encoding="utf-8", newline="\n")
             notes += size_notes(page, view)
             if request.figures:
-                _write_figures(run.folder, maps, request.selection, run.reporter)
+                _write_figures(run.folder, maps, models[0].short_name, request.selection, run.reporter)
             records = {state.model: model_record(state.loaded, state.model) for state in states}
             run.folder.finish({"models": [*records.values()], "states": list(view.states), "notes": notes})
         return AttendRun(run.path, run.files, notes)
 
 
-def _write_figures(folder: RunFolder, maps: Sequence[SentenceMap], selection: Selection, reporter: Reporter) -> None:
+def _write_figures(
+    folder: RunFolder, maps: Sequence[SentenceMap], model: str, selection: Selection, reporter: Reporter
+) -> None:
     first = [own for own in maps if not own.state]
     layers = sum(len(own.weights) if selection.layer is None else 1 for own in first)
     with reporter.progress("drawing", layers) as advance:
-        for name, figure in layer_figures(first, selection.layer, selection.head):
+        for name, figure in layer_figures(first, model, selection.layer, selection.head):
             folder.figure(name, figure)
             advance(1)

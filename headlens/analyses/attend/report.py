@@ -29,7 +29,7 @@ def _attention(run: RecordedRun) -> AttentionView | None:
 def attend_figures(run: RecordedRun) -> Figures:
     """Draws the maps that the run keeps, of the layer and the head that it was asked for."""
     layer, head = (run.argument(name, None) for name in ("layer", "head"))
-    return layer_figures([own for own in read_maps(run, str) if not own.state], layer, head)
+    return layer_figures([own for own in read_maps(run, str) if not own.state], run.models[0], layer, head)
 
 
 # The page shows the pictures that lie in the folder: those of an interrupted run are there before its maps are.

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.plots import style
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, bar_beside, paint, write
+from headlens.plots.cell_drawing import BAR_SLOT, BAR_WIDTH, Scale, add_bars, bar_beside, paint, write
 from headlens.plots.head_grid import (
     StackRows,
     by_model_and_stack,
@@ -83,7 +83,7 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     for axes, part, table in zip(grid.flat, pieces, tables, strict=True):
         _profile(axes, table, scale, length)
         style.heading(axes, part.name, (width - BAR_SLOT) / abreast - 0.6)
-    bar_beside(figure, scale, grid, shrink=1 / below, anchor=(0, 1))
+    bar_beside(figure, scale, grid, shrink=1 / below, anchor=(0, 1), aspect=length / BAR_WIDTH)
     return figure
 
 
@@ -104,7 +104,7 @@ def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> No
     borders = (np.arange(size + 1) - 0.5 for size in reversed(values.shape))
     axes.pcolormesh(*borders, np.ma.masked_invalid(values), **scale.limits)
     axes.set_facecolor(style.MISSING)
-    axes.set_xticks([0, 5, 9, 13, 18], ["<-8", "-4", "0", "+4", ">8"])
+    axes.set_xticks([0, 5, 9, 13, 18], ["<−8", "−4", "0", "+4", ">8"])
     layers = lines["layer"].to_numpy()
     starts = np.flatnonzero(np.diff(layers, prepend=-1))
     middles = (starts + np.append(starts[1:], len(layers)) - 1) / 2

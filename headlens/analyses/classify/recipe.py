@@ -36,6 +36,7 @@ from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus
 from headlens.corpora.token_offsets import Side
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
+from headlens.plots.style import named_after
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_label, model_record
@@ -131,7 +132,7 @@ def run_classify(
             if request.figures:
                 with run.reporter.status("drawing figures"):
                     drawn = classify_figures(tables, options.thresholds.min_instances, declarations)
-                    write_results(run.folder, {}, drawn)
+                    write_results(run.folder, {}, named_after(summary.name, drawn))
             metrics = [declaration.as_record() for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)

@@ -23,6 +23,7 @@ from headlens.analyses.relevance.scatter_figure import confidence_against_releva
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
+from headlens.plots.style import named_after
 from headlens.runs.reading import Columns, RecordedRun
 
 
@@ -134,7 +135,7 @@ _CAPTIONS = {
         "Heads that attend alike",
         "Left: the Jensen–Shannon distance between all pairs of heads, in the order of a hierarchical clustering; dark "
         "blocks are heads that attend alike, white lines divide clusters. Right: the same distances laid out in the "
-        "plane as well as two dimensions can; the colour is the role, the number the layer.",
+        "plane as well as two dimensions can; the colour is the role, numbers are layer and head where there is room.",
     ),
 }
 
@@ -156,7 +157,9 @@ REPORT = CommandReport(
         "relevance": RELEVANCE_COLUMNS,
     },
     needed=("heads", "positions"),
-    figures=lambda run: classify_figures(run.tables, fewest(run), declarations_of(run)),
+    figures=lambda run: named_after(
+        run.corpus_name, classify_figures(run.tables, fewest(run), declarations_of(run))
+    ),
     captions=_CAPTIONS,
     sources={
         **dict.fromkeys(("functions", "confidence_relevance", "positions"), ("heads",)),

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import edges, fitting_size, write
 from headlens.plots.head_grid import by_model_and_stack, each, flow, head_grid_figure, panel, scatter_grid, sheet_width
-from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, family, legend_handles, short
-from headlens.plots.style import FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, TICK_SIZE, ink_on
+from headlens.plots.role_colours import ARROW_WORDS, COLOURS, FAMILIES, NONE, families, family, legend_handles, short
+from headlens.plots.style import FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, ink_on
 
-_LEGEND, _NOTE = 0.42, 0.16  # inches: two lines, one line
+_LEGEND, _GAP = 0.42, 0.04  # inches: two lines, and what is between them and the note
 _UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
-_DIRECTIONS = "↑ a dependent attends to its head, ↓ a head to its dependent"
+_READABLE = 4.5  # points
 
 
 def function_map(heads: pd.DataFrame) -> Figure | None:
@@ -37,7 +37,7 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     if heads.empty or "role" not in heads:
         return None
     present = set(families(heads["role"]))
-    notes = [_DIRECTIONS if "syntactic" in present else "" if present - {NONE} else "No head holds a role"]
+    notes = [ARROW_WORDS if "syntactic" in present else "" if present - {NONE} else "No head holds a role"]
     notes.append("grey letters: the nearest role, not held" if NONE in present and "nearest" in heads else "")
     note = "; ".join(filter(None, notes))
     pieces = by_model_and_stack(heads)
@@ -45,8 +45,9 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     rows = flow([(p.model, panel(p.rows, own, p.name)) for p, own in zip(pieces, codes, strict=True)])
     # Cells of a column are too narrow for words, but may be higher.
     lowest = _UPRIGHT if sheet_width(rows, 0.0) < FULL_WIDTH else 0.0
-    foot = _LEGEND + (_NOTE if note else 0.0)
-    sheet = head_grid_figure(rows, "Functions of attention heads", foot=foot, lowest_cell=lowest)
+    sheet = head_grid_figure(
+        rows, "Functions of attention heads", foot=_LEGEND + _GAP, lowest_cell=lowest, note=lambda _: note
+    )
     put = _write_upright if lowest and sheet.cell[0] < sheet.cell[1] else write
     norm = BoundaryNorm(np.arange(len(COLOURS) + 1) - 0.5, len(COLOURS))
     looks: dict[str, Any] = {
@@ -63,9 +64,8 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
         names = families(part.rows["role"])
         inks = np.array([FAINT if name == NONE else ink_on(COLOURS[name]) for name in names], object)
         put(axes, words, scatter_grid(part.rows, inks, empty=INK), sheet.cell)
-    width, height = sheet.figure.get_size_inches()
-    sheet.figure.text(0.08 / width, 0.06 / height, note, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
-    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, _NOTE / height if note else 0.0), "ncols": 4}
+    above_note = (sheet.note + _GAP) / sheet.figure.get_figheight()
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, above_note), "ncols": 4}
     sheet.figure.legend(handles=legend_handles(present), **place, **LEGEND)
     return sheet.figure
 
@@ -73,11 +73,14 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
 def _write_upright(
     axes: Axes, words: npt.NDArray[np.generic], inks: npt.NDArray[np.generic], cell: tuple[float, float]
 ) -> None:
-    """Write words that run upwards, each above its arrow, which stays as it is."""
+    """Write words that run upwards, each above its arrow, which stays as it is; long words lose their end."""
     for (layer, head), word in np.ndenumerate(words):
         name, _, arrow = str(word).partition("\n")
         below = _ARROW if arrow else 0.0
-        size = fitting_size(name, (cell[1] - below, cell[0]))
+        room = cell[1] - below, cell[0]
+        while fitting_size(name, room) < min(_READABLE, fitting_size("", room)):
+            name = name.removesuffix("…")[:-1] + "…"
+        size = fitting_size(name, room)
         if not name or size < SMALLEST_SIZE:
             continue
         looks: dict[str, Any] = {"fontfamily": FAMILY, "color": str(inks[layer, head]), "fontsize": size}

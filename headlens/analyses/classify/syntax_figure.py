@@ -13,10 +13,10 @@ from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import Scale, bar_beside, frame_cells
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
-from headlens.plots.role_colours import ARROWS
+from headlens.plots.role_colours import ARROW_WORDS, ARROWS
 from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
 
-_TITLE = "Syntactic heads: how far above the best fixed offset"
+_TITLE = f"Syntactic heads: how far above the best fixed offset\n({ARROW_WORDS}; framed: syntactic)"
 _ROW, _NARROWEST, _SIDES, _COLUMN = 0.15, 3.0, 1.6, 0.02  # inches
 MOST_CELLS = 5_000  # an SVG of more squares makes viewers crawl
 DIRECTIONS = ("dep->head", "head->dep")
@@ -54,7 +54,7 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     scale = Scale("accuracy − baseline", high=max(float(above["gain"].max()), 0.0) or 1.0, colours=PALE)
     for axes, part in zip(grid.flat, pieces, strict=True):
         _relations_by_heads(axes, part, scale)
-        style.heading(axes, f"{part.name} (↑ dependent to head, ↓ head to dependent)", width - 2.0)
+        style.heading(axes, part.name, width - 2.0)
     bar_beside(figure, scale, grid, location="bottom", shrink=0.4)
     return figure
 
@@ -73,7 +73,9 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     axes.set_facecolor(style.MISSING)
     values = np.ma.masked_invalid(gains.to_numpy(np.float64))
     axes.pcolormesh(*borders, values, rasterized=values.size > MOST_CELLS, **scale.limits)
-    frame_cells(axes, marked.loc[order].fillna(0).to_numpy().astype(bool))
+    # A frame leaves some of the colour of its cell, which may be narrow.
+    cell = 72 * (style.page_width() - _SIDES - 0.2) / gains.shape[1]
+    frame_cells(axes, marked.loc[order].fillna(0).to_numpy().astype(bool), line=min(1.2, 0.25 * cell))
     layers = gains.columns.get_level_values("layer").to_numpy()
     starts = np.flatnonzero(np.diff(layers, prepend=layers[0] - 1))
     axes.vlines(starts[1:] - 0.5, -0.5, len(order) - 0.5, colors=FAINT, linewidth=0.4)
@@ -141,7 +143,7 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
             own = [name for name, is_mine in zip(names, mine, strict=True) if is_mine]
             groups.append(PointGroup(label, colour, own, accuracy[mine]))
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
-    return point_rows("Best head of every dependency relation", panels) if panels else None
+    return point_rows(f"Best head of every dependency relation\n({ARROW_WORDS})", panels) if panels else None
 
 
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:

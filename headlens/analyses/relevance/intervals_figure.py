@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.relevance.shares import described, even_shares, holds_zero, requested_rule, span
+from headlens.analyses.relevance.shares import MARGIN, described, even_shares, holds_zero, requested_rule, span
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.heatmaps import Cells, centred_scale, interval_map, short_number
@@ -104,7 +104,11 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
     if not np.isfinite(values).any():
         axes.text(0.5, 0.62, "no value", transform=axes.transAxes, fontsize=TICK_SIZE, color=FAINT, ha="center")
         return
-    colours, inside = np.where(values < 0, BLUE, VERMILION), (values >= limits[0]) & (values <= limits[1])
+    colours = np.where(values < 0, VERMILION, BLUE)
+    # What reaches into the margin would meet the triangles there.
+    margin = 0.99 * MARGIN / (1 + 2 * MARGIN) * (limits[1] - limits[0])
+    outside = {1: values > limits[1] - margin, -1: values < limits[0] + margin}
+    inside = np.isfinite(values) & ~outside[1] & ~outside[-1]
     low, high = float_column(rows, "ci_low"), float_column(rows, "ci_high")
     bounded = np.isfinite(values) & np.isfinite(low) & np.isfinite(high)
     axes.vlines(heads[bounded], low[bounded], high[bounded], colors=list(colours[bounded]), linewidth=0.9, zorder=2)
@@ -112,10 +116,10 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
     dots = axes.scatter(heads[inside], values[inside], s=_DOT**2, c=list(faces[inside]), linewidths=0.7, zorder=3)
     dots.set_edgecolor(list(colours[inside]))
     across = axes.get_xaxis_transform()
-    for sign, edge, end, colour in ((1, limits[1], high, VERMILION), (-1, limits[0], low, BLUE)):
-        beyond, longer = sign * values > sign * edge, bounded & inside & (sign * end > sign * edge)
+    for sign, edge, end, colour in ((1, limits[1], high, BLUE), (-1, limits[0], low, VERMILION)):
+        longer = bounded & inside & (sign * end > sign * edge)
         # At the edge full triangles for shares beyond it, each with its number, and open ones for longer intervals.
-        for marked, place, face in ((beyond, 0.45, colour), (longer, 0.47, "white")):
+        for marked, place, face in ((outside[sign], 0.45, colour), (longer, 0.47, "white")):
             looks: dict[str, Any] = {
                 "c": face,
                 "edgecolors": colour,
@@ -124,14 +128,14 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
             }
             places = np.full(marked.sum(), 0.5 + sign * place)
             axes.scatter(heads[marked], places, s=_DOT**2, **looks, transform=across, zorder=3)
-        for head, value in zip(heads[beyond], values[beyond], strict=True):
+        for head, value in zip(heads[outside[sign]], values[outside[sign]], strict=True):
             text = axes.text(head, 0.5 + 0.38 * sign, short_number(value), transform=across, rotation=90, zorder=3)
             text.set(fontsize=_NUMBER, color=colour, ha="center", va="top" if sign > 0 else "bottom")
             text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.2, "alpha": 0.8})
 
 
 def _legend() -> Iterator[Line2D]:
-    dots = {"above 0": (VERMILION, VERMILION), "below 0": (BLUE, BLUE), "interval holds 0": ("white", INK)}
+    dots = {"above 0": (BLUE, BLUE), "below 0": (VERMILION, VERMILION), "interval holds 0": ("white", INK)}
     for name, (face, edge) in dots.items():
         yield Line2D([], [], ls="", marker="o", markersize=4, label=name, markerfacecolor=face, markeredgecolor=edge)
     yield Line2D([], [], label="even share, 1 / heads", **_EVEN)

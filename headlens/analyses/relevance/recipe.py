@@ -15,6 +15,7 @@ from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.files import plain_value
 from headlens.pages.command_report import write_results
+from headlens.plots.style import named_after
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
@@ -68,7 +69,8 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
         notes = result.notes + run.warnings
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_results(run.folder, tables, relevance_figures(tables) if request.figures else ())
+                drawn = named_after(summary.name, relevance_figures(tables))
+                write_results(run.folder, tables, drawn if request.figures else ())
             facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(result.encoding)}
             facts |= {"target": result.target, "conservation": _flows(result)}
             run.folder.finish({"models": [facts], "corpus": asdict(summary), "notes": notes})

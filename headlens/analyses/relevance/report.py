@@ -19,6 +19,7 @@ from headlens.analyses.relevance.shares import rules_of_table
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
+from headlens.plots.style import named_after
 from headlens.runs.reading import Columns, RecordedRun
 
 
@@ -54,9 +55,10 @@ CAPTIONS = {
     ),
     "relevance_intervals": Caption(
         "Relevance with intervals",
-        "One panel per layer, one dot per head with its 95 % bootstrap interval over the examples. The dashed line is "
-        "what each head would have if all had the same; open dots are heads whose interval holds 0. Triangles with "
-        "numbers stand for shares beyond the axis, which occur where the heads of a layer nearly cancel.",
+        "One panel per layer, one dot per head with its 95 % bootstrap interval over the examples, blue above 0 and "
+        "red below it. The dashed line is what each head would have if all had the same; open dots are heads whose "
+        "interval holds 0. Triangles with numbers stand for shares beyond the axis, which occur where the heads of a "
+        "layer nearly cancel.",
     ),
     "rule_agreement": Caption(
         "Relevance under other rules",
@@ -86,7 +88,7 @@ REPORT = CommandReport(
         ),
     },
     needed=("relevance",),
-    figures=lambda run: relevance_figures(run.tables),
+    figures=lambda run: named_after(run.corpus_name, relevance_figures(run.tables)),
     captions=CAPTIONS,
     sources=RELEVANCE_SOURCES,
     overviews=_overviews,

@@ -107,7 +107,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     same = Line2D([], [], **_DASHED, label="the same share under both rules")
     figure, panels = _panels(places, titles, "Shares of the layer's relevance by rule", [same])
     for axes, ((_, other), (x, y)) in zip(panels, found.items(), strict=True):
-        style.dress(axes, style.fold(rule, 1.2, style.LABEL_SIZE), style.fold(other, 1.2, style.LABEL_SIZE))
+        style.dress(axes, *(style.fold(f"share under {name}", 1.8, style.LABEL_SIZE) for name in (rule, other)))
         axes.set(xlim=span(x), ylim=span(y))
         axes.axline((0, 0), slope=1, **_DASHED)
         _points(axes, x, y, [style.BLUE] * len(x))
@@ -148,7 +148,7 @@ def _panels(
 
 
 def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
-    """Dots, and triangles at the edge for those beyond it."""
+    """Dots, whole where they touch the edge, and triangles at the edge for those beyond it."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     kinds = np.select([y > high, y < low, x > right, x < left], ["^", "v", ">", "<"], "o")
     across, up = 0.02 * (right - left), 0.02 * (high - low)
@@ -158,4 +158,5 @@ def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
         if kind != "o":
             shown = np.clip(x[own], left + across, right - across), np.clip(y[own], low + up, high - up)
         faces = list(np.array(colours)[own])
-        axes.scatter(*shown, s=12, c=faces, marker=kind, edgecolors=INK, linewidths=0.3, alpha=0.85, zorder=3)
+        looks: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.3, "alpha": 0.85}
+        axes.scatter(*shown, s=12, c=faces, marker=kind, **looks, zorder=3, clip_on=False)

@@ -10,6 +10,7 @@ from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.heatmaps import limit
 
 Marks = npt.NDArray[np.bool_]
+MARGIN = 0.07  # at either end of an axis, as a share of what is between
 
 
 def rules_of_table(relevance: pd.DataFrame) -> list[str]:
@@ -52,5 +53,5 @@ def span(values: Grid, *others: Grid) -> tuple[float, float]:
     every = np.concatenate([values, *others])
     known = np.clip(every[np.isfinite(every)], -end, end)
     low, high = float(min(known.min(initial=0.0), 0.0)), float(max(known.max(initial=0.0), 0.0))
-    margin = 0.07 * ((high - low) or 1.0)
+    margin = MARGIN * ((high - low) or 1.0)
     return low - margin, high + margin

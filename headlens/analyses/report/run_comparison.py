@@ -46,7 +46,7 @@ def counts(run: RecordedRun) -> str:
     sizes = {key: run.corpus.get(key) for key in ("sentences", "words", "trees")}
     # A corpus without trees has none to be counted.
     texts = [f"{n:,} {key}" for key, n in sizes.items() if isinstance(n, int) and (n or key != "trees")]
-    return ": ".join(part for part in (str(run.corpus.get("name") or ""), ", ".join(texts)) if part)
+    return ": ".join(part for part in (run.corpus_name, ", ".join(texts)) if part)
 
 
 def flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

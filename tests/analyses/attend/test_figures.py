@@ -34,6 +34,8 @@ def test_queries_label_the_first_column_and_keys_the_last_row() -> None:
     keys = ["".join(t.get_text() for t in axes.get_xticklabels()) for axes in maps]
     assert queries == ["abcde", "", "", "", "abcde", ""]
     assert keys == ["", "", "vwxyz", "vwxyz", "vwxyz", "vwxyz"]
+    assert [axes.get_ylabel() for axes in maps] == ["query", "", "", "", "query", ""]
+    assert [axes.get_xlabel() for axes in maps] == ["", "", "key", "key", "key", "key"]
 
 
 def test_odd_tokens_are_drawn_as_they_stand() -> None:

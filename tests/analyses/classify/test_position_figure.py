@@ -41,7 +41,7 @@ def test_the_profile_has_one_line_per_head_and_layer_zero_at_the_bottom(make_pos
         3.0: "1",
         4.5: "2",
     }
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["<-8", "-4", "0", "+4", ">8"]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["<−8", "−4", "0", "+4", ">8"]
     assert [float(x) for x in axes.get_xticks()] == [0, 5, 9, 13, 18]
 
 

@@ -58,7 +58,7 @@ def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
     assert syntactic is not None
     assert [t.get_text() for t in syntactic.axes[0].texts] == ["obj\n↑", "obj\n↓"]
     notes = [t.get_text() for t in syntactic.texts if "↑" in t.get_text()]
-    assert notes == ["↑ a dependent attends to its head, ↓ a head to its dependent"]
+    assert notes == ["↑ dependent to head, ↓ head to dependent"]
     syntactic.canvas.draw()
     note = next(t for t in syntactic.texts if "↑" in t.get_text()).get_window_extent()
     assert note.y1 <= min(t.get_window_extent().y0 for t in syntactic.legends[0].get_texts())

@@ -50,7 +50,7 @@ def test_colours_tell_the_sign_and_open_dots_that_it_is_not_known(make_relevance
     figure = relevance_intervals(frame)
     assert figure is not None
     dots = points(figure.axes[0])
-    signs = [VERMILION if value > 0 else BLUE for value in frame["relevance"]]
+    signs = [BLUE if value > 0 else VERMILION for value in frame["relevance"]]
     unsure = (frame["ci_low"] <= 0) & (frame["ci_high"] >= 0)
     assert [to_hex(c) for c in dots.get_edgecolor()] == [s.lower() for s in signs]
     faces = ["#ffffff" if own else sign.lower() for own, sign in zip(unsure, signs, strict=True)]
@@ -77,6 +77,20 @@ def test_an_outlier_stands_at_the_edge_with_its_number(make_relevance: Make) -> 
     beyond = {round(t.get_position()[0]): t.get_text() for t in figure.axes[1].texts}
     assert beyond == {2: "41.5", 8: "−7.250"}
     assert len(points(figure.axes[1]).get_offsets()) == 10
+
+
+def test_a_dot_that_the_edge_would_cut_stands_there_with_its_number(make_relevance: Make) -> None:
+    frame = tame(make_relevance())
+    columns = ["relevance", "ci_low", "ci_high"]
+    frame.loc[14, columns] = 41.5
+    figure = relevance_intervals(frame)
+    assert figure is not None
+    edge = figure.axes[1].get_ylim()[1]
+    frame.loc[14, columns] = 0.98 * edge
+    figure = relevance_intervals(frame)
+    assert figure is not None
+    assert figure.axes[1].get_ylim()[1] == edge
+    assert [t.get_text() for t in figure.axes[1].texts] == [f"{0.98 * edge:.3f}"]
 
 
 def test_layers_without_a_share_say_so(make_relevance: Make) -> None:

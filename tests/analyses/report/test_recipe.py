@@ -89,11 +89,13 @@ def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
 def test_figures_are_those_that_the_run_itself_draws(classified: Path, tmp_path: Path) -> None:
     from headlens.analyses.classify.report import classify_figures
     from headlens.pages.command_report import write_results
+    from headlens.plots.style import named_after
     from headlens.runs.reading import read_recorded
 
+    read = read_recorded(classified, "")
+    assert read.corpus_name
     with RunFolder.create(tmp_path / "again", command="classify", model="demo") as run:
-        tables = read_recorded(classified, "").tables
-        write_results(run, tables, classify_figures(tables))
+        write_results(run, read.tables, named_after(read.corpus_name, classify_figures(read.tables)))
     report(classified)
     for name in FIGURES:
         for kind in ("png", "svg"):

@@ -145,6 +145,7 @@ def drawings(
         relevance = of(lambda model: make_relevance(model, shapes, rules=("epsilon", "taylor")))
         heads = of(lambda model: make_heads(model, shapes))
         heads["relevance"] = relevance.loc[relevance["rule"] == "epsilon", "relevance"].to_numpy()
+        heads["nearest"] = "syntactic(obl:unmarked dep->head)"
         tables = {"heads": heads, "relevance": relevance, "similarity": pairs(heads)}
         tables |= {"positions": of(lambda model: make_positions(model, shapes))}
         return classify_figures(tables | {"syntax": of(lambda model: make_syntax(model, shapes))})
