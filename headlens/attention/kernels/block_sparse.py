@@ -135,7 +135,8 @@ def block_sparse_attention(
     for rows in _powers_of_two(len(query)):
         mask = blocks.mask(rows.start, rows.stop)
         parts.append(flex_attention(query_[rows], key_[rows], value_[rows], mask, scaling))
-    return torch.cat(parts)[:, :, : query.shape[2]]
+    output = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return output[:, :, : query.shape[2]]
 
 
 def _powers_of_two(number: int) -> Iterator[slice]:
