@@ -36,6 +36,9 @@ class Columns:
         words: columns of words, with the words that are allowed; none for any.
         identity: columns that tell one row from another.
         together: columns of numbers that tables of earlier versions do not have; all of them or none.
+        counts: those of the numbers that are whole and not below 0.
+        filled: those of the words that are never empty.
+        optional: columns of numbers that may be missing.
     """
 
     keys: tuple[str, ...] = ()
@@ -43,6 +46,9 @@ class Columns:
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
     identity: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
     def check(self, frame: pd.DataFrame, path: Path) -> None:
         """Checks the columns and cells of a table.
@@ -52,16 +58,22 @@ class Columns:
                 file, column and row.
         """
         numbers = (*self.numbers, *(self.together if {*self.together} & {*frame.columns} else ()))
-        missing = [name for name in (*self.keys, *self.words, *numbers) if name not in frame]
+        needed = dict.fromkeys((*self.keys, *self.words, *numbers, *self.identity))
+        missing = [name for name in needed if name not in frame]
         if missing:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
-        for name in (*self.keys, *numbers):
+        for name in (*self.keys, *numbers, *(name for name in self.optional if name in frame)):
             values = pd.to_numeric(frame[name], errors="coerce")
             wrong, expected = (values.isna() & frame[name].notna()) | np.isinf(values), "a finite number"
             if name in self.keys:
                 wrong |= ~values.between(0, MOST_HEADS) | (values % 1 != 0)
                 expected = f"a whole number from 0 to {MOST_HEADS}"
+            elif name in self.counts:
+                wrong |= (values < 0) | (values % 1 != 0) & values.notna()
+                expected = "a whole number from 0 on"
             _refuse(frame, name, wrong, expected, path)
+        for name in self.filled:
+            _refuse(frame, name, frame[name].isna(), "a word", path)
         for name, allowed in self.words.items():
             if allowed:
                 _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)

@@ -23,7 +23,17 @@ def test_all_parts_run_at_tiny_sizes(tmp_path: Path) -> None:
     done = run(tmp_path, "--tiny")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "gpu.json").read_text())
-    assert list(found["parts"]) == "tests statistics sweep relevance steps masks blocks translation dam".split()
+    assert list(found["parts"]) == [
+        "tests",
+        "statistics",
+        "sweep",
+        "relevance",
+        "steps",
+        "masks",
+        "blocks",
+        "translation",
+        "dam",
+    ]
     tables = [table for part in found["parts"].values() for table in part["tables"]]
     checks = [check for table in tables for check in table["checks"]]
     assert len(checks) > 10

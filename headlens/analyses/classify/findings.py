@@ -148,6 +148,8 @@ def _with_interval(row: pd.Series[Any], column: str, ends: str) -> str:
 
 def _where(offset: Any) -> str:
     """Returns the most frequent offset of a head as words of a sentence."""
+    if pd.isna(offset):
+        return "no token in particular"
     known = {-1: "the previous token", 1: "the next token"}
     return known.get(int(offset), f"the token at {int(offset):+d}")
 

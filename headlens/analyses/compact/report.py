@@ -35,7 +35,10 @@ REPORT = CommandReport(
     "compact",
     tables={
         "compact": Columns(
-            numbers=("heads", "parameters", "weight_bytes", "seconds_per_forward", "speedup"),
+            numbers=(
+                *("heads", "parameters", "weight_bytes", "seconds_per_forward"),
+                *("speedup", "speedup_low", "speedup_high"),
+            ),
             words={"model": (), "state": ()},
             identity=("model", "state"),
         )

@@ -309,6 +309,7 @@ REPORT = CommandReport(
             numbers=("sparsity", "sparsity_texts", "seed", "value", "ci_low", "ci_high", *GRID),
             words={"pattern": (), "layers": (), "task": (), "metric": (), "control": (), "model": ()},
             identity=("model", "task", "metric", "pattern", "layers", "control", "seed"),
+            optional=("delta", "delta_low", "delta_high", "chance"),
         ),
         "degrees": Columns(
             numbers=("layer", "head", "seed", "degree", "p"),

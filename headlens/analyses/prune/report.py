@@ -116,6 +116,7 @@ REPORT = CommandReport(
             numbers=("penalty", "heads_encoder", "heads_decoder", "heads_cross", "value", "ci_low", "ci_high"),
             words={**_RUN, "task": (), "metric": (), "init": (TRAINED, SCRATCH)},
             identity=("model", "run", "init", "metric"),
+            counts=("heads_encoder", "heads_decoder", "heads_cross"),
         ),
         "gates": Columns(
             keys=("layer", "head"),

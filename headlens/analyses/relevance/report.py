@@ -75,6 +75,7 @@ RELEVANCE_COLUMNS = Columns(
     numbers=("relevance", "ci_low", "ci_high"),
     words={**_SITE, "rule": ()},
     identity=("model", "stack", "layer", "head", "rule"),
+    optional=("raw", "raw_low", "raw_high"),
 )
 
 REPORT = CommandReport(

@@ -1,0 +1,90 @@
+"""Damaged tables and records of real runs of every command: their pages, LaTeX and figures are made, or refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from cli.test_disturbed_runs import CASES, command, places  # noqa: F401
+from forks import Forks
+from fuzz.damage import blows, damaged, damaged_json, fuzzing, told
+from fuzz.test_run_folders import shown
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.analyses.report.options import ReportRequest
+from headlens.analyses.report.recipe import run_report
+from headlens.runs.output_options import OutputOptions
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=[case for case in CASES if case != "report"])
+def run(request: Any, forks: Forks, command: Callable[[str], list[str]], tmp_path_factory: Any) -> Path:  # noqa: F811
+    """The folder of a run of each command."""
+    place: Path = tmp_path_factory.mktemp("real")
+    assert forks.run(place, *command(request.param)) == 0, (place / "stderr").read_text()
+    return place / "run"
+
+
+def struck(run: Path, strokes: Any, which: int) -> tuple[Path, bytes]:
+    """One of its tables or its record, and what it is after these blows."""
+    paths = [run / "run.json", *sorted(run.rglob("*.csv"))]
+    path = paths[which % len(paths)]
+    whole = path.read_bytes()
+    return path, damaged_json(json.loads(whole), strokes) if path.name == "run.json" else damaged(whole, strokes)
+
+
+@pytest.mark.parametrize("how", ["without", "words", "empty", "infinite", "negative"])
+def test_every_column_in_turn(run: Path, how: str) -> None:
+    cells = {"words": "x", "empty": None, "infinite": math.inf, "negative": -1.5}
+    mishandled = []
+    for path in sorted(run.rglob("*.csv")):
+        whole = path.read_bytes()
+        table = pd.read_csv(path)
+        try:
+            for name in table.columns:
+                other = table.drop(columns=name) if how == "without" else table.assign(**{name: cells[how]})
+                other.to_csv(path, index=False)
+                try:
+                    told(lambda: shown(run))
+                except Exception as error:
+                    at = traceback.extract_tb(error.__traceback__)
+                    own = [f"{Path(f.filename).name}:{f.lineno}" for f in at if "/headlens/" in f.filename]
+                    mishandled.append(f"{path.name} {name}: {type(error).__name__} {error} {' '.join(own[-3:])}")
+        finally:
+            path.write_bytes(whole)
+    assert not mishandled, "\n".join(mishandled)
+
+
+@fuzzing(40)
+@given(blows(least=1), st.integers(0, 30))
+def test_pages_of_damaged_runs(run: Path, strokes: Any, which: int) -> None:
+    path, data = struck(run, strokes, which)
+    whole = path.read_bytes()
+    try:
+        path.write_bytes(data)
+        told(lambda: shown(run))
+    finally:
+        path.write_bytes(whole)
+
+
+@fuzzing(4)
+@given(blows(most=2, least=1), st.integers(0, 30))
+def test_figures_of_damaged_runs(run: Path, strokes: Any, which: int) -> None:
+    out = run.parent / "report"
+    path, data = struck(run, strokes, which)
+    whole = path.read_bytes()
+    try:
+        path.write_bytes(data)
+        told(lambda: run_report(ReportRequest((run,), OutputOptions(out), ("png",), latex=True)))
+    finally:
+        path.write_bytes(whole)
+        shutil.rmtree(out, ignore_errors=True)
