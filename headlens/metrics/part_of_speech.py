@@ -40,8 +40,10 @@ class PartOfSpeech(Metric):
         if view.queries.upos is None or view.keys.upos is None:
             return {}
         queries, keys = one_hot_upos(view.queries)[..., :-1], one_hot_upos(view.keys)
-        to_parts = torch.matmul(view.weights, keys[:, None].to(view.weights.dtype))  # (batch, heads, query, to)
-        weight = torch.einsum("bqf,bhqt->hft", queries.to(to_parts.dtype), to_parts)
+        kind = view.weights.dtype
+        # (batch, heads, from, key): that way round the weights are read in the order in which they lie.
+        from_parts = torch.matmul(queries.to(kind).transpose(1, 2)[:, None], view.weights)
+        weight = torch.einsum("bhfk,bkt->hft", from_parts, keys.to(kind))
         return {"weight": weight.to(view.sums_dtype), "n": queries.sum((0, 1)).long()}
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:

@@ -16,6 +16,10 @@ from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import at_once, exact_type, largest, row_chunks
 
+# Words whose weights, added up in float32, differ by no more than this share may be equal: of a few pieces each sum is
+# off by less than a hundredth of it.
+_NEAR = 1e-5
+
 
 class WordLevel(NamedTuple):
     """The words of a padded batch; special tokens and tokens of no word are words of their own.
@@ -151,6 +155,22 @@ class GatherPlan(NamedTuple):
     sums: Tensor
     words: Tensor
 
+    def of(self, chosen: Tensor) -> GatherPlan:
+        """Returns the plan of some of the rows, True in `chosen`, (rows,); the rows of words stay those of all."""
+        number = chosen.cumsum(0) - 1  # of every row among those
+        added, sums = self.added[:, chosen[self.added[1]]], chosen[self.sums[0]]
+        piece = self.piece[:, chosen[self.piece[0]]]
+        return GatherPlan(
+            self.row_of_word,
+            self.sentence[chosen],
+            self.word[chosen],
+            self.token[chosen],
+            piece=torch.stack([number[piece[0]], piece[1], piece[2]]),
+            added=torch.stack([(sums.cumsum(0) - 1)[added[0]], number[added[1]], added[2]]),
+            sums=torch.stack([number[self.sums[0, sums]], self.sums[1, sums]]),
+            words=self.words[chosen],
+        )
+
 
 @once_per_batch
 def places(tokens: Tokens) -> Places:
@@ -189,7 +209,7 @@ def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
         piece=piece,
         added=torch.stack([number, into, there.token[added]]),
         sums=torch.stack([distinct // keys.shape[1], distinct % keys.shape[1]]),
-        words=there.starts[sentence][:, None].to(exact_type(is_query)),
+        words=there.starts[sentence][:, None].float(),
     )
 
 
@@ -249,21 +269,22 @@ def _pairs(sentence: Tensor, there: Places) -> tuple[Tensor, Tensor]:
     return row, begin[sentence][row] + within
 
 
-def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor) -> Tensor:
+def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor, kind: torch.dtype | None = None) -> Tensor:
     """Attention from words to words, each at its first token and 0 elsewhere.
 
-    Sums over the pieces of both, in float64 where the device has it: adding pieces in float32 would round, and
-    decide between near-equal words. Means over the pieces of the word that attends would point at the same word.
+    Sums over the pieces of both, by default in float64 where the device has it: adding pieces in float32 would round,
+    and decide between near-equal words. Means over the pieces of the word that attends would point at the same word.
 
     Args:
         weights: (batch, heads, query, key).
         chosen: which rows.
         heads: numbers of the heads wanted.
+        kind: type of the sums.
 
     Returns:
         (rows, heads, key).
     """
-    kind = exact_type(weights)
+    kind = kind or exact_type(weights)
     _, n_heads, n_queries, n_keys = weights.shape
     flat = weights.reshape(-1, n_keys)
 
@@ -293,13 +314,35 @@ def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, all
         allowed: tokens that a row may point at; (rows, key).
     """
     size = len(chosen.token) * weights.shape[3]
+    # float32 is half the work, and only where it leaves two words near each other do exact sums decide between them. On
+    # a GPU the question where that is would be waited for.
+    rounded = weights.device.type == "cpu" and weights.dtype == torch.float32
     targets = []
     for heads in row_chunks(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
-        rows = word_rows(weights, chosen, heads)
-        if others:
-            rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
-        if allowed is not None:
-            rows.mul_(allowed[:, None])
+        rows = _candidates(weights, chosen, heads, weights.dtype if rounded else None, others=others, allowed=allowed)
         weight, token = largest(rows)
+        if rounded:
+            second = largest(rows.scatter_(2, token[..., None], -1.0))[0]
+            near = ((second >= weight * (1 - _NEAR)) & (weight > 0)).any(1)
+            if near.any():
+                some = None if allowed is None else allowed[near]
+                exact = _candidates(weights, chosen.of(near), heads, None, others=others, allowed=some)
+                token[near] = largest(exact)[1]
         targets.append(token.masked_fill_(weight <= 0, -1))
     return torch.cat(targets, dim=1)
+
+
+def _candidates(
+    weights: Tensor,
+    chosen: GatherPlan,
+    heads: Tensor,
+    kind: torch.dtype | None,
+    *,
+    others: bool,
+    allowed: Tensor | None,
+) -> Tensor:
+    """Rows of words, see `word_rows`, without what they may not point at."""
+    rows = word_rows(weights, chosen, heads, kind)
+    if others:
+        rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
+    return rows if allowed is None else rows.mul_(allowed[:, None])

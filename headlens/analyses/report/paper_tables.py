@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from headlens.nested_text import conform
 from headlens.pages.formatting import NOTHING, escaped
 from headlens.pages.page_tables import Cell, Column, PageTable
 
+_NAMED = re.compile(r"\{([^{}]*)\}")
 COMPARISON_COLUMNS = ["table", "row", "column", "published", "ours", "ci_low", "ci_high"]
 
 
@@ -102,7 +104,9 @@ class ComparedTable:
         if "{" in column.value:
             # Counts stand without decimals.
             texts = {str(k): _text(v, 0) if isinstance(v, float) else str(v) for k, v in rows.iloc[0].items()}
-            return cell | {"ours": column.value.format_map(texts).replace(f"/{NOTHING}", "")}
+            # Names alone: a recipe is somebody's file, and Python's formats can ask for any width and attribute.
+            ours = _NAMED.sub(lambda name: texts[name[1]], column.value)
+            return cell | {"ours": ours.replace(f"/{NOTHING}", "")}
         values = rows[column.value].astype(float)
         if column.pick == "mean":
             return cell | {"ours": float(values.mean()) * column.scale}

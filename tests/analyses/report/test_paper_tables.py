@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from headlens.analyses.report.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown
+from headlens.errors import InputError
 from headlens.files import write_csv
 
 SWEEP = pd.DataFrame(
@@ -135,3 +136,10 @@ def test_what_a_table_lacks_is_an_error() -> None:
         ComparedTable.of({k: v for k, v in SPEC.items() if k != "rows"})
     with pytest.raises(ValueError, match="item 1 of rows of a table has 'wher', which is none of label, where"):
         ComparedTable.of(SPEC | {"rows": [{"label": "few", "wher": {}}]})
+
+
+@pytest.mark.parametrize("value", ["{penalty:>99999999}", "{penalty.__class__}", "{0}", "{heads_encoder!r}", "{}"])
+def test_texts_of_a_recipe_ask_for_names_of_columns_alone(folder: Path, value: str) -> None:
+    spec = SPEC | {"columns": [{"name": "heads", "value": value, "where": {"init": "trained"}}]}
+    with pytest.raises(InputError, match="Table 2: BLEU"):
+        ComparedTable.of(spec).compared(folder)
