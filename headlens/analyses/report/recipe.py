@@ -124,7 +124,7 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         drawn = sum(len(picture.uri) for section in sections for picture in section.pictures)
         notes.append(
             f"{PAGE} is {size / 1e6:.1f} MB: pictures are {drawn / 1e6:.1f} MB of it, the numbers of all heads and "
-            "tables the rest. headlens report on fewer runs gives a smaller page."
+            f"tables the rest.{' headlens report on fewer runs gives a smaller page.' if several else ''}"
         )
     return ReportRun(folder.path, files, sections, notes)
 
