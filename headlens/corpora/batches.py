@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -27,7 +27,12 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 
 
 def pooled_batches(
-    examples: Iterable[T], batch_tokens: int, length: Callable[[T], int], rows: Callable[[T], int], pool: int = POOL
+    examples: Iterable[T],
+    batch_tokens: int,
+    length: Callable[[T], int],
+    rows: Callable[[T], int],
+    pool: int = POOL,
+    group: Callable[[T], int] | None = None,
 ) -> Iterator[list[T]]:
     """Puts examples of similar length together, so that little of a batch is padding.
 
@@ -39,6 +44,7 @@ def pooled_batches(
         length: gives the tokens of an example's longest row.
         rows: gives the number of an example's rows of input.
         pool: number of examples that are sorted together.
+        group: gives the number of an example's group, where a batch is to have examples of one group only.
 
     Raises:
         OptionError: if `batch_tokens` or `pool` is not positive.
@@ -48,7 +54,8 @@ def pooled_batches(
             raise OptionError(f"--{name} {value} is not a positive number.", "4096 suits most machines.")
     iterator = iter(examples)
     pools = iter(lambda: sorted(islice(iterator, pool), key=length), [])
-    return chain.from_iterable(cut_batches(sorted_pool, batch_tokens, length, rows) for sorted_pool in pools)
+    parts = pools if group is None else (list(part) for p in pools for _, part in groupby(sorted(p, key=group), group))
+    return chain.from_iterable(cut_batches(part, batch_tokens, length, rows) for part in parts)
 
 
 def batch_tokens_of(device: torch.device) -> int:
@@ -124,10 +131,13 @@ class Batch:
 
 
 def token_budget_batches(
-    examples: Iterable[EncodedExample], batch_tokens: int, pool: int = POOL
+    examples: Iterable[EncodedExample],
+    batch_tokens: int,
+    pool: int = POOL,
+    group: Callable[[EncodedExample], int] | None = None,
 ) -> Iterator[list[EncodedExample]]:
     """Puts encoded examples of similar length together, see `pooled_batches`; of pairs the longer side counts."""
-    return pooled_batches(examples, batch_tokens, lambda e: e.length, one_row, pool)
+    return pooled_batches(examples, batch_tokens, lambda e: e.length, one_row, pool, group)
 
 
 def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.device | str) -> Batch:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -30,6 +30,7 @@ class CorpusReader:
         decoder_only: whether the only sequence is the decoder's.
         encoder_alone: whether a decoder was left out.
         arguments: further arguments of the forward pass.
+        group: gives the number of an example's group, where a batch is to have examples of one group only.
     """
 
     model: PreTrainedModel
@@ -38,6 +39,7 @@ class CorpusReader:
     decoder_only: bool
     encoder_alone: bool
     arguments: dict[str, Any]
+    group: Callable[[EncodedExample], int] | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(
@@ -106,7 +108,8 @@ class CorpusReader:
             counts: filled with what became of the sentences.
         """
         size = batch_tokens or batch_tokens_of(self.model.device)
-        return token_budget_batches(encode_corpus(corpus, self.encoder, counts or EncodingCounts()), size)
+        encoded = encode_corpus(corpus, self.encoder, counts or EncodingCounts())
+        return token_budget_batches(encoded, size, group=self.group)
 
     def collate(self, rows: Sequence[EncodedExample]) -> Batch:
         """Pads encoded examples to one batch and moves its tensors to the device of the model."""

@@ -82,7 +82,7 @@ def test_of_a_classification(tmp_path: Path) -> None:
     assert [list(role.categories)[int(code)] for code in role.rows["code"]] == [
         *("positional", "syntactic", "no role", "no role", "rare", "no role")
     ]
-    assert role.rows["letters"].tolist() == ["-1", "nsubj↑", "", "", "rare", ""]
+    assert role.rows["letters"].tolist() == ["−1", "nsubj↑", "", "", "rare", ""]
     assert confidence.rows["confidence"].tolist() == classify_tables()["heads"]["confidence"].tolist()
     (margin,) = [s for s in found.series if s.key == "margin"]
     assert margin.rows["gain"].iloc[1] == pytest.approx(0.8 - 0.4)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
 import pandas as pd
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.classify.roles import label, mark_syntactic, too_little_notes
+from headlens.analyses.classify.stability import SentenceGroups, group_of, role_stability
 from headlens.analyses.relevance.analysis import HeadRelevances, first_example, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.attention.edits_and_observers import Tokens
@@ -27,11 +29,11 @@ from headlens.corpora.relations import frequent_relations, label_notes
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
-from headlens.metrics.accumulator import Array
+from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.metric import MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
-from headlens.metrics.syntax import count_offsets, most_frequent_offsets
+from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
@@ -57,6 +59,8 @@ class Classification:
         notes: what the user should know about these numbers.
         more: tables that are not about heads, such as `relation_offsets`.
         too_little: whether too few sentences or tokens were read to give any head a role.
+        resampled: gives the share of draws in which every head keeps its role, for a call after every draw; None where
+            `stability` was not asked for.
     """
 
     tables: dict[str, HeadTable]
@@ -65,11 +69,27 @@ class Classification:
     notes: list[str]
     more: dict[str, pd.DataFrame] = field(default_factory=dict)
     too_little: bool = False
+    resampled: Callable[[Callable[[int], None]], Array] | None = None
 
     def frames(self, model: str) -> dict[str, pd.DataFrame]:
         """The tables as they are written: with the model's name in front."""
         more = {name: table.assign(model=model)[["model", *table.columns]] for name, table in self.more.items()}
         return {name: table.with_model(model) for name, table in self.tables.items()} | more
+
+    def counts(self) -> dict[str, Any]:
+        """What became of the corpus, as run.json records it."""
+        return {"encoding": asdict(self.encoding), "annotation": asdict(self.annotation)}
+
+    def with_stability(self, drawn: Callable[[int], None] = lambda _: None) -> Classification:
+        """The same with the column `role_stability` of `heads`, if that was asked for and heads have roles.
+
+        Args:
+            drawn: called after every draw, with 1.
+        """
+        if self.resampled is None or self.too_little:
+            return self
+        heads = HeadTable(self.tables["heads"].rows.assign(role_stability=self.resampled(drawn)))
+        return replace(self, tables={**self.tables, "heads": heads})
 
     def with_relevance(self, relevances: HeadRelevances) -> Classification:
         """The same with the relevance of heads in `heads` and a table of its own."""
@@ -117,13 +137,7 @@ def classify_heads(
     if relations is None:
         relations = common_relations(summary or summarise(corpus), options.thresholds.min_instances)
     frequencies = frequencies or Frequencies()
-    first = first_example(corpus)
-    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
-    if options.split_at is not None:
-        check_split(corpus, options.split_at, paired=first.target is not None)
-    if not any(site.n_heads for site in feed.sites):
-        part = "the encoder of " if feed.encoder_alone else ""
-        raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
+    feed = _reader(loaded, corpus, options)
     annotator = Annotator(
         relations,
         frequencies.source,
@@ -141,13 +155,17 @@ def classify_heads(
     metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
     statistics = Statistics(metrics, feed.sites, level=options.level)
     similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
-    observers: dict[str, Statistics | HeadSimilarity] = {"statistics": statistics}
-    observers |= {} if similarity is None else {"similarity": similarity}
-    session = AttentionSession(feed.model, observers=list(observers.values()), kernel=options.kernel)
-    tally = PassState({name: observer.totals for name, observer in observers.items()})
+    groups = SentenceGroups() if options.stability else None
+    feed = feed if groups is None else replace(feed, group=group_of)
+    observers = [statistics] if similarity is None else [statistics, similarity]
+    session = AttentionSession(feed.model, observers=observers, kernel=options.kernel)
+    sums = {"statistics": statistics.totals} if groups is None else groups.totals
+    tally = PassState(sums if similarity is None else {**sums, "similarity": similarity.totals})
 
     def step(batch: Batch) -> AnnotationCounts:
         counts = AnnotationCounts()
+        if groups is not None:
+            statistics.totals = groups.of(batch.examples)
         tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
         with session.batch(tokens):
             feed.model(**batch.inputs, **feed.arguments)
@@ -161,6 +179,8 @@ def classify_heads(
     if annotation.trees:
         check_relations(options.relations or (), annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
+    if groups is not None:
+        statistics.totals = groups.added()
     tables = _head_tables(statistics, similarity, thresholds)
     if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
         tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles="", roles_by_weight=""))
@@ -173,7 +193,20 @@ def classify_heads(
         *pair_notes(annotation, tables["heads"].rows, options.split_at),
         *baseline_notes,
     ]
-    return Classification(tables, encoding, annotation, notes, statistics.more_tables(), bool(too_little))
+    resampled = None if groups is None else partial(_resampled, groups, statistics, thresholds, options)
+    return Classification(tables, encoding, annotation, notes, statistics.more_tables(), bool(too_little), resampled)
+
+
+def _reader(loaded: LoadedModel, corpus: Corpus, options: ClassifyOptions) -> CorpusReader:
+    """Opens the way of a corpus into the model, and refuses what it cannot be asked."""
+    first = first_example(corpus)
+    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
+    if options.split_at is not None:
+        check_split(corpus, options.split_at, paired=first.target is not None)
+    if not any(site.n_heads for site in feed.sites):
+        part = "the encoder of " if feed.encoder_alone else ""
+        raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
+    return feed
 
 
 def common_relations(summary: CorpusSummary, min_instances: int) -> tuple[str, ...]:
@@ -249,12 +282,35 @@ def _head_tables(
     tables = {m.name: measured[m.name] for m in statistics.metrics if m.own_table and m.name in measured}
     if "syntax" in tables:
         tables["syntax"] = mark_syntactic(tables["syntax"], thresholds)
-    heads = label(reduce(HeadTable.join, statistics.head_tables()), tables.get("syntax"), thresholds)
+    heads = _with_roles(statistics, tables.get("syntax"), thresholds)
     pairs, embedding = (None, None) if similarity is None else (similarity.table(), similarity.embedding())
     if pairs is not None and embedding is not None:
         tables["similarity"] = pairs
         heads = heads.join(embedding)
     return {"heads": _ordered(heads), **tables}
+
+
+def _with_roles(statistics: Statistics, syntax: HeadTable | None, thresholds: Thresholds) -> HeadTable:
+    return label(reduce(HeadTable.join, statistics.head_tables()), syntax, thresholds)
+
+
+def _resampled(
+    groups: SentenceGroups,
+    statistics: Statistics,
+    thresholds: Thresholds,
+    options: ClassifyOptions,
+    drawn: Callable[[int], None],
+) -> Array:
+    """Share of draws in which every head keeps its role, see `headlens.analyses.classify.stability`."""
+
+    def roles(totals: Accumulator) -> list[str]:
+        own = Statistics(statistics.metrics, statistics.sites, level=options.level)
+        own.totals = totals
+        syntax = next((m.table(own.sums(m)) for m in own.metrics if isinstance(m, Syntax)), None)
+        marked = None if syntax is None else mark_syntactic(syntax, thresholds)
+        return _with_roles(own, marked, thresholds).rows["role"].tolist()
+
+    return role_stability(groups, roles, options.stability, options.seed, drawn)
 
 
 def head_columns() -> list[str]:

@@ -116,6 +116,13 @@ class ClassifyOptions:
     similarity: SimilarityMode = option(
         "sample", "Head distances from one query token a sentence, from all, or none.", STATISTICS
     )
+    stability: int = option(
+        0,
+        "Draw sentences anew so many times, and tell how often each head keeps its role.",
+        ROLES,
+        metavar="N",
+        at_least=0,
+    )
     batch_tokens: int | None = option(None, BATCH_TOKENS, shown=BATCH_TOKENS_SHOWN)
     seed: int = option(0, SEED)
     long_sentences: LongSentences = option("skip", LONG_SENTENCES)

@@ -24,6 +24,7 @@ from headlens.analyses.classify.metric_declarations import MetricDeclaration, re
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
 from headlens.analyses.classify.report import classify_figures
+from headlens.analyses.classify.role_agreement import agreement_notes, role_agreement
 from headlens.analyses.classify.roles import count_families
 from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.options import ReadingOptions
@@ -111,16 +112,12 @@ def run_classify(
                     found = classify_heads(
                         loaded, corpus, options, frequencies, baseline_corpus=baseline, summary=summary, corpus_pass=how
                     )
+                found = _with_stability(found, run, options.stability)
                 results[label] = found if relevance is None else found.with_relevance(relevance)
                 if run.writes and (example := shown_example(corpus, loaded)) is not None:
                     (shown[label],) = collect_attention(loaded, [example])
-            counts = {"encoding": asdict(results[label].encoding), "annotation": asdict(results[label].annotation)}
-            facts.append(model_record(loaded, label) | counts)
-        frames = [result.frames(label) for label, result in results.items()]
-        names = dict.fromkeys(name for own in frames for name in own)
-        # The tables of all models under each other.
-        tables = {n: pd.concat([own[n] for own in frames if n in own], ignore_index=True) for n in names}
-        notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
+            facts.append(model_record(loaded, label) | results[label].counts())
+        tables, notes = _together(results)
         notes += run.warnings
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
         if run.folder is not None:
@@ -136,6 +133,26 @@ def run_classify(
             metrics = [declaration.as_record() for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)
+
+
+def _together(results: Mapping[str, Classification]) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """The tables of all models under each other, and their notes; of several models also whether roles agree."""
+    frames = [result.frames(label) for label, result in results.items()]
+    names = dict.fromkeys(name for own in frames for name in own)
+    tables = {n: pd.concat([own[n] for own in frames if n in own], ignore_index=True) for n in names}
+    notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
+    if len(results) > 1:
+        tables["agreement"] = role_agreement(tables["heads"])
+        notes += agreement_notes(tables["agreement"])
+    return tables, notes
+
+
+def _with_stability(found: Classification, run: Run, draws: int) -> Classification:
+    """Adds how often heads keep their roles, if that was asked for, and shows how far that is."""
+    if not draws:
+        return found
+    with run.reporter.progress("drawing sentences anew", draws) as advance:
+        return found.with_stability(advance)
 
 
 def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:

@@ -142,7 +142,13 @@ _CAPTIONS = {
 REPORT = CommandReport(
     "classify",
     tables={
-        "heads": Columns(("layer", "head"), ("relevance",), {**_SITE, "role": (), "roles": ()}, _HEAD),
+        "heads": Columns(
+            ("layer", "head"),
+            ("relevance",),
+            {**_SITE, "role": (), "roles": ()},
+            _HEAD,
+            optional=("role_stability",),
+        ),
         "positions": Columns(("layer", "head"), ("share",), {**_SITE, "offset": OFFSETS}, (*_HEAD, "offset")),
         "syntax": Columns(
             ("layer", "head"),

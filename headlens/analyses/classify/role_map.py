@@ -20,13 +20,15 @@ from headlens.plots.style import FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, 
 _LEGEND, _GAP = 0.42, 0.04  # inches: two lines, and what is between them and the note
 _UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
 _READABLE = 4.5  # points
+# Of a head whose role every draw of sentences changes so much of the colour goes.
+_PALE, _WHITE = 0.85, ListedColormap(["white"])
 
 
 def function_map(heads: pd.DataFrame) -> Figure | None:
     """The role of every head, coloured by family, with the role in a few letters in the cell.
 
     After Voita et al. (2019), figure 2c. Arrows tell in which direction a head follows a relation. Where no head
-    holds a role the empty grid says so.
+    holds a role the empty grid says so. With a column `role_stability`, roles that change with the sentences are pale.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
@@ -39,6 +41,9 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     present = set(families(heads["role"]))
     notes = [ARROW_WORDS if "syntactic" in present else "" if present - {NONE} else "No head holds a role"]
     notes.append("grey letters: the nearest role, not held" if NONE in present and "nearest" in heads else "")
+    stable = heads["role_stability"].fillna(1.0).clip(0, 1) if "role_stability" in heads else 1.0
+    heads = heads.assign(role_stability=stable)
+    notes.append("pale: another role where sentences are drawn anew" if (heads["role_stability"] < 1).any() else "")
     note = "; ".join(filter(None, notes))
     pieces = by_model_and_stack(heads)
     codes = [np.array([FAMILIES.index(name) for name in families(p.rows["role"])], np.float64) for p in pieces]
@@ -58,6 +63,10 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     }
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         axes.pcolormesh(*edges(item.values.shape), np.ma.masked_invalid(item.values), **looks)
+        veil = scatter_grid(part.rows, _PALE * (1 - part.rows["role_stability"].to_numpy()), empty=0.0)
+        if veil.any():
+            mesh = axes.pcolormesh(*edges(veil.shape), np.zeros(veil.shape), cmap=_WHITE, edgecolors="none")
+            mesh.set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
         # What a head without a role is nearest to stands in grey.
         shown = part.rows["role"].where(part.rows["role"].map(family) != NONE, part.rows.get("nearest", ""))
         words = scatter_grid(part.rows, np.array([short(r) for r in shown], object), empty="")

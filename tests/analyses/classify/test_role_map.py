@@ -111,3 +111,17 @@ def test_a_head_without_a_role_shows_the_nearest_in_grey(make_heads: Make) -> No
     words = {t.get_text(): t.get_color() for t in figure.axes[0].texts}
     assert words["broad"] == words["sink"] == FAINT != words["rare"]
     assert "grey letters: the nearest role, not held" in [t.get_text() for t in figure.texts]
+
+
+def test_a_role_that_changes_with_the_sentences_is_pale(make_heads: Make) -> None:
+    frame = make_heads(shapes={"encoder": [4, 4]}).assign(role="rare", role_stability=[1, 1, 0.5, 1, 1, np.nan, 0, 1])
+    figure = function_map(frame)
+    assert figure is not None
+    (axes,) = figure.axes
+    veil = axes.collections[1].get_alpha()
+    np.testing.assert_allclose(veil, [[0, 0, 0.425, 0], [0, 0, 0.85, 0]])
+    text = " ".join(t.get_text().replace("\n", " ") for t in figure.texts)
+    assert "pale: another role where sentences are drawn anew" in text
+    plain = function_map(frame.assign(role_stability=1.0))
+    assert plain is not None
+    assert len(plain.axes[0].collections) == 1
