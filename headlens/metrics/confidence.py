@@ -28,9 +28,10 @@ class Confidence(Metric):
     heading = "Confidence"
     caption = (
         "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single other "
-        "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is: a head that is "
-        "brighter on the right rests on separators."
+        "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is. Below is the "
+        "difference: a blue head is surer with separators, and rests on them."
     )
+    difference = "difference"
     columns = (
         MetricColumn("tokens", "Number of query tokens, special tokens included.", unit="tokens", contract=True),
         MetricColumn(

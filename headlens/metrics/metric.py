@@ -58,6 +58,7 @@ class Metric(ABC):
         heading: of the figure's caption.
         caption: what the figure shows and how it is read; by default what the columns say.
         drawn: whether it has a heatmap.
+        difference: of the heatmap, the title of a panel with its second column less its first; none by default.
         stacks: where it is measured.
         sums_of_tokens: names of the sums that are arrays of the tokens alone, without an axis for the head (numbers
             need no name). None if that is not known: heads of several layers are then never measured together.
@@ -70,6 +71,7 @@ class Metric(ABC):
     heading: ClassVar[str] = ""
     caption: ClassVar[str] = ""
     drawn: ClassVar[bool] = True
+    difference: ClassVar[str] = ""
     stacks: ClassVar[tuple[Stack, ...]] = STACKS
     sums_of_tokens: ClassVar[frozenset[str] | None] = None
 

@@ -186,12 +186,13 @@ def paired_maps(
         abreast = max(2, MOST_HEADS // panels[0].values.shape[1])
         rows += [panels[start : start + abreast] for start in range(0, len(panels), abreast)]
     # In a column every scale stands beside its own panel
-    beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
+    bars = list(dict.fromkeys(scales))
+    beside = len(bars) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     sheet = head_grid_figure(rows, title, side=BAR_SLOT * beside + 0.15)
     for (axes, item), scale in zip(each(sheet, rows), cycle(scales), strict=False):
         paint(axes, item, scale)
         words = np.vectorize(_share, otypes=[object])(item.values)
         if min(fitting_size(word, sheet.cell, 3) for word in words.flat) >= _READABLE:
             write(axes, words, np.vectorize(scale.ink, otypes=[object])(item.values), sheet.cell, 3)
-    add_bars(sheet, *scales, below=beside < len(scales))
+    add_bars(sheet, *bars, below=beside < len(bars))
     return sheet.figure

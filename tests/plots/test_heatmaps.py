@@ -51,22 +51,37 @@ def test_confidence_of_two_models_on_one_scale(make_heads: Make) -> None:
     figure = confidence_map(frames)
     drawn = panels(figure)
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in drawn]
-    assert titles == [f"{model}, encoder: {kind}" for model in frames for kind in ("without separators", "all tokens")]
-    assert {mesh(axes).get_clim() for axes in drawn} == {(0.0, 1.0)}
-    expected = [frame[column] for frame in frames.values() for column in ("confidence", "confidence_all")]
-    for axes, values in zip(drawn, expected, strict=True):
-        np.testing.assert_array_equal(shown(axes).ravel(), values)
-    assert [b.get_ylabel().replace("\n", " ") for b in bars(figure)] == ["confidence (mean largest weight)"]
+    kinds = ("without separators", "all tokens", "difference")
+    assert titles == [f"{model}, encoder: {kind}" for model in frames for kind in kinds]
+    values = [shown(axes).ravel() for axes in drawn]
+    for number, frame in enumerate(frames.values()):
+        without, everywhere, apart = values[3 * number : 3 * number + 3]
+        np.testing.assert_array_equal(without, frame["confidence"])
+        np.testing.assert_array_equal(everywhere, frame["confidence_all"])
+        np.testing.assert_allclose(apart, frame["confidence_all"] - frame["confidence"])
+    limits = [mesh(axes).get_clim() for axes in drawn]
+    assert limits[:2] == limits[3:5] == [(0.0, 1.0)] * 2
+    assert limits[2] == limits[5]
+    assert limits[2][0] == -limits[2][1]
+    labels = [b.get_ylabel().replace("\n", " ") for b in bars(figure)]
+    assert labels == ["confidence (mean largest weight)", "difference (mean largest weight)"]
 
 
-def test_three_stacks_give_six_panels(make_heads: Make) -> None:
+@pytest.mark.parametrize(("apart", "end"), [(0.02, 0.1), (0.4, 0.4)])
+def test_small_differences_of_confidence_stay_pale(make_heads: Make, apart: float, end: float) -> None:
+    frame = make_heads(shapes={"encoder": [4]}).assign(confidence=0.3, confidence_all=0.3 + apart)
+    low, high = mesh(panels(confidence_map({"a": frame}))[2]).get_clim()
+    assert (low, high) == pytest.approx((-end, end))
+
+
+def test_three_stacks_give_three_panels_each(make_heads: Make) -> None:
     drawn = panels(confidence_map({"mt": make_heads("mt", THREE)}))
-    assert [axes.get_title(loc="left").split(":")[0] for axes in drawn[::2]] == [
+    assert [axes.get_title(loc="left").split(":")[0] for axes in drawn[::3]] == [
         "mt, encoder",
         "mt, decoder",
         "mt, cross",
     ]
-    assert len(drawn) == 6
+    assert len(drawn) == 9
 
 
 def test_a_missing_value_is_grey_and_a_missing_head_white(make_heads: Make) -> None:

@@ -18,13 +18,16 @@ from headlens.errors import InputError
 from headlens.metrics.metric_column import MetricColumn
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
-from headlens.plots.heatmaps import paired_maps
+from headlens.plots.heatmaps import centred_scale, paired_maps
+from headlens.plots.style import DIVERGING
 from headlens.runs.reading import RecordedRun
 from headlens.runs.run_record import RUN_FILE
 
 if TYPE_CHECKING:
     from headlens.metrics.metric import Metric
 
+_DIFFERENCE = " difference"  # a column that no table has
+_NOTABLE = 0.1  # the least at which a difference has the darkest colour
 # Types of the fields of declarations, as JSON has them.
 _TYPES: dict[str, Any] = {
     "str": str,
@@ -44,6 +47,7 @@ class MetricDeclaration:
         heading: of the figure's caption.
         caption: what the figure shows.
         columns: the columns of heads.csv.
+        difference: title of a panel with the second column less the first; empty for none.
     """
 
     name: str
@@ -51,6 +55,7 @@ class MetricDeclaration:
     heading: str
     caption: str
     columns: tuple[MetricColumn, ...]
+    difference: str = ""
 
     @classmethod
     def of(cls, metric: Metric | type[Metric]) -> MetricDeclaration:
@@ -61,7 +66,8 @@ class MetricDeclaration:
             columns = tuple(replace(c, panel=c.title) if c.title and metric.drawn else c for c in columns)
         title = (metric.title or first) if metric.drawn and columns else ""
         caption = metric.caption or " ".join(f"{c.title}: {c.about}" for c in columns if c.title)
-        return cls(metric.name, title, metric.heading or metric.title or first, caption, columns)
+        heading = metric.heading or metric.title or first
+        return cls(metric.name, title, heading, caption, columns, metric.difference)
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> MetricDeclaration:
@@ -109,6 +115,15 @@ class MetricDeclaration:
             high = largest if first.high is None else first.high
             label = first.scale or f"{first.title} ({first.unit})"
             scales.append(Scale(label, high=high, colours=first.colours))
+        shown = {c.name: c.panel for c in drawn}
+        if self.difference and len(drawn) == 2:
+            heads = _with_difference(heads, drawn)
+            shown[_DIFFERENCE] = self.difference
+            around = centred_scale(f"difference ({drawn[0].unit})", heads, _DIFFERENCE, DIVERGING)
+            # Hundredths are no finding, however few there are of anything else.
+            end = max(around.high, _NOTABLE)
+            beyond = around.beyond if end == around.high else "neither"
+            scales = [*(scales * 2)[:2], replace(around, low=-end, high=end, beyond=beyond)]
         chances = {column.name: column for column in drawn if column.chance}
 
         def remark(part: StackRows, name: str) -> str:
@@ -117,12 +132,23 @@ class MetricDeclaration:
             known = chance[np.isfinite(chance)]
             return "" if column is None or not known.size else f"\n({column.chance_name} {known.mean():.3f})"
 
-        return paired_maps(heads, {c.name: c.panel for c in drawn}, scales, self.title, remark)
+        return paired_maps(heads, shown, scales, self.title, remark)
+
+
+def _with_difference(heads: pd.DataFrame, columns: Sequence[MetricColumn]) -> pd.DataFrame:
+    """Adds the second column less the first, and an interval as wide as that of the first, for its scale."""
+    first, second = (float_column(heads, column.name) for column in columns)
+    low, high = (float_column(heads, f"{columns[0].name}_ci_{end}") for end in ("low", "high"))
+    apart, half = second - first, (high - low) / 2
+    return heads.assign(**{_DIFFERENCE: apart, "ci_low": apart - half, "ci_high": apart + half})
 
 
 def _checked(kind: Any, record: Any) -> Any:
     """Returns a dataclass of JSON values whose types are those of its fields."""
     types = {field.name: _TYPES[str(field.type)] for field in fields(kind)}
+    # Runs of earlier versions do not have it.
+    if isinstance(record, dict) and kind is MetricDeclaration:
+        record = {"difference": ""} | record
     if not isinstance(record, dict) or record.keys() != types.keys():
         raise ValueError(f"it does not hold {', '.join(types)} and nothing else")
     if wrong := [name for name, value in record.items() if not isinstance(value, types[name])]:

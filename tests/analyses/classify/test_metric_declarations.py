@@ -133,7 +133,7 @@ SHARPNESS = MetricDeclaration.of(Sharpness).as_record()
     ("metrics", "problem"),
     [
         (7, "'int' object is not iterable"),
-        (["sharpness"], "it does not hold name, title, heading, caption, columns and nothing else"),
+        (["sharpness"], "it does not hold name, title, heading, caption, columns, difference and nothing else"),
         ([{**SHARPNESS, "more": 1}], "it does not hold name"),
         ([{"name": "sharpness"}], "it does not hold name"),
         ([{**SHARPNESS, "title": 1}], "title is 1"),
@@ -154,3 +154,8 @@ def test_a_run_with_other_things_in_place_of_declarations_is_refused(metrics: ob
 
 def test_runs_without_declarations_are_of_the_registered_metrics() -> None:
     assert declarations_of(RecordedRun(Path("folder"), "run", {"command": "classify"}, {})) == registered_declarations()
+
+
+def test_declarations_of_runs_before_there_was_a_difference() -> None:
+    record = {name: value for name, value in SHARPNESS.items() if name != "difference"}
+    assert MetricDeclaration.of_record(json.loads(json.dumps(record))).difference == ""
