@@ -15,7 +15,7 @@ from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, row_sums, share_columns
+from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, row_sums, sentence_sums, share_columns
 from headlens.metrics.words import GatherPlan, places, plan, pointed_at
 
 # Sets of links that have an error rate: the words that link, and when they do.
@@ -53,33 +53,40 @@ class WordAlignment(Metric):
             interval=True,
         ),
         MetricColumn("aligned_chance", "`aligned` of a head that points at random."),
-        MetricColumn("aer", "Alignment error rate of the links of target words, or of the second text of a pair."),
-        MetricColumn("aer_written", "The same at the step that writes a target word; of cross-attention alone."),
-        MetricColumn("aer_reverse", "The same of the links of the first text; of pairs in one sequence alone."),
+        MetricColumn(
+            "aer", "Alignment error rate of the links of target words, or of the second text of a pair.", interval=True
+        ),
+        MetricColumn(
+            "aer_written", "The same at the step that writes a target word; of cross-attention alone.", interval=True
+        ),
+        MetricColumn(
+            "aer_reverse", "The same of the links of the first text; of pairs in one sequence alone.", interval=True
+        ),
     )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the words that link to a gold partner, and of what error rates need; without gold none.
 
-        Sums by sentence as in `sentence_sums`; `<rate>.sure`, `<rate>.possible` are (heads,), counts of links that are
-        right; `<rate>.links` those of all, (heads,); `sure` the number of sure gold links.
+        All are sums by sentence as in `sentence_sums`. Of an error rate x is |A and S| + |A and P|, and n |A| + |S|.
         """
         queries, keys = view.queried.queries, view.queried.keys
         if queries.links is None or not len(queries.links) or not (view.crosses or queries.segment is not None):
             return {}
         gold = _gold(queries, keys)
-        sums: dict[str, Tensor] = {"sure": (gold == 2).sum()}
+        sure = (gold == 2).sum((1, 2))  # (batch,)
+        sums: dict[str, Tensor] = {}
         chosen = view.queried.plan
         linked = gold.flatten(1).any(1)[chosen.sentence]  # (rows,)
         starts = places(keys).starts[chosen.sentence]  # (rows, key)
         if view.crosses:
             target = _targets(view, chosen, keys, starts)
             levels, partners = _levels(gold.transpose(1, 2), chosen, target)
-            sums |= _rate("aer", levels, target, linked)
+            sums |= _rate("aer", view, chosen, levels, target, linked, sure)
             before = plan(_written(queries), keys)
             earlier = _targets(view, before, keys, places(keys).starts[before.sentence])
             of_linked = gold.flatten(1).any(1)[before.sentence]
-            sums |= _rate("aer_written", _levels(gold.transpose(1, 2), before, earlier)[0], earlier, of_linked)
+            written = _levels(gold.transpose(1, 2), before, earlier)[0]
+            sums |= _rate("aer_written", view, before, written, earlier, of_linked, sure)
         else:
             assert keys.segment is not None
             side = keys.segment[chosen.sentence, chosen.token]  # (rows,)
@@ -87,23 +94,22 @@ class WordAlignment(Metric):
             target = _targets(view, chosen, keys, starts)
             # A link is kept once, from the first to the second text; a row reads it from its own end.
             levels, partners = _levels(torch.maximum(gold, gold.transpose(1, 2)), chosen, target)
-            sums |= _rate("aer", levels, target, linked & (side == 1))
-            sums |= _rate("aer_reverse", levels, target, linked & (side == 0))
+            sums |= _rate("aer", view, chosen, levels, target, linked & (side == 1), sure)
+            sums |= _rate("aer_reverse", view, chosen, levels, target, linked & (side == 0), sure)
         chance = partners / starts.sum(1).clamp(min=1)
         sums |= row_sums("aligned", view, chosen.sentence, levels > 0, partners > 0)
         return sums | row_sums("aligned_chance", view, chosen.sentence, chance[:, None], partners > 0)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Returns the share with its interval, what chance gives, the number of words, and error rates."""
+        """Returns the share, what chance gives, the number of words, and error rates, with their intervals."""
         empty = np.full_like(sums["aligned.x"], np.nan)
         columns = {"aligned_words": sums["aligned.n"], **share_columns("aligned", sums)}
         columns["aligned_chance"] = ratio_mean("aligned_chance", sums)
         for name in _RATES:
-            columns[name] = empty
-            if f"{name}.links" in sums:
-                right = sums[f"{name}.sure"] + sums[f"{name}.possible"]
-                with np.errstate(invalid="ignore"):  # no link at all
-                    columns[name] = 1 - right / (sums[f"{name}.links"] + sums["sure"])
+            columns |= dict.fromkeys((name, f"{name}_ci_low", f"{name}_ci_high"), empty)
+            if f"{name}.n" in sums:
+                low, high = ratio_interval(name, sums, within=(0, 1))
+                columns |= {name: 1 - ratio_mean(name, sums), f"{name}_ci_low": 1 - high, f"{name}_ci_high": 1 - low}
         return columns
 
 
@@ -145,11 +151,28 @@ def _levels(gold: Tensor, chosen: GatherPlan, target: Tensor) -> tuple[Tensor, T
     return own.gather(1, target.clamp(min=0)).masked_fill_(target < 0, 0), (own > 0).sum(1)
 
 
-def _rate(name: str, levels: Tensor, target: Tensor, counted: Tensor) -> dict[str, Tensor]:
-    """What the error rate of the links of the counted rows needs; (heads,) each."""
+def _rate(
+    name: str,
+    view: CallView,
+    chosen: GatherPlan,
+    levels: Tensor,
+    target: Tensor,
+    counted: Tensor,
+    sure: Tensor,
+) -> dict[str, Tensor]:
+    """What the error rate of the links of the counted rows needs, by sentence.
+
+    Args:
+        name: of the rate.
+        view: the call, for the type of sums.
+        chosen: the rows.
+        levels: how gold links every row to its target; (rows, heads).
+        target: words that they point at, -1 for none; (rows, heads).
+        counted: which rows count; (rows,).
+        sure: sure gold links of every sentence; (batch,).
+    """
     kept = counted[:, None]
-    return {
-        f"{name}.sure": ((levels == 2) & kept).sum(0),
-        f"{name}.possible": ((levels > 0) & kept).sum(0),
-        f"{name}.links": ((target >= 0) & kept).sum(0),
-    }
+    right = ((levels == 2).long() + (levels > 0).long()) * kept
+    none = right.new_zeros(len(sure), right.shape[1])
+    x, links = (none.index_add(0, chosen.sentence, rows) for rows in (right, ((target >= 0) & kept).long()))
+    return sentence_sums(name, x.to(view.sums_dtype), links + sure[:, None])

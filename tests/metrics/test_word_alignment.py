@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from handmade import Row, Setting, call, columns, observed, one_hot, uniform
 from naive_samples import make_seq
+from scipy import stats
 
 from headlens.metrics.word_alignment import WordAlignment
 
@@ -58,3 +59,22 @@ def test_two_texts_in_one_sequence_have_a_rate_for_each_direction() -> None:
 def test_self_attention_of_a_translation_model_aligns_nothing() -> None:
     own = call([Row(uniform(4), TARGET, links=LINKS)], Setting("decoder"))
     assert observed([WordAlignment()], [own]).tables() == {}
+
+
+def test_the_interval_of_an_error_rate_is_that_of_a_ratio_over_sentences() -> None:
+    places = [{1: 0, 2: 1, 3: 2}, {1: 1, 2: 1, 3: 1}, {1: 0, 2: 0, 3: 0}, {1: 1, 2: 0, 3: 2}]
+    rows = [Row(one_hot(lambda q, at=at: at.get(q, 3), 4, 4), TARGET, SOURCE, links=LINKS) for at in places]
+    found = columns(WordAlignment(), call(rows, CROSS))
+    sure, possible = {(0, 0), (1, 1)}, {(0, 0), (1, 1), (1, 2)}
+    x, n = [], []
+    for at in places:
+        # What points at the end of the source (3), or at the second piece of its second word (2), links to word 1 or none.
+        links = {({0: 0, 1: 1, 2: 1}[key], query - 1) for query, key in at.items()}
+        x.append(len(links & sure) + len(links & possible))
+        n.append(len(links) + len(sure))
+    rate = sum(x) / sum(n)
+    spread = sum((a - rate * b) ** 2 for a, b in zip(x, n, strict=True)) * 4 / 3
+    half = stats.t.ppf(0.975, 3) * spread**0.5 / sum(n)
+    assert found["aer"] == pytest.approx(1 - rate)
+    assert found["aer_ci_low"] == pytest.approx(max(0, 1 - rate - half))
+    assert found["aer_ci_high"] == pytest.approx(min(1, 1 - rate + half))
