@@ -68,7 +68,7 @@ def test_the_interval_of_an_error_rate_is_that_of_a_ratio_over_sentences() -> No
     sure, possible = {(0, 0), (1, 1)}, {(0, 0), (1, 1), (1, 2)}
     x, n = [], []
     for at in places:
-        # What points at the end of the source (3), or at the second piece of its second word (2), links to word 1 or none.
+        # Tokens 1 and 2 are the pieces of word 1.
         links = {({0: 0, 1: 1, 2: 1}[key], query - 1) for query, key in at.items()}
         x.append(len(links & sure) + len(links & possible))
         n.append(len(links) + len(sure))
