@@ -23,7 +23,7 @@ from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_as
 from headlens.attention.persistent_edit import persistent_edits, set_aside
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import SelfCheckError, UnsupportedModelError
-from headlens.weights.head_slicing import projections
+from headlens.weights.head_slicing import output_weight
 
 # Parts of a model's attention that sdpa cannot compute; some releases of transformers leave them out in silence.
 _LOST_BY_SDPA = ("softcap", "s_aux")
@@ -266,10 +266,11 @@ class AttentionSession:
         if name not in self._projections:
             self._projections[name] = None
             with suppress(UnsupportedModelError):
-                parts = projections(self.model, name)
                 # Where it is decomposed does not matter, and not every device can.
-                weight = parts.output.weight.detach().float().cpu()  # (features, heads x d)
-                by_head = weight.view(len(weight), -1, parts.head_size).transpose(0, 1)  # (heads, features, d)
+                weight = output_weight(self.model, name).detach().float().cpu()  # (features, heads x d)
+                by_head = weight.reshape(len(weight), -1, context.value.shape[3]).transpose(
+                    0, 1
+                )  # (heads, features, d)
                 self._projections[name] = torch.linalg.qr(by_head, mode="r").R.to(context.value.device)
         return self._projections[name]
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from headlens.errors import UnsupportedModelError
 
@@ -50,6 +51,18 @@ LAYOUTS = (
     Layout("DistilBERT", "q_lin", "k_lin", "v_lin", "out_lin"),
     Layout("BART, Marian, M2M100, OPT", "q_proj", "k_proj", "v_proj", "out_proj"),
 )
+
+
+# Where attention modules that no layout fits have their output projection: enough to measure by, not to cut heads out.
+# By class, as others may do more between the heads and what bears such a name.
+_OUTPUTS = {
+    **dict.fromkeys(("LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention"), "o_proj"),
+    **dict.fromkeys(("Gemma2Attention", "GptOssAttention"), "o_proj"),
+    "GPT2Attention": "c_proj",
+    "PhiAttention": "dense",
+    "T5Attention": "o",
+    "ModernBertAttention": "Wo",
+}
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,25 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
         "queries, keys, values and output there, with as many features for each head.",
         f"It can for {', '.join(layout.families for layout in LAYOUTS)}.",
     )
+
+
+def output_weight(model: nn.Module, name: str) -> Tensor:
+    """The matrix of the output projection of an attention module: (features, heads x d), the heads in their order.
+
+    Raises:
+        UnsupportedModelError: if it is not known where that is.
+    """
+    path = _OUTPUTS.get(type(model.get_submodule(name)).__name__)
+    if path is None:
+        return projections(model, name).output.weight
+    module = model.get_submodule(f"{name}.{path}")
+    if type(module) not in (nn.Linear, Conv1D):
+        raise UnsupportedModelError(
+            f"The output projection of {name} is a {type(module).__name__}, whose weights may be kept in another way.",
+            "Load the model without quantisation or adapters.",
+        )
+    weight: Tensor = module.weight
+    return weight.T if type(module) is Conv1D else weight
 
 
 def has_heads(module: nn.Module) -> bool:

@@ -14,10 +14,14 @@ from naive_samples import Sample
 from transformers_attention import run_eagerly, unpadded
 from watching import run
 
+from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
+from headlens.errors import UnsupportedModelError
 from headlens.metrics.metric import Statistics
 from headlens.metrics.norms import Norms
+from headlens.weights import head_slicing
+from headlens.weights.head_slicing import output_weight
 
 N = len(SENTENCE)
 
@@ -109,7 +113,69 @@ def samples(model: Any, name: str, stack: str) -> list[Sample]:
     return found
 
 
-def test_a_model_whose_projection_is_not_known_has_no_norms() -> None:
+class Outputs(Observer):
+    """Norms of every head's projected output by layer, (batch, query, heads), as metrics see them."""
+
+    needs_projection = True
+
+    def __init__(self) -> None:
+        self.norms: dict[str, torch.Tensor] = {}
+
+    def observe(self, call: AttentionCall) -> None:
+        assert call.projection is not None
+        self.norms[str(call.site)] = torch.einsum("bqhd,hrd->bqhr", call.output, call.projection).norm(dim=-1)
+
+    def commit(self) -> None:
+        """Keeps what was seen."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bert", "distilbert", "modernbert", "gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "phi", "gemma2"),
+        *("gpt-oss", "t5", "bart", "m2m100"),
+    ],
+)
+def test_what_is_projected_is_what_the_output_projection_gets(name: str) -> None:
+    """Every head alone through the layer that follows it in the model itself."""
+    entry = zoo.ZOO[name]
+    model, seen, observer = entry.build().eval(), dict[str, torch.Tensor](), Outputs()
+    for site in find_sites(model):
+
+        def look(layer: torch.nn.Module, args: Any, site: Any = site) -> None:
+            x = args[0].detach()
+            parts = x.unflatten(-1, (site.n_heads, -1))
+            alone = torch.stack([_only(parts, h) for h in range(site.n_heads)], -2)
+            bias = layer.bias if getattr(layer, "bias", None) is not None else 0
+            seen[str(site)] = (layer.forward(alone) - bias).norm(dim=-1)
+
+        zoo.projection(model, site).register_forward_pre_hook(look)
+    with AttentionSession(model, observers=[observer], kernel="eager"):
+        run(model, zoo.padded(entry))
+    assert observer.norms.keys() == seen.keys()
+    for place, norms in observer.norms.items():
+        torch.testing.assert_close(norms, seen[place], rtol=1e-4, atol=1e-5)
+
+
+def _only(parts: torch.Tensor, head: int) -> torch.Tensor:
+    alone = torch.zeros_like(parts)
+    alone[..., head, :] = parts[..., head, :]
+    return alone.flatten(-2)
+
+
+def test_quantised_projections_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Packed(torch.nn.Linear):
+        """Keeps its weights in another way."""
+
+    model = zoo.ZOO["llama"].build()
+    (site, *_) = find_sites(model)
+    monkeypatch.setattr(model.get_submodule(site.module), "o_proj", Packed(32, 32))
+    with pytest.raises(UnsupportedModelError, match="is a Packed, whose weights"):
+        output_weight(model, site.module)
+
+
+def test_a_model_whose_projection_is_not_known_has_no_norms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(head_slicing._OUTPUTS, "GPT2Attention")
     entry = zoo.ZOO["gpt2"]
     model = entry.build()
     statistics = Statistics([Norms()], find_sites(model))
