@@ -121,13 +121,15 @@ def output_weight(model: nn.Module, name: str) -> Tensor:
     if path is None:
         return projections(model, name).output.weight
     module = model.get_submodule(f"{name}.{path}")
-    if type(module) not in (nn.Linear, Conv1D):
+    kind = type(module)
+    if kind not in (nn.Linear, Conv1D):
         raise UnsupportedModelError(
-            f"The output projection of {name} is a {type(module).__name__}, whose weights may be kept in another way.",
+            f"The output projection of {name} is a {kind.__name__}, whose weights may be kept in another way.",
             "Load the model without quantisation or adapters.",
         )
-    weight: Tensor = module.weight
-    return weight.T if type(module) is Conv1D else weight
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return weight.T if kind is Conv1D else weight
 
 
 def has_heads(module: nn.Module) -> bool:
