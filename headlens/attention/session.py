@@ -268,9 +268,8 @@ class AttentionSession:
             with suppress(UnsupportedModelError):
                 # Where it is decomposed does not matter, and not every device can.
                 weight = output_weight(self.model, name).detach().float().cpu()  # (features, heads x d)
-                by_head = weight.reshape(len(weight), -1, context.value.shape[3]).transpose(
-                    0, 1
-                )  # (heads, features, d)
+                parts = weight.reshape(len(weight), -1, context.value.shape[3])
+                by_head = parts.transpose(0, 1)  # (heads, features, d)
                 self._projections[name] = torch.linalg.qr(by_head, mode="r").R.to(context.value.device)
         return self._projections[name]
 
