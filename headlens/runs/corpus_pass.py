@@ -121,12 +121,18 @@ class CorpusPass:
         warn: called with what the user should know at once.
         keeper: where the sums are kept, so that an interrupted pass can go on; None keeps nothing.
         processes: with whom the corpus is shared.
+        part: the part of the corpus that is read, if it is not all of it.
+        keep_sums: called with the sums at the end of a part.
+        sums: of all parts of the corpus, which is not read then.
     """
 
     progress: Advance = lambda _: None
     warn: Callable[[str], None] = _warn
     keeper: Checkpoint | None = None
     processes: Processes = ALONE
+    part: Processes | None = None
+    keep_sums: Callable[[PassState], None] = lambda _: None
+    sums: Sequence[bytes] | None = None
 
     def run(
         self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None = None
@@ -147,18 +153,24 @@ class CorpusPass:
             ModelError: if a single sentence does not fit into the memory of the device.
             OutputError: if what was kept belongs to something else, or cannot be written.
         """
+        if self.sums is not None:
+            state.fill(self.sums)
+            return
         if self.keeper is not None:
             self.keeper.restore(state)
         if not state.complete:
             self._add_up(reader, corpus, step, state, batch_tokens)
         if self.processes.count > 1:
             state.fill(self.processes.gather(state.dump()))
+        self.keep_sums(state)
 
     def _add_up(
         self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None
     ) -> None:
         progress = PassProgress(self.progress, state.encoding)
-        batches = reader.rows(progress.reading(self.processes.shard(corpus)), batch_tokens, state.encoding)
+        batches = reader.rows(
+            progress.reading((self.part or self.processes).shard(corpus)), batch_tokens, state.encoding
+        )
         # What failed has been forgotten by all observers, so nothing counts twice.
         run = SplitWhenOutOfMemory(
             reader.model.device, lambda rows: step(reader.collate(rows)), _joined, _tokens, self.warn, row="sentence"

@@ -14,7 +14,8 @@ from headlens.errors import OutputError
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
-from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.corpus_parts import PartialSums, sums_file
+from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.folder import RunFolder
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.model_mask import mask_record, under_mask
@@ -35,6 +36,8 @@ class Run:
         reporter: shows progress; silent in all processes but the first.
         warnings: what the user was told on the way.
         warned_once: the warning of `warn_once`, if there was one.
+        part: the part of corpora that is read, if it is not all of them.
+        sums: of all parts, which are not read again then.
     """
 
     path: Path
@@ -43,6 +46,8 @@ class Run:
     reporter: Reporter
     warnings: list[str] = field(default_factory=list)
     warned_once: list[str] = field(default_factory=list)
+    part: Processes | None = None
+    sums: PartialSums | None = None
 
     @property
     def writes(self) -> bool:
@@ -125,9 +130,18 @@ class Run:
             loaded: the model that reads it.
             corpus: all of it, whatever the number of processes.
         """
-        keeper = self.keeper(name, loaded, {"the corpus": corpus.sha256})
-        with self.reporter.progress(text, self.processes.shard_size(corpus.sentences)) as advance:
-            yield CorpusPass(advance, self.warn, keeper, self.processes)
+        identity = {"the corpus": corpus.sha256}
+        keeper = self.keeper(name, loaded, identity)
+        sums = None if self.sums is None else self.sums.of_pass(name, {**_model_identity(loaded), **identity})
+
+        def keep(state: PassState) -> None:
+            if self.part is not None and self.folder is not None:
+                with self.file(sums_file(name)) as path:
+                    path.write_bytes(state.dump({**_model_identity(loaded), **identity}))
+
+        sentences = (self.part or self.processes).shard_size(corpus.sentences)
+        with self.reporter.progress(text, sentences if sums is None else 0) as advance:
+            yield CorpusPass(advance, self.warn, keeper, self.processes, self.part, keep, sums)
 
 
 def _model_identity(loaded: LoadedModel) -> dict[str, str]:

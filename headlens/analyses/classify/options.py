@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headlens.analyses.relevance.options import RelevanceOptions
@@ -159,6 +160,19 @@ class ClassifyRequest:
         CORPUS,
         metavar="FILE",
         shown="",
+    )
+    shard: str | None = option(
+        None,
+        "Read one part of the sentences alone, such as 2/5, and keep its sums for --merge.",
+        CORPUS,
+        metavar="I/N",
+        shown="all",
+    )
+    merge: tuple[Path, ...] = option(
+        (),
+        "The run of a part; given for all parts, their sums are added up and nothing is read.",
+        CORPUS,
+        metavar="DIR",
     )
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     relevance: bool = option(False, "Measure the relevance of heads too.", RELEVANCE)

@@ -1,0 +1,125 @@
+"""A corpus in parts, each a run of its own, and their sums: the tables of one run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from headlens.errors import OptionError
+from headlens.runs.corpus_parts import parse_shard
+from headlens.runs.processes import Processes
+
+Headlens = Callable[..., Any]
+FEW = ("--limit", 60, "--no-figures", "--relevance")
+
+
+@pytest.fixture
+def parts(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> list[Path]:
+    folders = [tmp_path / f"part-{number}" for number in (1, 2, 3)]
+    for number, folder in enumerate(folders, 1):
+        done = headlens("classify", tiny_bert, *FEW, "--shard", f"{number}/3", "--out", folder)
+        assert done.code == 0, done.err
+        assert f"the part {number}/3 of the sentences alone" in done.out + done.err
+    return folders
+
+
+def merged(headlens: Headlens, *words: object) -> Any:
+    return headlens("classify", *words, "--no-figures")
+
+
+def test_parts_add_up_to_the_whole(headlens: Headlens, tiny_bert: Path, parts: list[Path], tmp_path: Path) -> None:
+    whole, one = tmp_path / "whole", tmp_path / "one"
+    named = [word for part in reversed(parts) for word in ("--merge", part)]
+    done = merged(headlens, "--config", parts[0] / "run.json", *named, "--out", whole)
+    assert done.code == 0, done.err
+    assert headlens("classify", tiny_bert, *FEW, "--out", one).code == 0
+    tables = sorted(path.name for path in one.glob("*.csv"))
+    assert tables == sorted(path.name for path in whole.glob("*.csv"))
+    for name in tables:
+        own, expected = pd.read_csv(whole / name), pd.read_csv(one / name)
+        # Batches differ, and with them where float32 rounds.
+        pd.testing.assert_frame_equal(own, expected, rtol=1e-5, atol=1e-7, check_exact=False)
+    record, expected_record = (json.loads((folder / "run.json").read_text()) for folder in (whole, one))
+    assert record["arguments"]["shard"] is None
+    for name in ("encoding", "annotation"):
+        assert record["models"][0][name] == expected_record["models"][0][name]
+    assert sum(len(pd.read_csv(part / "heads.csv")) for part in parts) == 3 * len(pd.read_csv(one / "heads.csv"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("which", "more", "problem"),
+    [
+        ([0, 1], (), "--merge: the part 3/3 is missing."),
+        ([0, 1, 1], (), "are the same part."),
+        ([0, 1, 2], ("--level", "word"), "--level was 'token', and is 'word' now."),
+        ([0, 1, 2], ("--stability", 3), "--stability was 0, and is 3 now."),
+    ],
+)
+def test_parts_that_do_not_go_together(
+    headlens: Headlens, tiny_bert: Path, parts: list[Path], which: list[int], more: Any, problem: str, tmp_path: Path
+) -> None:
+    named = [word for number in which for word in ("--merge", parts[number])]
+    done = merged(headlens, tiny_bert, *FEW, *more, *named, "--out", tmp_path / "whole")
+    assert done.code == 2
+    assert problem in done.err
+    assert not (tmp_path / "whole").exists()
+
+
+@pytest.mark.slow
+def test_what_is_no_part(headlens: Headlens, tiny_bert: Path, parts: list[Path], tmp_path: Path) -> None:
+    assert headlens("classify", tiny_bert, *FEW, "--out", tmp_path / "one").code == 0
+    for folder in (tmp_path / "one", tmp_path):
+        done = merged(headlens, tiny_bert, *FEW, "--merge", folder, "--out", tmp_path / "whole")
+        assert done.code == 2
+        assert "holds no run of headlens classify --shard" in done.err.replace("\n", " ")
+    record = parts[1] / "run.json"
+    record.write_text(record.read_text().replace('"finished"', '"interrupted"'))
+    named = [word for part in parts for word in ("--merge", part)]
+    done = merged(headlens, tiny_bert, *FEW, *named, "--out", tmp_path / "whole")
+    assert done.code == 2
+    assert "has not finished" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["gone", "cut", "other"])
+def test_damaged_sums_and_those_of_something_else(
+    headlens: Headlens, tiny_bert: Path, parts: list[Path], damage: str, tmp_path: Path
+) -> None:
+    sums = parts[1] / "sums-classify-0.npz"
+    named: list[object] = [word for part in parts for word in ("--merge", part)]
+    if damage == "gone":
+        sums.unlink()
+    elif damage == "cut":
+        sums.write_bytes(sums.read_bytes()[:-300])
+    else:
+        other = shutil.copytree(tiny_bert, tmp_path / "other" / tiny_bert.name)
+        weights = other / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-1] ^= 1
+        weights.write_bytes(bytes(data))
+        for part in parts:
+            record = part / "run.json"
+            record.write_text(record.read_text().replace(str(tiny_bert), str(other)))
+        tiny_bert = other
+    done = merged(headlens, tiny_bert, *FEW, *named, "--out", tmp_path / "whole")
+    assert done.code == 2
+    assert "sums-" in done.err
+    expected = {"gone": "cannot be read", "cut": "cannot be read", "other": "the weights of the model was another"}
+    assert expected[damage] in done.err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("text", ["", "2", "0/3", "4/3", "a/b", "1/-3", "1/3/5", "1/0", "1/9999999", "١/٣x"])
+def test_no_part_of_a_corpus(text: str) -> None:
+    with pytest.raises(OptionError, match="is no part of a corpus"):
+        parse_shard(text)
+
+
+def test_parts_are_counted_from_one() -> None:
+    assert parse_shard("2/5") == Processes(1, 5)
