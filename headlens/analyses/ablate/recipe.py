@@ -32,7 +32,8 @@ from headlens.tasks.evaluation import EvaluationOptions, estimates
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
-from headlens.tasks.task_heads import check_head
+from headlens.tasks.task_heads import check_head, classifier_names
+from headlens.tasks.task_options import OWN_CLASSES
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,10 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         SelfCheckError: if taking heads out has no effect.
     """
     with open_run("ablate", request.models[0], request, reporter) as run:
-        task, source = open_examples(request.data, offline=request.model_options.offline)
+        # Data of one's own may lack some classes of the model.
+        own = request.data.task == OWN_CLASSES
+        known = classifier_names(run.load(request.models[0], request.model_options)) if own else ()
+        task, source = open_examples(request.data, offline=request.model_options.offline, known=known)
         metric = chosen_metric(task, request.options.metric)
         for name in request.models[1:]:
             # What is wrong with it is told before the first model is swept.
