@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .screen import Screen, duration
+
 if TYPE_CHECKING:
     from headlens.analyses.planning.plan import Plan
-
-    from .screen import Screen
 
 
 def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None:
@@ -35,15 +35,6 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
     screen.notes([_total(plan), *plan.notes])
     command = [word for word in sys.argv[1:] if word != "--dry-run"]
     screen.finish(plan.summary(), [], shlex.join(["headlens", *command]))
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them, no finer than an estimate is: `40 s`, `12 min`, `3.5 h`, `4 days`."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{round(seconds / 86400)} days"
 
 
 def _models(plan: Plan) -> list[dict[str, object]]:

@@ -75,7 +75,8 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     from headlens.analyses.planning.plan import plan_of
     from headlens.pages.page_tables import summary_table
 
-    from .plan import duration, size_text
+    from .plan import size_text
+    from .screen import duration
 
     rows, plans, models = [], [], dict[str, str]()
     for step in recipe.steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from headlens.runs.progress import LONG, Advance, Forecast
 from headlens.visible_text import visible_text
-
-Advance = Callable[[int], None]
-
 
 _PIPE = 140  # columns: the widest table
 
@@ -47,8 +45,9 @@ class Screen:
             yield
 
     @contextmanager
-    def progress(self, text: str, total: int | None) -> Iterator[Advance]:
-        """A bar with rate and remaining time."""
+    def progress(self, text: str, total: int | None, costs: Sequence[float] = ()) -> Iterator[Advance]:
+        """A bar with rate and remaining time; and, once it is known, a line with the time of work that takes long."""
+        forecast, done = Forecast(total or 0, costs), 0
         name = TextColumn("{task.description}", markup=False)
         columns = (name, BarColumn(), MofNCompleteColumn(), _Rate("{task.description}"))
         times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
@@ -56,7 +55,19 @@ class Screen:
         hidden = not self.err.is_terminal
         with Progress(*columns, *times, console=self.err, transient=True, disable=hidden) as bar:
             task = bar.add_task(visible_text(text, ""), total=total)
-            yield lambda n: bar.advance(task, n)
+
+            def advance(steps: int) -> None:
+                nonlocal done
+                done += steps
+                bar.advance(task, steps)
+                if (seconds := forecast.seconds(steps)) is not None and seconds > LONG:
+                    self.remark(f"{text}: about {duration(seconds)}, by the first {done:,} of {total:,}")
+
+            yield advance
+
+    def remark(self, text: str) -> None:
+        """What is known so far, above the bar."""
+        self.err.print(_line(text), soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Something that cannot wait for the results."""
@@ -94,6 +105,15 @@ class Screen:
             names = (f"{n}.{e[0]}" if len(e) == 1 else f"{n}.{{{','.join(e)}}}" for n, e in endings.items())
             self.out.print(_line(f"  {folder}/ {'  '.join(names)}"))
         self.out.print(_line(f"Next: {next_command}"))
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them, no finer than an estimate is: `40 s`, `12 min`, `3.5 h`, `4 days`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{round(seconds / 86400)} days"
 
 
 def _line(text: str) -> Text:

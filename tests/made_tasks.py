@@ -9,6 +9,7 @@ from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.classification import OwnClassification
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
 from headlens.tasks.task import Task
@@ -16,6 +17,8 @@ from headlens.tasks.task_heads import with_task_head
 
 WORDS = ["the", "old", "cat", "sees", "a", "red", "house", "near", "the", "river", "and", "sleeps", "there", "today"]
 CONTEXT = " ".join(WORDS * 3)
+TASKS: dict[str, Task] = {name: entry.task for name, entry in CATALOGUE.items()}
+TASKS["classification"] = OwnClassification(classes=("bad", "fair", "good"))
 
 
 def text(number: int, shift: int = 0) -> str:
@@ -29,7 +32,7 @@ def example(task: Task, number: int) -> TaskExample:
         return Question(key, text(number), CONTEXT, (AnswerSpan(WORDS[number % 7], start),))
     if task.head == "multiple-choice":
         return TextExample(key, tuple(text(number, i) for i in range(5)), number % 4)
-    texts = {"paraphrase": 3, "sst2": 1, "cola": 1, "mlm": 1}.get(task.name, 2)
+    texts = {"paraphrase": 3, "sst2": 1, "cola": 1, "classification": 1, "mlm": 1}.get(task.name, 2)
     labels = len(task.labels) or (2 if task.name == "paraphrase" else 6)
     return TextExample(key, tuple(text(number, i) for i in range(texts)), number % labels)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 Advance = Callable[[int], None]
+LONG = 10.0  # seconds, of which a user is told before
 
 
 class Reporter(Protocol):
@@ -15,8 +17,17 @@ class Reporter(Protocol):
     def status(self, text: str) -> AbstractContextManager[None]:
         """Shows work of unknown length while the block runs."""
 
-    def progress(self, text: str, total: int | None) -> AbstractContextManager[Advance]:
-        """Shows work of `total` steps; the block gets a function to call with the number of further steps done."""
+    def progress(self, text: str, total: int | None, costs: Sequence[float] = ()) -> AbstractContextManager[Advance]:
+        """Shows work of `total` steps; the block gets a function to call with the number of further steps done.
+
+        Args:
+            text: what is done.
+            total: number of steps; None where it is not known.
+            costs: of the steps in their order, where some take longer than others, in any unit.
+        """
+
+    def remark(self, text: str) -> None:
+        """Shows what is known so far, while work goes on."""
 
     def warn(self, text: str) -> None:
         """Shows a warning before the run ends."""
@@ -30,11 +41,53 @@ class SilentReporter:
         del text
         return nullcontext()
 
-    def progress(self, text: str, total: int | None) -> AbstractContextManager[Advance]:
+    def progress(self, text: str, total: int | None, costs: Sequence[float] = ()) -> AbstractContextManager[Advance]:
         """Ignores the progress text and the total; the block gets a function that does nothing with the steps."""
-        del text, total
+        del text, total, costs
         return nullcontext(lambda _: None)
+
+    def remark(self, text: str) -> None:
+        """Ignores the remark, since results say more at the end."""
+        del text
 
     def warn(self, text: str) -> None:
         """Ignores the warning, since warnings are also among the notes of the result."""
         del text
+
+
+class Forecast:
+    """Tells once how long work takes as a whole, by the first part of it that took a second or more.
+
+    Steps that come at once were done before the run was interrupted, and tell nothing about time.
+
+    Args:
+        total: number of steps.
+        costs: of the steps in their order, where they differ.
+        clock: seconds from any start.
+    """
+
+    FIRST, AT_ONCE = 1.0, 0.001  # seconds
+
+    def __init__(self, total: int, costs: Sequence[float] = (), clock: Callable[[], float] = time.monotonic) -> None:
+        self._costs = costs or (1.0,) * total
+        self._clock, self._last = clock, clock()
+        self._done, self._seconds, self._timed = 0, 0.0, 0.0
+        self._told = False
+
+    def seconds(self, steps: int) -> float | None:
+        """Adds steps that were done since the last call; 0 begins to measure the time anew.
+
+        Returns:
+            The seconds of all steps from first to last, once; None before that is known, and again afterwards.
+        """
+        now = self._clock()
+        spent, self._last = now - self._last, now
+        before, self._done = self._done, self._done + steps
+        if steps and spent > self.AT_ONCE:
+            self._seconds += spent
+            self._timed += sum(self._costs[before : self._done])
+        left = sum(self._costs[self._done :])
+        if self._told or self._seconds < self.FIRST or not (left and self._timed):
+            return None
+        self._told = True
+        return self._seconds * (1 + left / self._timed)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headlens.errors import OptionError
-from headlens.tasks.classification import Regression, SequenceClassification
+from headlens.tasks.classification import OwnClassification, Regression, SequenceClassification
 from headlens.tasks.example_parsers import (
     ClassLabels,
     EndingReader,
     ExampleReader,
+    OwnLabels,
     QuestionReader,
     ScoreLabels,
     TextReader,
@@ -20,7 +22,7 @@ from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.question_answering import QuestionAnswering
 from headlens.tasks.sentence_similarity import ParaphraseChoice, SentenceSimilarity
 from headlens.tasks.task import Task
-from headlens.tasks.task_options import CLASS_TASKS, GLUE, ClassTask, Layout
+from headlens.tasks.task_options import CLASS_TASKS, GLUE, OWN_CLASSES, ClassTask, Layout
 from headlens.tasks.translation import Translation
 
 PARAPHRASES = Path(__file__).parent / "data" / "paraphrases.tsv"
@@ -34,7 +36,7 @@ class TaskEntry:
         task: the task with its usual parameters.
         reader: makes examples of rows.
         layouts: columns in the order of the reader's roles: of `datasets`, of the original files, of GLUE's.
-        dataset: name on the hub, with its configuration.
+        dataset: name on the hub, with its configuration; None for a task without data of its own.
         split: the labelled part that a model was not trained on.
         headerless: columns of the original files, where these have no header.
         default: a file that is used when no data is named; without it the data set on the hub is.
@@ -86,6 +88,7 @@ ENTRIES = (
         default=PARAPHRASES,
     ),
     replace(STSB, task=SentenceSimilarity()),
+    TaskEntry(OwnClassification(), TextReader(("text",), OwnLabels()), (("text", "label"), ("sentence", "label"))),
     *map(_classes, CLASS_TASKS),
     STSB,
     SQUAD,
@@ -114,12 +117,18 @@ ENTRIES = (
 CATALOGUE: dict[str, TaskEntry] = {entry.task.name: entry for entry in ENTRIES}
 
 
-def find_task(name: str) -> TaskEntry:
-    """Returns the entry of a task.
+def find_task(name: str, columns: Collection[str] = ()) -> TaskEntry:
+    """Returns the entry of a task; that of data of one's own is of pairs where a column is that of the `second` text.
+
+    Args:
+        name: name of the task.
+        columns: roles that the user names columns for.
 
     Raises:
         OptionError: if there is none.
     """
     if name not in CATALOGUE:
         raise OptionError(f"There is no task {name!r}.", f"Choose one with --task: {', '.join(CATALOGUE)}.")
+    if name == OWN_CLASSES and "second" in columns:
+        return replace(CATALOGUE[name], reader=TextReader(("text", "second"), OwnLabels()), layouts=(TWO,))
     return CATALOGUE[name]

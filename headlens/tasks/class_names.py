@@ -59,11 +59,13 @@ def class_places(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...
     """Finds the place of every class of a task in a list of names.
 
     Returns:
-        One place per class, or None where the names are only numbers, each at its place.
+        One place per class, or None where the names are only numbers, each at its place, and the classes are not.
 
     Raises:
         ValueError: with the reason, if the names are not those of the classes, each once.
     """
+    if sorted(names) == sorted(classes):
+        return tuple(map(names.index, classes))
     if _is_numbered(enumerate(names)):
         return None
     if len(names) != len(classes):
@@ -128,16 +130,20 @@ class OutputOrder:
     note: str = ""
 
     @classmethod
-    def of(cls, loaded: LoadedModel, classes: Sequence[str], told: Sequence[str] = ()) -> OutputOrder:
+    def of(
+        cls, loaded: LoadedModel, classes: Sequence[str], told: Sequence[str] = (), *, by_place: bool = True
+    ) -> OutputOrder:
         """Finds the order of a model's outputs.
 
         Args:
             loaded: the model.
             classes: names of the task's classes in the order of their numbers; without any, nothing is looked for.
             told: the classes in the order of the outputs, where a user says so; it goes before the model's own names.
+            by_place: whether outputs without names are taken for the classes in their order.
 
         Raises:
-            ModelError: if the model names its outputs, and not as these classes; unless `told` says which is which.
+            ModelError: if the model names its outputs, and not as these classes, or does not name them where that is
+                not enough; unless `told` says which is which.
         """
         if not classes:
             return cls()
@@ -147,6 +153,8 @@ class OutputOrder:
             if len(names) != len(classes):
                 return cls(names=tuple(names))
             own = class_places(names, classes)
+            if own is None and not (by_place or _is_numbered(enumerate(classes))):
+                raise ValueError("numbers do not say which is which")
         except ValueError as error:
             if not told:
                 called = f"calls its outputs {', '.join(names)}" if names else "contradicts itself about its outputs"

@@ -16,6 +16,7 @@ from headlens.statistics import weighted_means
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, record_columns, require_output
+from headlens.tasks.task_options import OWN_CLASSES
 
 
 def label_of(prepared: PreparedExample) -> float:
@@ -135,6 +136,14 @@ class SequenceClassification(TextTask):
         if metric == "matthews":
             return weighted_means.matthews(labels, predicted, weights)
         return weighted_means.mean(nll if metric == "loss" else is_right(records), weights)
+
+
+@dataclass(frozen=True)
+class OwnClassification(SequenceClassification):
+    """Classes that the data names, see `own_classes`; a model says by the names of its outputs which is which."""
+
+    name: str = OWN_CLASSES
+    classes: tuple[str, ...] = ()
 
 
 class CorrelationTask(Task):

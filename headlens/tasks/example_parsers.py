@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from headlens.corpora.table import has_cell, list_names
@@ -292,6 +292,42 @@ class ClassLabels:
 
 
 @dataclass(frozen=True)
+class OwnLabels:
+    """Classes by the names that the data has for them.
+
+    Args:
+        names: the classes in the order of their numbers; without any, labels are numbered as they come.
+        numbers: names that a data set gives to the numbers in its cells; empty for none.
+        seen: numbers of the labels that came, where there are no `names`.
+    """
+
+    names: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    seen: dict[str, int] = field(default_factory=dict, compare=False)
+
+    def read(self, row: TaskRow, column: str) -> float | None:
+        """Returns the number of a class; None where the cell is empty, or the -1 of a data set that names its numbers.
+
+        Raises:
+            CorpusError: with the line: a class that is none of the names, or a cell of the wrong kind.
+        """
+        cell = row.value(column)
+        if isinstance(cell, list | Mapping):
+            raise row.error(f"{column!r} holds a {type(cell).__name__}, not a class.", "Write one name or number.")
+        name = str(cell) if isinstance(cell, bool) else _written(cell, str.strip)
+        if self.numbers and isinstance(cell, int):
+            name = self.numbers[cell] if 0 <= cell < len(self.numbers) else ""
+        if not name:
+            return None
+        if not self.names:
+            return float(self.seen.setdefault(name, len(self.seen)))
+        if name not in self.names:
+            message = f"{column!r} has the label {_short(name)}, which is none of the classes."
+            raise row.error(message, f"Classes: {', '.join(self.names)}.")
+        return float(self.names.index(name))
+
+
+@dataclass(frozen=True)
 class ScoreLabels:
     """Numbers within a range.
 
@@ -322,13 +358,13 @@ class ScoreLabels:
         return number
 
 
-def _written(cell: Any) -> str:
+def _written(cell: Any, trimmed: Callable[[str], str] = lambda text: text.strip().lower()) -> str:
     """Returns a cell as files write it; 1.0 as 1, since pandas makes floats of columns with gaps, also as text."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
     if isinstance(cell, bool):
         return str(int(cell))
-    text = str(cell).strip().lower()
+    text = trimmed(str(cell))
     whole = _WHOLE.fullmatch(text)
     return text if whole is None else str(int(whole[1]))
 

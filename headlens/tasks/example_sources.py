@@ -13,7 +13,7 @@ from headlens.corpora.broken_rows import BrokenRows
 from headlens.corpora.text import distinct_names
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.tasks.class_names import DATA_ADVICE, data_order
-from headlens.tasks.example_parsers import ClassLabels, ExampleReader, TextReader, choose_columns
+from headlens.tasks.example_parsers import ClassLabels, ExampleReader, OwnLabels, TextReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
 from headlens.tasks.row_readers import HubRows, RowSource, TaskRow, file_of
 
@@ -146,6 +146,7 @@ class RowExamples:
                     if isinstance(reader, TextReader) and isinstance(reader.labels, ClassLabels):
                         labels = self._numbered(reader.labels, columns["label"], part, counts)
                         reader = replace(reader, labels=labels)
+                    reader = self._with_names(reader, columns)
                 if labels is not None and labels.order is None and labels.is_number(part.cells.get(columns["label"])):
                     counts.note(
                         f"The classes of {self.name} are numbers without names; they are read as {labels.numbers}. "
@@ -164,6 +165,12 @@ class RowExamples:
                 "Write 0 and 1, or the names of the classes.",
                 path=file_of(self.rows) or self.name,
             )
+
+    def _with_names(self, reader: ExampleReader, columns: Mapping[str, str]) -> ExampleReader:
+        """Returns the reader with the names that a data set has for the numbers of classes of its own."""
+        if isinstance(reader, TextReader) and isinstance(reader.labels, OwnLabels) and isinstance(self.rows, HubRows):
+            return replace(reader, labels=replace(reader.labels, numbers=self.rows.class_names(columns["label"])))
+        return reader
 
     def _numbered(self, labels: ClassLabels, column: str, first: TaskRow, counts: SourceCounts) -> ClassLabels:
         """Returns the format of labels with the order in which the user, or else the data set, names its numbers.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headlens.corpora.hub import READERS
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
-from headlens.errors import CorpusError, OptionError
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.options import BleuTokenizer
 from headlens.tasks.catalogue import QUOTED, TaskEntry, find_task
 from headlens.tasks.class_names import parse_labels, told_classes
-from headlens.tasks.classification import SequenceClassification
+from headlens.tasks.classification import OwnClassification, SequenceClassification
 from headlens.tasks.example_parsers import parse_columns
 from headlens.tasks.example_sources import ChainedExamples, RowExamples, TaskSource
+from headlens.tasks.own_classes import name_classes
 from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
 from headlens.tasks.task import Task
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData
@@ -35,7 +36,7 @@ class DataOptions:
         offline: never ask the hub.
         min_words: leave out examples whose texts have fewer words together; before the limit.
         labels: the task's classes in the order of the outputs of the `model`, or of the numbers of the `data`, where
-            names do not say it or are wrong.
+            names do not say it or are wrong; of a task whose classes the data names, all that the `data` may have.
         skip_broken: leave out rows that cannot be read, as far as `RowExamples` does.
         bleu_tokenizer: name of sacreBLEU's tokenizer; None is that of the target language.
     """
@@ -64,11 +65,23 @@ def open_task(
 
     Raises:
         OptionError: no such task; options that cannot be meant.
-        CorpusError: no such file, or its kind is unknown.
+        CorpusError: no such file, or its kind is unknown; of classes that the data names also broken data.
     """
-    entry, options = find_task(name), options or DataOptions()
+    options = options or DataOptions()
+    task, source = _rows(name, data, options)
+    if isinstance(task, OwnClassification):
+        task, named = name_classes(task, source, options.labels)
+        assert isinstance(named, RowExamples)
+        return task, named
+    return task, source
+
+
+def _rows(name: str, data: str | Path | None, options: DataOptions) -> tuple[Task, RowExamples]:
+    """Opens a task and its examples as `open_task` does, but without the classes that only the data names."""
+    entry = find_task(name, options.columns)
+    own = isinstance(entry.task, OwnClassification)
     model, numbers = (
-        told_classes(options.labels.get(whose, ()), classes)
+        () if own else told_classes(options.labels.get(whose, ()), classes)
         for whose, classes in (("model", entry.task.labels), ("data", entry.reader.classes))
     )
     task = replace(entry.task, outputs=model) if isinstance(entry.task, SequenceClassification) else entry.task
@@ -86,14 +99,21 @@ def open_task(
     )
 
 
-def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskSource]:
+def open_examples(
+    data: TaskData, *, offline: bool = False, known: Sequence[str] = (), named: bool = True
+) -> tuple[Task, TaskSource]:
     """Opens a task and its examples as options name them; errors as in `open_task`.
 
     Several sources are read one after the other, each in a layout of its own; the limit is that of all together.
+
+    Args:
+        data: the task and its data.
+        offline: never ask the hub.
+        known: classes of a model or of training data, for a task whose classes the data names, see `name_classes`.
+        named: whether such data is read for its classes; without these it can be counted.
     """
-    columns = parse_columns(",".join(data.columns)) if data.columns else {}
     options = DataOptions(
-        columns,
+        columns_by_role(data),
         data.data_split,
         data.limit,
         data.target,
@@ -103,10 +123,37 @@ def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskS
         data.skip_broken,
         data.bleu_tokenizer,
     )
+    source: RowExamples | ChainedExamples
     if len(data.data) < 2:
-        return open_task(data.task, data.data[0] if data.data else None, options)
-    opened = [open_task(data.task, source, replace(options, limit=None)) for source in data.data]
-    return opened[0][0], ChainedExamples(tuple(source for _, source in opened), options.limit)
+        task, source = _rows(data.task, data.data[0] if data.data else None, options)
+    else:
+        opened = [_rows(data.task, spec, replace(options, limit=None)) for spec in data.data]
+        task, source = opened[0][0], ChainedExamples(tuple(rows for _, rows in opened), options.limit)
+    if named and isinstance(task, OwnClassification):
+        return name_classes(task, source, options.labels, known)
+    return task, source
+
+
+def columns_by_role(data: TaskData) -> dict[str, str]:
+    """Returns the columns that `--columns`, `--text` and `--label` name, by role.
+
+    Raises:
+        OptionError: for a column of a role that the task does not have, or that is named twice.
+    """
+    columns = parse_columns(",".join(data.columns)) if data.columns else {}
+    roles = find_task(data.task, ("second",) if len(data.text) == 2 else columns).reader.roles
+    texts = [role for role in roles if role not in ("label", "answers")]
+    if data.text and len(data.text) != len(texts):
+        given = counted(len(data.text), "column")
+        message = f"--text names {given}, and --task {data.task} reads {', '.join(texts)}."
+        raise OptionError(message, "Name a column of each, with commas.")
+    if data.label is not None and "label" not in roles:
+        raise OptionError(f"--label is not for --task {data.task}, which has no labels.", "Leave it out.")
+    named = dict(zip(texts, data.text, strict=False)) | ({} if data.label is None else {"label": data.label})
+    if twice := sorted(columns.keys() & named.keys()):
+        option = "--label" if twice[0] == "label" else "--text"
+        raise OptionError(f"--columns {twice[0]}=… and {option} name the same column.", "Give one of them.")
+    return columns | named
 
 
 def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> RowSource:
@@ -118,7 +165,8 @@ def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> Ro
             raise OptionError(f"{options.target} is translations of what?", "Name the source with --data FILE.")
         return LineRows((Path(data), Path(options.target)))
     if data is None and entry.default is None:
-        assert entry.dataset is not None
+        if entry.dataset is None:
+            raise OptionError(f"--task {entry.task.name} is of data of your own.", "Name it with --data FILE.")
         return HubRows(entry.dataset, split, options.offline)
     spec = str(entry.default if data is None else data)
     if spec.startswith("hub:"):

@@ -26,7 +26,8 @@ from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import heads_of_model
 from headlens.models.checkpoint_weights import is_optional, model_part
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.tasks.class_names import OutputOrder
+from headlens.tasks.class_names import OutputOrder, output_names
+from headlens.tasks.classification import OwnClassification
 from headlens.tasks.task import HeadKind, Task
 from headlens.weights.head_slicing import heads_left
 
@@ -129,11 +130,14 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
 
     Raises:
         OptionError: if the model does not have the head.
+        ModelError: if its classes are not those of the task, see `OutputOrder.of`.
     """
     model, mapping = loaded.model, _MAPPINGS.get(task.head)
     kinds = {head for head, own in _MAPPINGS.items() if type(model) is own.get(type(model.config), None)}
     if task.head in _OUTPUTS and kinds and kinds <= _OUTPUTS | {"masked-lm", "pre-training"} and task.head not in kinds:
         raise _without_head(loaded, task)
+    if "sequence-classification" in kinds:
+        _order_of(loaded, task)
     decodes = model.config.is_encoder_decoder or (task.head == "masked-lm" and find_sites(model)[0].stack == "decoder")
     if not decodes or mapping is None or task.head == "embedding":
         return
@@ -173,10 +177,27 @@ def _next_class(loaded: LoadedModel) -> type[PreTrainedModel]:
     return kind
 
 
+def classifier_names(loaded: LoadedModel) -> tuple[str, ...]:
+    """Returns the names of a classifier's outputs; none for other models, and where they contradict each other."""
+    model, mapping = loaded.model, _MAPPINGS["sequence-classification"]
+    if type(model) is not mapping.get(type(model.config), None):
+        return ()
+    try:
+        return tuple(output_names(loaded))
+    except ValueError:
+        return ()
+
+
+def _order_of(loaded: LoadedModel, task: Task) -> OutputOrder:
+    """Returns the order of a classifier's outputs; classes that the data names are not told by their place alone."""
+    by_place = not isinstance(task, OwnClassification)
+    return OutputOrder.of(loaded, task.labels, task.outputs, by_place=by_place)
+
+
 def _own_order(loaded: LoadedModel, task: Task) -> tuple[OutputOrder | None, tuple[str, ...]]:
     """Returns the order of a classifier's outputs, None where they are not the task's classes, and what to know."""
     try:
-        order = OutputOrder.of(loaded, task.labels, task.outputs)
+        order = _order_of(loaded, task)
     except ModelError as error:
         return None, (f"The head of the checkpoint was replaced. {error.message} {error.advice}",)
     if loaded.model.config.num_labels != max(1, len(task.labels)):

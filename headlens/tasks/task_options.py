@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headlens.errors import OptionError
+from headlens.option_values import names
 from headlens.options import CORPUS, TASK, BleuTokenizer, option
 from headlens.shared_options import (
     BLEU_TOKENIZER,
@@ -78,9 +79,11 @@ CLASS_TASKS = (
     ClassTask("rte", _ENTAILED, (_PAIR,)),
     ClassTask("snli", _THREE, _NLI, dataset="stanfordnlp/snli"),
 )
+OWN_CLASSES = "classification"  # of data whose classes no task here has
 # Tasks of other kinds, which headlens.tasks.catalogue describes; it takes seconds to import.
 _ON_TEXT = ("mlm", "translation", "translation-loss")
-_ON_EXAMPLES = (*(task.name for task in CLASS_TASKS), "stsb", "squad", "squad2", "swag", "similarity", "paraphrase")
+_GLUE = tuple(task.name for task in CLASS_TASKS)
+_ON_EXAMPLES = (OWN_CLASSES, *_GLUE, "stsb", "squad", "squad2", "swag", "similarity", "paraphrase")
 TASK_NAMES = (*_ON_TEXT, *_ON_EXAMPLES)
 DEFAULT_TASK = "paraphrase"
 
@@ -133,6 +136,17 @@ class TaskData:
     labels: tuple[str, ...] = option((), CLASS_LABELS)
     skip_broken: bool = option(False, SKIP_BROKEN)
     bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
+    text: tuple[str, ...] = option(
+        (),
+        "Column of the text; two columns, with a comma, of pairs. The same as --columns text=NAME.",
+        TASK,
+        metavar="NAMES",
+        parse=names,
+        shown="",
+    )
+    label: str | None = option(
+        None, "Column of the classes. The same as --columns label=NAME.", TASK, metavar="NAME", shown=""
+    )
 
     def __post_init__(self) -> None:
         check_bleu_tokenizer(self.task, self.bleu_tokenizer)

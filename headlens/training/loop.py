@@ -163,7 +163,7 @@ class Trainer:
         better: the value of an evaluation that should be large; needed for `patience`.
         on_best: called with the model after every evaluation that is better than all before.
         keeper: where the state is kept; None keeps nothing.
-        progress: called with the number of updates done.
+        progress: called with the number of updates done; with 0 before the first.
         scales: factors on the learning rate for parameters whose names begin so, see `parameter_groups`.
         record: called with the model for every row of the log; gives more columns.
         logged: called with the state when its log or its evaluations have a new row.
@@ -240,6 +240,7 @@ class _Run:
 
     def to_the_end(self) -> TrainingState:
         state = self.state
+        self.trainer.progress(0)  # loading took time, and was no update
         self.trainer.progress(state.step)
         while state.step < self.total and not state.stopped:
             self.model.train()

@@ -479,3 +479,16 @@ def test_heads_that_were_chosen_can_be_cut_out(headlens: Headlens, run: Callable
     names = set(heads["stack"] + "." + heads["layer"].astype(str) + "." + heads["head"].astype(str))
     assert names.isdisjoint(row["removed"].split())
     assert len(names) == 2
+
+
+def test_what_takes_long_is_told_before(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its duration, and the heads that matter so far; with --json nothing but the summary."""
+    monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
+    monkeypatch.setattr("headlens.analyses.ablate.interim_heads.LONG", 0.0)
+    monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
+    options = ("--no-figures", "--batch-tokens", 60)
+    shown = run(*options).err
+    assert re.search(r"judge without each of 4 heads, 30 examples: about 1 s, by the first \d of 30\n", shown)
+    assert re.search(r"so far, \d+ of 30 examples, short ones first: accuracy ", shown)
+    assert run(*options, "--overwrite", "--json").err == ""
+    assert run(*options, "--overwrite", "--quiet").err == ""

@@ -10,7 +10,7 @@ import pytest
 
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning.speed import Speed
-from headlens_cli.plan import duration
+from headlens_cli.screen import duration
 
 from .conftest import Headlens
 

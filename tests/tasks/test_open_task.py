@@ -46,6 +46,12 @@ SWAG_HEADER = "video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,end
 # Task, name of the file, its content, and the first example.
 FILES: dict[str, tuple[str, str, str, TaskExample]] = {
     "sst2": ("sst2", "dev.tsv", 'sentence\tlabel\na "fine" film \t1\n', TextExample("1", ('a "fine" film',), 1)),
+    "classification": (
+        "classification",
+        "reviews.csv",
+        "text,label\na film,good\na flop,bad\n",
+        TextExample("1", ("a film",), 1),
+    ),
     "cola": ("cola", "in_domain_dev.tsv", "gj04\t0\t*\tCats the.\n", TextExample("1", ("Cats the.",), 0)),
     "cola-glue": ("cola", "c.tsv", "sentence\tlabel\nCats the.\tunacceptable\n", TextExample("1", ("Cats the.",), 0)),
     "mrpc": (

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_tasks import TASKS
 
 from headlens.errors import OptionError
 from headlens.tasks.catalogue import CATALOGUE, find_task
 from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.multiple_choice import ChoiceTask
 from headlens.tasks.task import Task
-
-TASKS = {name: entry.task for name, entry in CATALOGUE.items()}
 
 
 def random_records(task: Task, n: int, seed: int) -> Any:

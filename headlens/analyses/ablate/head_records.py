@@ -35,6 +35,11 @@ class HeadRecords:
         """Whether every example is there."""
         return bool(self._there.all())
 
+    @property
+    def there(self) -> npt.NDArray[np.bool_]:
+        """Which examples are there, (examples,)."""
+        return self._there
+
     def has(self, places: Sequence[int]) -> bool:
         """Whether these examples are there."""
         return bool(self._there[list(places)].all())

@@ -141,5 +141,5 @@ COMMAND = CommandOptions(
     "ablate",
     (AblateRequest,),
     "run_ablate",
-    first=("task", "data", "columns", "labels", "metric", "limit", "mode", "prune", "strategies", "device"),
+    first=("task", "data", "text", "label", "metric", "limit", "mode", "prune", "strategies", "device"),
 )

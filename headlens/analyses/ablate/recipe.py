@@ -15,12 +15,13 @@ import pandas as pd
 
 from headlens.analyses.ablate.example_records import example_table, write_arrays
 from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.interim_heads import InterimHeads
 from headlens.analyses.ablate.options import AblateRequest, Mode
 from headlens.analyses.ablate.overviews import FEWEST
 from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS, PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
-from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
+from headlens.analyses.ablate.sweep import TaskSweep, check_effect, suitable_tokens, task_heads
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes
 from headlens.errors import counted
@@ -28,11 +29,12 @@ from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.evaluation import EvaluationOptions, estimates
+from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
-from headlens.tasks.task_heads import check_head
+from headlens.tasks.task_heads import check_head, classifier_names
+from headlens.tasks.task_options import OWN_CLASSES
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,10 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         SelfCheckError: if taking heads out has no effect.
     """
     with open_run("ablate", request.models[0], request, reporter) as run:
-        task, source = open_examples(request.data, offline=request.model_options.offline)
+        # Data of one's own may lack some classes of the model.
+        own = request.data.task == OWN_CLASSES
+        known = classifier_names(run.load(request.models[0], request.model_options)) if own else ()
+        task, source = open_examples(request.data, offline=request.model_options.offline, known=known)
         metric = chosen_metric(task, request.options.metric)
         for name in request.models[1:]:
             # What is wrong with it is told before the first model is swept.
@@ -123,7 +128,7 @@ class _Ablated:
     def run(self, task: Task, source: TaskSource, metric: str) -> _Found:
         options = self.request.options
         examples = self.examples(task, source, metric)
-        ablation = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples))
+        ablation = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples, metric))
         records = ablation.records[options.mode]
         tables, ranked_on = {"ablation": ablation.table}, None
         notes = self._notes(examples, records)
@@ -167,13 +172,19 @@ class _Ablated:
         )
 
     @contextmanager
-    def _sweep(self, examples: Examples, mode: Mode) -> Iterator[TaskSweep]:
+    def _sweep(self, examples: Examples, metric: str, mode: Mode) -> Iterator[TaskSweep]:
         run = self.under_way
-        text = f"{self.loaded.short_name} {'with each head alone' if mode == 'keep-only' else 'without each head'}"
         keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
-        share = len(range(run.processes.rank, len(examples), run.processes.count))
-        with run.reporter.progress(text, share) as advance:
-            yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn_once, keeper, run.processes)
+        heads = task_heads(self.loaded.model, examples.task)
+        tokens = self.request.options.batch_tokens or suitable_tokens(self.loaded.model, examples.task, len(heads))
+        batches = examples.batches(tokens, run.processes.rank, run.processes.count)
+        costs = [token_count(batch) / len(batch) for batch in batches for _ in batch]
+        interim = InterimHeads(examples.task, metric, mode, len(costs), run.reporter.remark)
+        swept = f"each of {counted(len(heads), 'head')}"
+        swept = f"with {swept} alone" if mode == "keep-only" else f"without {swept}"
+        text = f"{self.loaded.short_name} {swept}, {counted(len(costs), 'example')}"
+        with run.reporter.progress(text, len(costs), costs) as advance:
+            yield TaskSweep(mode, tokens, advance, run.warn_once, keeper, run.processes, interim)
 
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
         summary = examples.summary

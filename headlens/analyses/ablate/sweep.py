@@ -43,7 +43,8 @@ class TaskSweep:
         mode: what a head's output is replaced by, see `headlens.analyses.ablate.replay.head_ablation.Replay`.
         batch_tokens: tokens of a batch, padding included; None for what suits the device: small batches on a processor,
             where a sweep fills its passes with heads.
-        progress: called with the number of this process's examples that are done.
+        progress: called with the number of this process's examples that are done; with 0 before the first is swept.
+        seen: called with the records after every batch, of which those done so far are there.
         warn: called with what the user should know at once.
         keeper: where records are kept, so that an interrupted sweep can go on; None keeps nothing.
         processes: with whom the examples are shared.
@@ -55,6 +56,7 @@ class TaskSweep:
     warn: Callable[[str], None] = lambda _: None
     keeper: Checkpoint | None = None
     processes: Processes = ALONE
+    seen: Callable[[HeadRecords], None] = lambda _: None
 
     def run(self, model: PreTrainedModel, examples: Examples, heads: Sequence[Head] | None = None) -> HeadRecords:
         """Records of all examples, in all processes.
@@ -101,11 +103,13 @@ class TaskSweep:
             model.device, run, lambda a, b: concatenate_records([a, b]), token_count, self.warn
         )
         with DeferredSignals() as signals:
+            self.progress(0)
             for batch in batches:
                 places = [p.index for p in batch]
                 if not records.has(places):
                     records.put(places, in_parts(batch))
                 self.progress(len(batch))
+                self.seen(records)
                 self._keep(records, signals)
             self._keep(records, signals, always=True)
 

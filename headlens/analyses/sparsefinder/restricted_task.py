@@ -26,6 +26,7 @@ from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, TaskSource, gather
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task, TaskBatch
+from headlens.tasks.task_heads import classifier_names
 from headlens.tasks.task_options import DEFAULT_TASK, LOWER_IS_BETTER, TaskData
 from headlens.tasks.translation import Translation, read_while_writing
 
@@ -73,7 +74,7 @@ def opened_task(
         skip_broken=options.skip_broken,
         bleu_tokenizer=options.bleu_tokenizer,
     )
-    task, source = open_examples(data, offline=offline)
+    task, source = open_examples(data, offline=offline, known=classifier_names(loaded))
     return task, gather(source, counts)
 
 

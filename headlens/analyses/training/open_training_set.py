@@ -16,11 +16,12 @@ from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError, counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
+from headlens.tasks.classification import OwnClassification
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
-from headlens.tasks.examples import texts_of
+from headlens.tasks.examples import TextExample, texts_of
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
-from headlens.tasks.task_heads import with_task_head
+from headlens.tasks.task_heads import classifier_names, with_task_head
 from headlens.tasks.task_options import TaskData
 from headlens.tasks.translation import Translation
 from headlens.training.training_text import MaskedText, ParallelText, TextHalves
@@ -80,6 +81,7 @@ def read_examples(
     counts: tuple[SourceCounts, SourceCounts],
     *,
     offline: bool,
+    known: Sequence[str] = (),
 ) -> tuple[Task, MemoryExamples, MemoryExamples | None]:
     """The task, the examples that are learned, and those that are measured on; None where too few are left for that.
 
@@ -89,12 +91,31 @@ def read_examples(
         share: how much of it.
         counts: filled with what is left out of either.
         offline: never ask the hub.
+        known: classes of the model, see `open_examples`.
+
+    Raises:
+        CorpusError: if what is measured on has classes that what is learned has not.
     """
-    task, source = open_examples(learned, offline=offline)
+    task, source = open_examples(learned, offline=offline, known=known)
     given = gather(source, counts[0])
     if measured is None:
-        return task, *hold_out(given, share)
-    return task, given, gather(open_examples(measured, offline=offline)[1], counts[1])
+        train, held_out = hold_out(given, share)
+        return task, _with_unlearned(task, train), held_out
+    other, source = open_examples(measured, offline=offline, known=task.labels)
+    if unknown := [name for name in other.labels if name not in task.labels]:
+        message = f"its labels {', '.join(unknown)} are none of the classes that are learned: {', '.join(task.labels)}."
+        raise CorpusError(message, "Write them alike, or give examples of every class to learn from.", path=source.name)
+    return task, _with_unlearned(task, given), gather(source, counts[1])
+
+
+def _with_unlearned(task: Task, learned: MemoryExamples) -> MemoryExamples:
+    """Adds a note on classes that the data or the model has, and no example to learn from."""
+    if not isinstance(task, OwnClassification):
+        return learned
+    there = {example.label for example in learned.examples if isinstance(example, TextExample)}
+    missing = [name for number, name in enumerate(task.labels) if number not in there]
+    note = f"No example that is learned from is of the class {', '.join(missing)}."
+    return replace(learned, notes=(*learned.notes, note)) if missing else learned
 
 
 def read_text(
@@ -123,7 +144,9 @@ def _examples(
     with run.reporter.status("reading data"):
         counts = SourceCounts(), SourceCounts()
         other = None if options.dev_data is None else options.data.held_out(options.dev_data)
-        task, train, held_out = read_examples(options.training_data, other, options.share, counts, offline=offline)
+        task, train, held_out = read_examples(
+            options.training_data, other, options.share, counts, offline=offline, known=classifier_names(loaded)
+        )
         headed = with_task_head(loaded, task, seed)
         loaded = replace(loaded, model=headed.model)
         lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts[0])

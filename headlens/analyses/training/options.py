@@ -46,7 +46,7 @@ TextTask = Literal["mlm", "translation"]
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 _ON_TEXT = (*TEXT, "translation-loss")
 # Options of the examples of a task, which tasks of text do not look at.
-_OF_EXAMPLES = ("data", "columns", "min_words", "labels", "dev_data")
+_OF_EXAMPLES = ("data", "columns", "text", "label", "min_words", "labels", "dev_data")
 _DEV_SHARE = Option("Share of the text or data that is held out without --dev, --dev-data.", TRAINING)
 _NORMALIZER = Option(
     "What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, or "

@@ -36,7 +36,8 @@ from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Task
-from headlens.training.loop import Trainer, TrainingData, TrainingState
+from headlens.training.batch_sampler import BatchSampler
+from headlens.training.loop import Trainer, TrainingData, TrainingState, total_updates
 
 EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
 MODEL = "model"  # the folder of the checkpoint
@@ -204,7 +205,9 @@ def fit(
     """
     best = run.kept("best")
     better = partial(score, main=main, higher_is_better=higher_is_better)
-    with DeferredSignals() as signals, run.reporter.progress("training (updates)", None) as advance:
+    order = BatchSampler.of_training(data.lengths, trainer.options, 0, run.processes.count)
+    total = total_updates(trainer.options, order)
+    with DeferredSignals() as signals, run.reporter.progress("training (updates)", total) as advance:
         state = replace(
             trainer,
             better=better,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import made_tasks
 import numpy as np
 import pytest
 import torch
@@ -32,7 +33,7 @@ from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_heads import with_task_head
 
-TASKS = [entry.task for entry in CATALOGUE.values() if entry.task.head != "seq2seq-lm"]
+TASKS = [task for task in made_tasks.TASKS.values() if task.head != "seq2seq-lm"]
 PAIRS = [entry.task for entry in CATALOGUE.values() if entry.task.head == "seq2seq-lm"]
 SST2 = CATALOGUE["sst2"].task
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import made_tasks
 import numpy as np
 import pytest
 import torch
@@ -50,7 +51,7 @@ def rows_of(task: Task, tokenizer: PreTrainedTokenizerBase, count: int = 12, nam
     return loaded, TaskRows.of(TaskForward.of(task, loaded, 30), source)
 
 
-TASKS = [entry.task for entry in CATALOGUE.values() if entry.task.head != "seq2seq-lm"]
+TASKS = [task for task in made_tasks.TASKS.values() if task.head != "seq2seq-lm"]
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda t: t.name)

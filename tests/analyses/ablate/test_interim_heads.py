@@ -1,0 +1,53 @@
+"""Heads that are told while a sweep goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.interim_heads import InterimHeads
+from headlens.analyses.ablate.options import Mode
+from headlens.analyses.ablate.replay.head_sweep import SweepRecords
+from headlens.heads import Head
+from headlens.tasks.catalogue import CATALOGUE
+
+HEADS = tuple(Head("encoder", 0, number) for number in range(5))
+NEEDED = (0, 2, 0, 1, 5)  # of ten examples, how many go wrong without a head
+
+
+def told(
+    seconds: float, steps: int = 1, mode: Mode = "zero", task: str = "sst2", needed: tuple[int, ...] = NEEDED
+) -> list[str]:
+    """What is told in a sweep of 100 examples, ten after the other, with so many seconds for each ten."""
+    now, lines = 0.0, list[str]()
+    interim = InterimHeads(CATALOGUE[task].task, CATALOGUE[task].task.metrics[0], mode, 100, lines.append, lambda: now)
+    records = HeadRecords(HEADS, 100, 3 if task == "sst2" else 2)
+    for start in range(0, 10 * steps, 10):
+        right = np.ones((10, records.intact.shape[1]))
+        wrong = {head: right.copy() for head in HEADS}
+        for head, number in zip(HEADS, needed, strict=True):
+            wrong[head][:number, 1] = 0
+        records.put(range(start, start + 10), SweepRecords(right, wrong))
+        now += seconds
+        interim(records)
+    return lines
+
+
+def test_the_heads_that_change_most() -> None:
+    assert told(1.0) == [
+        "so far, 10 of 100 examples, short ones first: accuracy changes most without encoder.0.4 (-0.500), "
+        "encoder.0.1 (-0.200), encoder.0.3 (-0.100)"
+    ]
+    assert "changes most with only encoder.0.4" in told(1.0, mode="keep-only")[0]
+    assert told(1.0, needed=(0,) * 5)[0].endswith("accuracy does not change without any head")
+
+
+def test_what_is_not_defined_yet_is_not_told() -> None:
+    """Correlation of ten equal scores."""
+    assert told(1.0, task="stsb", needed=(0,) * 5)[0].endswith("pearson does not change without any head")
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0.9, 0), (1.0, 2), (1.5, 2)])
+def test_after_a_tenth_and_a_half_of_a_long_sweep(seconds: float, lines: int) -> None:
+    assert len(told(seconds, steps=10)) == lines

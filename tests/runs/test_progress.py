@@ -1,0 +1,49 @@
+"""How long work takes, by its first part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from headlens.runs.progress import Forecast
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told(forecast: Forecast, clock: Clock, steps: Sequence[tuple[float, int]]) -> list[float | None]:
+    """What is told after steps, each with the seconds since the one before."""
+    found = []
+    for seconds, number in steps:
+        clock.now += seconds
+        found.append(forecast.seconds(number))
+    return found
+
+
+def test_it_is_told_once_after_a_second() -> None:
+    clock = Clock()
+    assert told(Forecast(40, (), clock), clock, [(0.5, 2), (0.5, 2), (0.5, 2)]) == [None, pytest.approx(10.0), None]
+
+
+def test_steps_that_cost_more_come_later() -> None:
+    clock = Clock()
+    assert told(Forecast(4, (1, 1, 4, 4), clock), clock, [(2.0, 2)]) == [pytest.approx(10.0)]
+
+
+def test_what_was_done_before_takes_no_time() -> None:
+    """Neither do steps that are loaded at once, nor what comes before the first."""
+    clock = Clock()
+    steps = [(30.0, 0), (0.0, 50), (2.0, 10)]
+    assert told(Forecast(100, (), clock), clock, steps) == [None, None, pytest.approx(10.0)]
+
+
+@pytest.mark.parametrize("total", [0, 3])
+def test_nothing_is_told_at_the_end_or_without_a_total(total: int) -> None:
+    clock = Clock()
+    assert told(Forecast(total, (), clock), clock, [(9.0, 3)]) == [None]
