@@ -126,7 +126,7 @@ class Run:
             corpus: all of it, whatever the number of processes.
         """
         keeper = self.keeper(name, loaded, {"the corpus": corpus.sha256})
-        with self.reporter.progress(text, self.processes.shard_size(corpus.sentences)) as advance:
+        with self.reporter.progress(text, self.processes.shard_size(corpus.sentences), None) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes)
 
 
