@@ -45,9 +45,10 @@ class Screen:
             yield
 
     @contextmanager
-    def progress(self, text: str, total: int | None, costs: Sequence[float] = ()) -> Iterator[Advance]:
+    def progress(self, text: str, total: int | None, costs: Sequence[float] | None = ()) -> Iterator[Advance]:
         """A bar with rate and remaining time; and, once it is known, a line with the time of work that takes long."""
-        forecast, done = Forecast(total or 0, costs), 0
+        forecast, done = Forecast(total or 0, costs or ()), 0
+        bound, order = ("at least", ", short ones first") if costs is None else ("about", "")
         name = TextColumn("{task.description}", markup=False)
         columns = (name, BarColumn(), MofNCompleteColumn(), _Rate("{task.description}"))
         times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
@@ -61,7 +62,7 @@ class Screen:
                 done += steps
                 bar.advance(task, steps)
                 if (seconds := forecast.seconds(steps)) is not None and seconds > LONG:
-                    self.remark(f"{text}: about {duration(seconds)}, by the first {done:,} of {total:,}")
+                    self.remark(f"{text}: {bound} {duration(seconds)}, by the first {done:,} of {total:,}{order}")
 
             yield advance
 

@@ -17,13 +17,16 @@ class Reporter(Protocol):
     def status(self, text: str) -> AbstractContextManager[None]:
         """Shows work of unknown length while the block runs."""
 
-    def progress(self, text: str, total: int | None, costs: Sequence[float] = ()) -> AbstractContextManager[Advance]:
+    def progress(
+        self, text: str, total: int | None, costs: Sequence[float] | None = ()
+    ) -> AbstractContextManager[Advance]:
         """Shows work of `total` steps; the block gets a function to call with the number of further steps done.
 
         Args:
             text: what is done.
             total: number of steps; None where it is not known.
-            costs: of the steps in their order, where some take longer than others, in any unit.
+            costs: of the steps in their order, where some take longer than others, in any unit; None where later ones
+                take longer, and nobody knows by how much.
         """
 
     def remark(self, text: str) -> None:
@@ -41,7 +44,9 @@ class SilentReporter:
         del text
         return nullcontext()
 
-    def progress(self, text: str, total: int | None, costs: Sequence[float] = ()) -> AbstractContextManager[Advance]:
+    def progress(
+        self, text: str, total: int | None, costs: Sequence[float] | None = ()
+    ) -> AbstractContextManager[Advance]:
         """Ignores the progress text and the total; the block gets a function that does nothing with the steps."""
         del text, total, costs
         return nullcontext(lambda _: None)

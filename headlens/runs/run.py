@@ -140,7 +140,7 @@ class Run:
                     path.write_bytes(state.dump({**_model_identity(loaded), **identity}))
 
         sentences = (self.part or self.processes).shard_size(corpus.sentences)
-        with self.reporter.progress(text, sentences if sums is None else 0) as advance:
+        with self.reporter.progress(text, sentences if sums is None else 0, None) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes, self.part, keep, sums)
 
 

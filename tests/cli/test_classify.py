@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,12 @@ def test_a_relation_that_nobody_named_and_no_model_sees_stops_nothing(
     asked = headlens("classify", tiny_bert, "--corpus", "lost.conllu", "--frequency", "none", "--relations", lost)
     assert asked.code == 2
     assert f"--relations: {lost}" in asked.err
+
+
+def test_a_pass_with_its_shortest_sentences_first_tells_the_least_time(
+    headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
+    monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
+    shown = headlens("classify", tiny_bert, "--no-figures", "--batch-tokens", 200).err
+    assert re.search(r"tiny-bert: at least \d+ s, by the first \d+ of \d+, short ones first\n", shown)

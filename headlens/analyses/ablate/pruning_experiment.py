@@ -136,7 +136,7 @@ class PruningExperiment:
         choices = [ChosenHeads(NONE, None, Choice(())), *self._choices()]
         sets = list(dict.fromkeys(frozenset(named.choice.removed) for named in choices))
         text = f"evaluating {counted(len(sets) - 1, 'pruned model')}"
-        with self.run.reporter.progress(text, len(sets) * self._own(self.examples)) as advance:
+        with self.run.reporter.progress(text, len(sets) * self._own(self.examples), None) as advance:
             evaluated = {removed: self._evaluated(removed, advance) for removed in sets}
         results = _Results(self, evaluated[frozenset()])
         rows = [results.row(named, evaluated[frozenset(named.choice.removed)]) for named in choices]
@@ -152,7 +152,7 @@ class PruningExperiment:
         counts = check_pruning(self.prune.prune, len(heads))
         calls = sum(strategy_cost(name, self.prune.beam, len(heads), counts[-1]).calls for name, _ in self._named())
         text = f"choosing heads on {counted(len(part), 'example')}"
-        with self.run.reporter.progress(text, calls * self._own(part)) as advance:
+        with self.run.reporter.progress(text, calls * self._own(part), None) as advance:
             scorers = self._scorers(part, advance)
             choices = []
             for name, seed in self._named():

@@ -153,7 +153,7 @@ def _collected(
     folder = run.kept(name)
     if not QueryKeyStore(folder).complete:
         shutil.rmtree(folder, ignore_errors=True)
-        with run.reporter.progress(f"queries and keys ({name})", total) as advance:
+        with run.reporter.progress(f"queries and keys ({name})", total, None) as advance:
             corpus_pass, tokens = CorpusPass(advance, run.warn), request.batch_tokens
             collect(loaded, corpus, folder, tokens, request.long_sentences, corpus_pass)
     return QueryKeyStore(folder)

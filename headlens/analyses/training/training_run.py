@@ -276,7 +276,7 @@ def measure(
     run: Run, loaded: LoadedModel, task: Task, source: MemoryExamples, options: EvaluationOptions
 ) -> TaskResult:
     """Run a model over a task's examples."""
-    with run.reporter.progress(f"evaluating {task.name}", len(source.examples)) as advance:
+    with run.reporter.progress(f"evaluating {task.name}", len(source.examples), None) as advance:
         done = 0
 
         def progress(total: int) -> None:

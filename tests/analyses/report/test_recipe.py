@@ -279,7 +279,7 @@ def test_what_breaks_off_leaves_the_lock_and_lists_what_it_wrote(
 ) -> None:
     class Impatient(SilentReporter):
         @contextmanager
-        def progress(self, text: str, total: int | None) -> Iterator[Any]:
+        def progress(self, text: str, total: int | None, costs: Any = ()) -> Iterator[Any]:
             def advance(_: int) -> None:
                 raise KeyboardInterrupt
 
