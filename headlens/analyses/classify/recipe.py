@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, shown_example
+from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, shown_examples
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.classify.analysis import (
     Classification,
@@ -43,6 +43,8 @@ from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.unchanged_files import file_hashes
+
+_SHOWN = 3  # sentences whose attention a run keeps
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def run_classify(
         options = request.options
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
-        shown: dict[str, AttentionMaps] = {}
+        shown: dict[str, list[AttentionMaps]] = {}
         facts = []
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
@@ -112,8 +114,8 @@ def run_classify(
                         loaded, corpus, options, frequencies, baseline_corpus=baseline, summary=summary, corpus_pass=how
                     )
                 results[label] = found if relevance is None else found.with_relevance(relevance)
-                if run.writes and (example := shown_example(corpus, loaded)) is not None:
-                    (shown[label],) = collect_attention(loaded, [example])
+                if run.writes:
+                    shown[label] = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN))
             counts = {"encoding": asdict(results[label].encoding), "annotation": asdict(results[label].annotation)}
             facts.append(model_record(loaded, label) | counts)
         frames = [result.frames(label) for label, result in results.items()]
@@ -138,10 +140,11 @@ def run_classify(
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)
 
 
-def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
-    """Writes what the heads of each model attend to on one sentence, which the report shows."""
-    if each := [own for label, maps in shown.items() for own in maps.sentence_maps(label)]:
-        write_maps(folder, each)
+def _write_maps(folder: RunFolder, shown: Mapping[str, Sequence[AttentionMaps]]) -> None:
+    """Writes what the heads of each model attend to on some sentences, which the report shows."""
+    each = [(label, n, maps) for label, of_model in shown.items() for n, maps in enumerate(of_model)]
+    if each:
+        write_maps(folder, [own for label, n, maps in each for own in maps.sentence_maps(label, sentence=n)])
 
 
 def _hashes(request: ClassifyRequest) -> dict[str, str]:
