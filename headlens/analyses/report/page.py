@@ -121,7 +121,8 @@ def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
 def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
     """Returns what the script shows of single heads, as JSON that ends no element; None where there is nothing."""
     facts = [(run.label, report_of(run.command).heads(run)) for run in runs]
-    data = head_page(facts, visible_text, pruned_pairs(runs))
+    findings = [sentence for run in runs for sentence in report_of(run.command).findings(run)]
+    data = head_page(facts, visible_text, pruned_pairs(runs), findings)
     if not data:
         return None
     return script_data(data)
