@@ -71,7 +71,7 @@ def render(sections: Sequence[RunSection]) -> str:
     runs = [section.run for section in sections]
     several = len(runs) > 1
     style = view_style() + template_part(_HERE, "report.css")
-    script = template_part(_HERE, "report.js") + template_part(_HERE, "heads.js") + view_script()
+    script = view_script() + template_part(_HERE, "report.js") + template_part(_HERE, "heads.js")
     tables = [
         csv_table(
             frame,

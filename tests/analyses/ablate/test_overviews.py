@@ -104,7 +104,7 @@ def test_pruned_models_beside_the_whole_one() -> None:
     assert column(table, "left") == ["6", "5", "4", "5", "4", "5", "4"]
     assert column(table, "value")[:3] == ["0.875", "0.825", "0.775"]
     assert column(table, "chosen on")[0] == "0.885"
-    assert column(table, "parameters")[:2] == ["10000", "9999"]
+    assert column(table, "parameters")[:2] == ["10,000", "9,999"]
     assert column(table, "speed-up")[2] == "1.200"
     # from 0.625 to 0.925; the tick is the whole model's 0.875
     assert intervals(table)[1] == pytest.approx((0.15 / 0.3, 0.2 / 0.3, 0.25 / 0.3, 0.25 / 0.3))

@@ -308,8 +308,7 @@
       });
     });
     const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Attention on a sentence" }, box);
-    watch(scroll);
-    return [scroll, make("p", { class: "about" }, `Most: ${top.join(", ")}.`)];
+    return [watch(scroll), make("p", { class: "about" }, `Most: ${top.join(", ")}.`)];
   }
 
   function choose(cell) {
