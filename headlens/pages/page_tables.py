@@ -169,9 +169,13 @@ def _shown(value: object) -> str:
 
 def _beside(names: Sequence[str]) -> list[str]:
     """Returns names of columns with the ends of intervals (`x_ci_low`, `x_low`) right behind their values (`x`)."""
-    ends = {name: _END.sub("", name) for name in names if _END.search(name)}
-    own = [name for name in names if ends.get(name) not in names]
-    return [shown for name in own for shown in (name, *(end for end, value in ends.items() if value == name))]
+    places = {name: place for place, name in enumerate(names)}
+
+    def place(name: str) -> tuple[int, bool]:
+        value = _END.sub("", name)
+        return places.get(value, places[name]), value != name and value in places
+
+    return sorted(names, key=place)
 
 
 def cell_text(value: object) -> str:

@@ -166,10 +166,22 @@ def test_numbers_stand_right_and_words_left() -> None:
 
 
 def test_intervals_stand_beside_their_values() -> None:
-    names = ["a", "raw", "b", "a_ci_low", "a_ci_high", "ci_low", "low", "raw_low", "raw_high", "lost_low"]
+    names = [
+        "a",
+        "raw",
+        "b",
+        "a_ci_low",
+        "a_ci_high",
+        "ci_low",
+        "low",
+        "raw_low",
+        "raw_high",
+        "lost_low",
+        "raw_low_low",
+    ]
     table = csv_table(pd.DataFrame([range(len(names))], columns=names), "t", "t.csv")
-    expected = ["a", "a_ci_low", "a_ci_high", "raw", "raw_low", "raw_high", "b", "ci_low", "low", "lost_low"]
-    assert [column.name for column in table.columns] == expected
+    expected = ["a", "a_ci_low", "a_ci_high", "raw", "raw_low", "raw_high", "b", "ci_low", "low", "raw_low_low"]
+    assert [column.name for column in table.columns] == [*expected, "lost_low"]
 
 
 def test_columns_without_a_cell_are_left_out() -> None:
