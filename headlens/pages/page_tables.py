@@ -116,7 +116,7 @@ def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFram
     `[bold]` appears as it is. Missing values are empty cells.
     """
     records: Sequence[Mapping[Any, object]] = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
-    names = [name for name in (records[0] if records else ()) if not all(_is_missing(r.get(name)) for r in records)]
+    names = _filled(records)
     values = {name: [record.get(name) for record in records] for name in names}
     columns = tuple(Column(str(name), all(_is_missing(v) or _is_number(v) for v in values[name])) for name in names)
     cells = tuple(tuple(Cell(cell_text(record.get(name))) for name in names) for record in records)
@@ -128,7 +128,7 @@ def page_table(title: str, records: Sequence[Mapping[str, Any]], about: str = ""
 
     Columns that are empty throughout are left out.
     """
-    names = [name for name in (records[0] if records else ()) if any(_shown(record[name]) for record in records)]
+    names = _filled(records)
     return _table(title, {name: [record[name] for record in records] for name in names}, about=about)
 
 
@@ -163,8 +163,12 @@ def _table(title: str, values: Mapping[str, Sequence[Any]], about: str = "", rem
     return PageTable(title, tuple(head for head, _ in columns), rows, about, remark, len(rows) <= OPEN_ROWS)
 
 
-def _shown(value: object) -> str:
-    return value.text if isinstance(value, Cell) else cell_text(value)
+def _filled(records: Sequence[Mapping[Any, object]]) -> list[Any]:
+    """Returns the names of the columns that are not empty throughout; all names where all columns are."""
+    names = list(records[0]) if records else []
+    values = {name: [record.get(name) for record in records] for name in names}
+    texts = {name: [v.text if isinstance(v, Cell) else cell_text(v) for v in own] for name, own in values.items()}
+    return [name for name in names if any(texts[name])] or names
 
 
 def _beside(names: Sequence[str]) -> list[str]:

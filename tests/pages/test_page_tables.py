@@ -187,7 +187,8 @@ def test_intervals_stand_beside_their_values() -> None:
 def test_columns_without_a_cell_are_left_out() -> None:
     records = [{"a": 1, "b": None, "c": Cell("")}, {"a": float("nan"), "b": float("nan"), "c": Cell("")}]
     assert [column.name for column in page_table("t", records).columns] == ["a"]
-    assert [column.header.plain for column in summary_table("t", records[:1]).columns] == ["a", "c"]
+    assert [column.header.plain for column in summary_table("t", records).columns] == ["a"]
+    assert len(page_table("t", [{"a": None}]).columns) == 1
 
 
 def test_no_rows_make_an_empty_table() -> None:
