@@ -40,7 +40,8 @@ class Coreference(Metric):
         MetricColumn(
             "coreference",
             "How often the head word of a mention attends most to that of an antecedent.",
-            "antecedent",
+            "points at an antecedent",
+            "share of mentions",
             panel="an antecedent",
             scale="share of mentions",
             chance="coreference_nearest",

@@ -42,6 +42,7 @@ class Entropy(Metric):
             "entropy_norm",
             "Of attention, as a share of the largest possible one: 1 is even attention.",
             "entropy",
+            "share of the largest possible",
             panel="share of the largest possible",
             scale="entropy / log(number of keys)",
             contract=True,

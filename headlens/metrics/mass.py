@@ -62,7 +62,7 @@ class Mass(Metric):
         MetricColumn(
             "distance",
             "Mean distance in tokens between a query and what it attends to, by weight.",
-            "distance",
+            "mean distance",
             "tokens",
             high=None,
             contract=True,

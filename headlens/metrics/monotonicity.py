@@ -29,6 +29,7 @@ class Monotonicity(Metric):
             "monotonicity",
             "Share of steps to the next target token at which the most attended source token does not go back.",
             "monotonicity",
+            "share of steps",
         ),
     )
     stacks = ("cross",)

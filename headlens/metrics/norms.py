@@ -45,7 +45,8 @@ class Norms(Metric):
         MetricColumn(
             "norm_share",
             "Norms of the head's outputs as a share of those of all heads of its layer.",
-            "share of the layer's norms",
+            "norms of its outputs",
+            "share of its layer",
         ),
         *(
             MetricColumn(f"norm_to_{kind}", f"Share of the norms of what a head reads that comes from {words}.")
@@ -60,7 +61,7 @@ class Norms(Metric):
             "idle",
             "Share of attention weight on keys that have nearly nothing to give: their value, projected, has less than "
             f"{NEARLY_NOTHING} of the mean norm in their text.",
-            "idle attention",
+            "idle attention, on keys that give nearly nothing",
         ),
     )
 

@@ -36,14 +36,15 @@ class Positions(Metric):
     columns = (
         MetricColumn(
             "positional_offset",
-            "The commonest offset from a token to the one it attends to most, itself left out.",
+            "The most frequent offset from a token to the one it attends to most, itself left out.",
             unit="tokens",
             contract=True,
         ),
         MetricColumn(
             "positional_share",
-            "Share of tokens whose most attended token stands at the commonest offset.",
-            "commonest offset",
+            "Share of tokens whose most attended token stands at the most frequent offset.",
+            "most frequent offset",
+            "share of tokens",
             interval=True,
             contract=True,
         ),
@@ -66,7 +67,7 @@ class Positions(Metric):
         }
 
     def head_columns(self, sums: Sums) -> Mapping[str, Array]:
-        """The commonest offset of every head, its share, and the share of offset 0."""
+        """The most frequent offset of every head, its share, and the share of offset 0."""
         offset, share, diagonal = positional(sums["count"])
         low, high = ratio_interval("share", {"share.x": sums["count"], **sums}, within=(0, 1))
         at = np.nan_to_num(offset).astype(int)[:, None] + REACH + 1

@@ -40,7 +40,8 @@ class RareWords(Metric):
         MetricColumn(
             "rare_top1",
             "How often a head points at the least frequent word of the sentence.",
-            "rarest word",
+            "points at the rarest word",
+            "share of words",
             panel="the rarest word",
             scale="share of query words",
             high=None,

@@ -37,7 +37,8 @@ class SameWord(Metric):
         MetricColumn(
             "same_word",
             "How often a repeated word attends most to another occurrence of itself.",
-            "the same word",
+            "points at the same word",
+            "share of repeated words",
             panel="another occurrence of the word",
             scale="share of repeated words",
             chance="same_word_chance",

@@ -51,7 +51,8 @@ class TextPair(Metric):
         MetricColumn(
             "to_equal",
             "How often a token that occurs in the other text, too, attends there most to an equal one.",
-            "equal token of the other text",
+            "points at an equal token of the other text",
+            "share of such tokens",
             panel="to an equal token",
             scale="share of such tokens",
             chance="to_equal_chance",

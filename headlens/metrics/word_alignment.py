@@ -46,7 +46,8 @@ class WordAlignment(Metric):
         MetricColumn(
             "aligned",
             "How often the most attended word of the other text is one that the gold alignment links.",
-            "gold partner",
+            "points at a gold partner",
+            "share of linked words",
             panel="a gold partner",
             scale="share of linked words",
             chance="aligned_chance",

@@ -118,8 +118,8 @@ def view_style() -> str:
 
 
 def view_script() -> str:
-    """Returns the script of the view of attention, which a page includes once."""
-    return template_part(_HERE, "attention_weights.js") + template_part(_HERE, "attention.js")
+    """Returns the script of all pages, and of the view of attention, which a page includes once, before its own."""
+    return "".join(template_part(_HERE, f"{name}.js") for name in ("scroll", "attention_weights", "attention"))
 
 
 def _text(own: SentenceMap) -> str:

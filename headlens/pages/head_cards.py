@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ LONGEST = 40  # tokens of a sentence whose attention a card shows
 REMOVED = "removed"
 _HEAD = ["stack", "layer", "head"]
 _STEPS = 17  # colours of a scale, between which the page mixes
+_NAMED = re.compile(r"\b([a-z]+)\.(\d+)\.(\d+)\b")  # a head in a sentence
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,12 @@ class HeadSeries:
         value: the column of the number.
         bounds: the columns of the ends of its interval, if it has one.
         diverging: whether 0 is in the middle of its colours.
-        categories: of a number that stands for one of several: their names with their colours, the first one is 0.
+        categories: of a number that stands for one of several: their names with their colours, the first one is 0; an
+            empty colour is that of the page.
         letters: of such a series, the column of the letters that stand in its cells.
+        unit: of the number; shares (`share`, `share of words`) and `points` are shown in per cent.
+        worse: whether it is numbers above 0 that are bad: red, not blue.
+        lead: the column of what stands before the number on a card, such as the offset that it is the share of.
     """
 
     key: str
@@ -47,6 +54,9 @@ class HeadSeries:
     diverging: bool = False
     categories: Mapping[str, str] = field(default_factory=dict)
     letters: str = ""
+    unit: str = ""
+    lead: str = ""
+    worse: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,7 @@ class SentenceMap:
         weights: (layers, heads, query, key).
         text: the sentence; empty where it is not known.
         state: which of several models or states of a model it is; 0 for the first.
+        sentence: which of several sentences of the model it is; 0 for the first.
         query_groups: words and special tokens of the queries; None where they are not known.
         key_groups: those of the keys.
     """
@@ -116,6 +127,7 @@ class SentenceMap:
     state: int = 0
     query_groups: TokenGroups | None = None
     key_groups: TokenGroups | None = None
+    sentence: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,10 +173,14 @@ class _Model:
     maps: list[dict[str, Any]] = field(default_factory=list)
     before: int | None = None  # number of the model that it was pruned from
     removed: list[str] = field(default_factory=list)
+    first: list[Any] = field(default_factory=list)  # stack, layer and number of the head that is shown at first
 
 
 def head_page(
-    facts: Sequence[tuple[str, HeadFacts]], safe: Callable[[str], str], pruned: Sequence[PrunedPair] = ()
+    facts: Sequence[tuple[str, HeadFacts]],
+    safe: Callable[[str], str],
+    pruned: Sequence[PrunedPair] = (),
+    findings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns everything the page needs to show heads, in types of JSON; empty without a series.
 
@@ -172,6 +188,7 @@ def head_page(
         facts: of every run, with its label.
         safe: makes text safe to be seen.
         pruned: models of which only some heads are left, beside the whole ones.
+        findings: sentences that begin with a model; the first head that they name is shown at first.
     """
     page = _HeadPage(safe)
     for run, own in facts:
@@ -188,6 +205,10 @@ def head_page(
             after.before, after.removed = list(page.models).index(pair.before), pair.removed
             # The last layer or head may be gone.
             after.stacks = {stack: list(size) for stack, size in before.stacks.items()}
+    for name, model in page.models.items():
+        model.first = _first(
+            model, [text.removeprefix(name) for text in findings if text.startswith((f"{name},", f"{name}:"))]
+        )
     colours = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "pale": PALE}
     return {
         "scales": {name: [to_hex(colormaps[c](x)) for x in np.linspace(0, 1, _STEPS)] for name, c in colours.items()},
@@ -216,11 +237,6 @@ class _HeadPage:
                 size = own[["layer", "head"]].astype(int).max() + 1
                 model.stacks[stack] = np.maximum(model.stacks.get(stack, 0), size).tolist()
             low, high = series.bounds or ("", "")
-            words = {stack: own[series.letters].astype(str) for stack, own in parts.items() if series.letters}
-            letters = {
-                stack: scatter_grid(parts[stack], own.map(self.safe).to_numpy(object), empty="").tolist()
-                for stack, own in words.items()
-            }
             model.series.append(
                 {
                     "key": series.key,
@@ -228,11 +244,14 @@ class _HeadPage:
                     "about": self.safe(series.about),
                     "run": run,
                     "diverging": series.diverging,
+                    "worse": series.worse,
                     "values": _grids(parts, series.value),
                     "lows": _grids(parts, low),
                     "highs": _grids(parts, high),
                     "categories": [[self.safe(name), colour] for name, colour in series.categories.items()],
-                    "letters": letters,
+                    "letters": self._words(parts, series.letters),
+                    "unit": self.safe(series.unit),
+                    "leads": self._words(parts, series.lead),
                 }
             )
 
@@ -259,14 +278,40 @@ class _HeadPage:
         for sentence in facts.maps:
             if sentence.model in self.models and max(len(sentence.queries), len(sentence.keys)) <= LONGEST:
                 sides = {side: [self.safe(t) for t in getattr(sentence, side)] for side in ("queries", "keys")}
-                attention = {"title": "Attention on a sentence", "run": run, **sides, "heads": _bytes_by_head(sentence)}
+                text = self.safe(sentence.text) or " ".join(sides["queries"])
+                attention = {"text": text, "run": run, **sides, "heads": _bytes_by_head(sentence)}
                 self.models[sentence.model].maps.append(attention)
+
+    def _words(self, parts: Mapping[str, pd.DataFrame], column: str) -> dict[str, list[list[str]]]:
+        """Texts (layers, heads) of a column by stack."""
+        return {
+            stack: scatter_grid(rows, rows[column].astype(str).map(self.safe).to_numpy(object), empty="").tolist()
+            for stack, rows in parts.items()
+            if column
+        }
 
     def _in_grid(self, rows: pd.DataFrame) -> Iterator[tuple[_Model, pd.DataFrame]]:
         """Yields the rows of every model that has a grid of heads."""
         for name, model_rows in rows.groupby("model", sort=False):
             if str(name) in self.models:
                 yield self.models[str(name)], model_rows
+
+
+def _first(model: _Model, findings: Sequence[str]) -> list[Any]:
+    """The first head of the model's grid that findings name, or that with the largest number; differences go first."""
+    for name, layer, head in (found for text in findings for found in _NAMED.findall(text)):
+        size = model.stacks.get(name, [0, 0])
+        if int(layer) < size[0] and int(head) < size[1] and f"{name}.{layer}.{head}" not in model.removed:
+            return [name, int(layer), int(head)]
+    series = min(model.series, key=lambda one: (bool(one["categories"]), not one["diverging"]))
+    known = [
+        (abs(value), [stack, layer, head])
+        for stack, grid in series["values"].items()
+        for layer, row in enumerate(grid)
+        for head, value in enumerate(row)
+        if value is not None
+    ]
+    return max(known, key=itemgetter(0))[1]
 
 
 def _by_head(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -22,6 +22,7 @@ MOST_CELLS = 20_000  # of one table: about 0.8 MB of HTML
 OPEN_ROWS = 400  # longer tables are shown when they are asked for
 # `<-8` and `>8` stand before and behind the offsets
 _ORDERED = re.compile(r"([<>]?)([-+]?\d+(?:\.\d+)?)")
+_END = re.compile(r"_(ci_)?(low|high)$")  # of an interval
 # What the sentence about a table says of its pictures of intervals, which a table of a paper lacks.
 _PICTURED = re.compile(r" \((?:dot|tick)\b[^)]*\)")
 
@@ -109,13 +110,13 @@ class PageTable:
 
 
 def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFrame) -> Table:
-    """Returns a short table for the terminal, with one column per key of the first row.
+    """Returns a short table for the terminal, with one column per key of the first row that is not empty throughout.
 
     Numbers stand right, floats with three decimals. Nothing in a cell is read as markup, so `[CLS]` or a model called
     `[bold]` appears as it is. Missing values are empty cells.
     """
     records: Sequence[Mapping[Any, object]] = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
-    names = list(records[0]) if records else []
+    names = _filled(records)
     values = {name: [record.get(name) for record in records] for name in names}
     columns = tuple(Column(str(name), all(_is_missing(v) or _is_number(v) for v in values[name])) for name in names)
     cells = tuple(tuple(Cell(cell_text(record.get(name))) for name in names) for record in records)
@@ -123,8 +124,11 @@ def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFram
 
 
 def page_table(title: str, records: Sequence[Mapping[str, Any]], about: str = "") -> PageTable:
-    """Returns a short table of a page, from records that have the same keys; a value may be a `Cell`."""
-    names = list(records[0]) if records else []
+    """Returns a short table of a page, from records that have the same keys; a value may be a `Cell`.
+
+    Columns that are empty throughout are left out.
+    """
+    names = _filled(records)
     return _table(title, {name: [record[name] for record in records] for name in names}, about=about)
 
 
@@ -138,7 +142,8 @@ def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cel
         by: the column whose smallest values are kept where not all rows fit; empty for the first rows.
         most_cells: how many fit.
     """
-    kept = frame.dropna(axis="columns", how="all")
+    filled = frame.dropna(axis="columns", how="all")
+    kept = filled[_beside([*filled])]
     most = max(1, most_cells // max(1, len(kept.columns)))
     remarks = []
     if len(frame) > most:
@@ -156,6 +161,25 @@ def _table(title: str, values: Mapping[str, Sequence[Any]], about: str = "", rem
     columns = [_column(name, column) for name, column in values.items()]
     rows = tuple(zip(*(cells for _, cells in columns), strict=True))
     return PageTable(title, tuple(head for head, _ in columns), rows, about, remark, len(rows) <= OPEN_ROWS)
+
+
+def _filled(records: Sequence[Mapping[Any, object]]) -> list[Any]:
+    """Returns the names of the columns that are not empty throughout; all names where all columns are."""
+    names = list(records[0]) if records else []
+    values = {name: [record.get(name) for record in records] for name in names}
+    texts = {name: [v.text if isinstance(v, Cell) else cell_text(v) for v in own] for name, own in values.items()}
+    return [name for name in names if any(texts[name])] or names
+
+
+def _beside(names: Sequence[str]) -> list[str]:
+    """Returns names of columns with the ends of intervals (`x_ci_low`, `x_low`) right behind their values (`x`)."""
+    places = {name: place for place, name in enumerate(names)}
+
+    def place(name: str) -> tuple[int, bool]:
+        value = _END.sub("", name)
+        return places.get(value, places[name]), value != name and value in places
+
+    return sorted(names, key=place)
 
 
 def cell_text(value: object) -> str:

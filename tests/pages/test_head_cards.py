@@ -47,6 +47,19 @@ def test_series_as_grids() -> None:
     json.dumps(page, allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("findings", "first"),
+    [
+        ([], ["encoder", 1, 2]),  # the largest number
+        (["m: all rest.", "m, encoder: encoder.0.0 finds it, encoder.1.1 too."], ["encoder", 0, 0]),
+        (["mm: encoder.0.0 does.", "m: encoder.7.7 is not there, cross.0.1 is."], ["cross", 0, 1]),
+    ],
+)
+def test_the_head_that_is_shown_at_first(findings: list[str], first: list[object]) -> None:
+    (model,) = head_page([("run", HeadFacts([SERIES]))], str, findings=findings)["models"]
+    assert model["first"] == first
+
+
 def test_nothing_without_a_number() -> None:
     empty = HeadSeries("v", "v", "", ROWS.assign(value=np.nan), "value")
     words = HeadWords("w", ROWS.assign(text="t"))
@@ -89,7 +102,7 @@ def test_of_a_classification(tmp_path: Path) -> None:
     roles, relations = found.words
     assert roles.rows["text"].tolist()[:3] == ["positional(-1)", "syntactic(nsubj dep->head)", "none"]
     best = relations.rows[(relations.rows["layer"] == 0) & (relations.rows["head"] == 1)]["text"].tolist()
-    assert best[0] == "nsubj ↑ 0.800 [0.790, 0.810], offset 0.400, n 812, significant"
+    assert best[0] == "nsubj ↑ 80.0 % [79.0, 81.0] of 812 cases, a fixed offset 40.0 %, significant"
     assert len(best) == 4
     assert found.maps == []
 
@@ -131,7 +144,7 @@ def recorded(folder: Path) -> RecordedRun:
 def sentences(tmp_path: Path) -> Path:
     maps = [
         SentenceMap("1", "encoder", "abc", "abc", np.eye(3)[None, None]),
-        SentenceMap("2", "encoder", "ab", "ab", np.zeros((1, 1, 2, 2))),
+        SentenceMap("2", "encoder", "ab", "ab", np.zeros((1, 1, 2, 2)), state=1, sentence=2),
     ]
     with RunFolder.create(tmp_path / "run", command="attend", model="m") as run:
         run.start({})
@@ -141,7 +154,9 @@ def sentences(tmp_path: Path) -> Path:
 
 
 def test_of_sentences(sentences: Path) -> None:
-    first, second = REPORT.heads(recorded(sentences)).maps
+    (first,) = REPORT.heads(recorded(sentences)).maps
+    _, second = read_maps(recorded(sentences), str)
+    assert (second.model, second.state, second.sentence) == ("2", 1, 2)
     assert (first.model, first.stack, first.queries) == ("m", "encoder", ("a", "b", "c"))
     assert np.array_equal(first.weights, np.eye(3)[None, None])
     assert second.weights.shape == (1, 1, 2, 2)

@@ -165,6 +165,32 @@ def test_numbers_stand_right_and_words_left() -> None:
     assert [column.justify for column in table.columns] == ["left", "right", "right"]
 
 
+def test_intervals_stand_beside_their_values() -> None:
+    names = [
+        "a",
+        "raw",
+        "b",
+        "a_ci_low",
+        "a_ci_high",
+        "ci_low",
+        "low",
+        "raw_low",
+        "raw_high",
+        "lost_low",
+        "raw_low_low",
+    ]
+    table = csv_table(pd.DataFrame([range(len(names))], columns=names), "t", "t.csv")
+    expected = ["a", "a_ci_low", "a_ci_high", "raw", "raw_low", "raw_high", "b", "ci_low", "low", "raw_low_low"]
+    assert [column.name for column in table.columns] == [*expected, "lost_low"]
+
+
+def test_columns_without_a_cell_are_left_out() -> None:
+    records = [{"a": 1, "b": None, "c": Cell("")}, {"a": float("nan"), "b": float("nan"), "c": Cell("")}]
+    assert [column.name for column in page_table("t", records).columns] == ["a"]
+    assert [column.header.plain for column in summary_table("t", records).columns] == ["a"]
+    assert len(page_table("t", [{"a": None}]).columns) == 1
+
+
 def test_no_rows_make_an_empty_table() -> None:
     assert summary_table("t", []).row_count == 0
 

@@ -34,7 +34,9 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
         title = f"{task}: {metric} lost {'with it alone' if alone else 'without it'}"
         title += "" if alone or mode == "zero" else f" ({mode})"
         series.append(
-            HeadSeries(f"{task} {metric} {mode}", title, about, lost, "lost", ("low", "high"), diverging=True)
+            HeadSeries(
+                f"{task} {metric} {mode}", title, about, lost, "lost", ("low", "high"), diverging=True, worse=True
+            )
         )
     return HeadFacts(series)
 

@@ -129,7 +129,7 @@ def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
         "value": _cell(value),
         "95 % CI": interval_cell((low, value, high, unpruned), ends[str(row["metric"])]),
         "chosen on": _cell(row.get("ranking_value", float("nan"))),
-        "parameters": row["parameters"],
+        "parameters": Cell(f"{row['parameters']:,}", str(row["parameters"])),
         "speed-up": _cell(row["speedup"]),
     }
 

@@ -45,11 +45,11 @@ class AttentionMaps:
     labels: dict[Stack, tuple[list[str], list[str]]]
     groups: dict[Stack, tuple[TokenGroups, TokenGroups]]
 
-    def sentence_maps(self, name: str, state: int = 0) -> list[SentenceMap]:
-        """The maps by stack, as pages and figures show them, under a name of the sentence."""
+    def sentence_maps(self, name: str, state: int = 0, sentence: int = 0) -> list[SentenceMap]:
+        """The maps by stack, as pages and figures show them, under a name; see `SentenceMap`."""
         text = self.example.source.text
         return [
-            SentenceMap(name, stack, *self.labels[stack], w.float().numpy(), text, state, *self.groups[stack])
+            SentenceMap(name, stack, *self.labels[stack], w.float().numpy(), text, state, *self.groups[stack], sentence)
             for stack, w in self.weights.items()
         ]
 
@@ -99,15 +99,17 @@ def collect_attention(
     return collected
 
 
-def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
-    """The first sentence of 8 to 20 tokens that the model can read, with its translation; None if there is none."""
-    feed = None
+def shown_examples(corpus: Corpus, loaded: LoadedModel, most: int = 1) -> list[Example]:
+    """The first sentences of 8 to 20 tokens that the model can read, with their translations."""
+    feed, found = None, list[Example]()
     for example in corpus:
         feed = feed or CorpusReader.of(loaded, example)
         encoded = feed.encoder.encode(example)
         if encoded is not None and _SHORTEST <= len(encoded.source.ids) <= _LONGEST:
-            return example
-    return None
+            found.append(example)
+            if len(found) == most:
+                break
+    return found
 
 
 def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:

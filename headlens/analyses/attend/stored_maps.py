@@ -16,7 +16,8 @@ from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, mapping
 
 WEIGHTS, LABELS = "attention.safetensors", "labels.json"
-STATE = ".state"  # and its number follow the name of a sentence in every state but the first
+# With its number each follows the name in every state, and on every sentence of a model, but the first
+STATE, SENTENCE = ".state", ".sentence"
 _GROUPS = ("query_groups", "key_groups")
 
 
@@ -30,9 +31,13 @@ def write_maps(run: RunFolder, maps: Sequence[SentenceMap]) -> None:
     weights: dict[str, npt.NDArray[np.float32]] = {}
     labels: dict[str, dict[str, dict[str, Any]]] = {}
     for own in maps:
-        name = f"{own.model}{STATE}{own.state}" if own.state else own.model
+        name = own.model + _ending(SENTENCE, own.sentence) + _ending(STATE, own.state)
         weights[f"{name}.{own.stack}"] = np.ascontiguousarray(own.weights, np.float32)
-        facts = {key: list(getattr(own, key)) for key in ("queries", "keys")} | {"text": own.text, "state": own.state}
+        facts = {key: list(getattr(own, key)) for key in ("queries", "keys")} | {
+            "text": own.text,
+            "state": own.state,
+            "sentence": own.sentence,
+        }
         groups = ((key, getattr(own, key)) for key in _GROUPS)
         facts |= {key: vars(group) for key, group in groups if group is not None}
         labels.setdefault(name, {})[own.stack] = facts
@@ -76,12 +81,15 @@ def _read(
     if weights.ndim != 4 or weights.shape[2:] != (len(queries), len(keys)):
         raise ValueError(f"weights {weights.shape} do not fit {len(queries)} queries and {len(keys)} keys")
     # Runs of earlier versions have no more than the tokens.
-    state = int(labels.get("state", 0))
+    state, number = (int(labels.get(name, 0)) for name in ("state", "sentence"))
     groups = [TokenGroups(**labels[key]) if key in labels else None for key in _GROUPS]
     for group, side in zip(groups, (queries, keys), strict=True):
         if group is not None:
             group.check(len(side))
-    sentence = name.removesuffix(f"{STATE}{state}") if state else name
-    return SentenceMap(
-        model_of(sentence), stack, queries, keys, weights, str(labels.get("text", "")), state, groups[0], groups[1]
-    )
+    own = name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number))
+    text = str(labels.get("text", ""))
+    return SentenceMap(model_of(own), stack, queries, keys, weights, text, state, groups[0], groups[1], number)
+
+
+def _ending(kind: str, number: int) -> str:
+    return f"{kind}{number}" if number else ""

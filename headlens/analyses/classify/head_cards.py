@@ -12,8 +12,8 @@ from headlens.analyses.classify.metric_declarations import declarations_of
 from headlens.analyses.classify.syntax_figure import gain, is_marked
 from headlens.analyses.relevance.overviews import relevance_series
 from headlens.pages.attention_page import AttentionView
+from headlens.pages.formatting import share_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadShares, HeadWords
-from headlens.pages.page_tables import number_text
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
 from headlens.runs.reading import RecordedRun
@@ -28,13 +28,21 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
     codes = np.array([FAMILIES.index(name) for name in families(heads["role"])], np.float64)
     roled = heads.assign(code=codes, letters=[short(role).replace("\n", "") for role in heads["role"]])
     about = "The strongest role of the head, if it holds one; letters give the offset or the relation."
-    categories = {"no role" if name == NONE else name: COLOURS[name] for name in FAMILIES}
+    categories = {"no role" if name == NONE else name: "" if name == NONE else COLOURS[name] for name in FAMILIES}
     series = [HeadSeries("role", "role", about, roled, "code", categories=categories, letters="letters")]
     for column in (column for metric in declarations_of(run) for column in metric.columns if column.title):
         if column.name in heads:
             _, *bounds = column.names
             known = (bounds[0], bounds[1]) if bounds and set(bounds) <= set(heads) else None
-            series.append(HeadSeries(column.name, column.title, column.about, heads, column.name, known))
+            rows, lead = heads, ""
+            if column.name == "positional_share":
+                told = [
+                    f"{n:+.0f}".replace("-", "−") if np.isfinite(n) else ""
+                    for n in float_column(heads, "positional_offset")
+                ]
+                rows, lead = heads.assign(offset=told), "offset"
+            declared = (column.name, column.title, column.about)
+            series.append(HeadSeries(*declared, rows, column.name, known, unit=column.unit, lead=lead))
     spelled = heads["roles"].astype(object).where(heads["roles"].notna() & (heads["roles"] != ""), "none")
     texts = [HeadWords("Roles", heads[_KEYS].assign(text=spelled.astype(str)))]
     if "syntax" in run.tables:
@@ -43,8 +51,12 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         if len(known_gains):
             best = known_gains.groupby(_KEYS, sort=False)["gain"].max().reset_index()
             about = "Accuracy of the head's best relation, less that of the best fixed offset for this relation."
-            series.append(HeadSeries("margin", "best relation above its offset", about, best, "gain", diverging=True))
-        texts.append(HeadWords("Relations: accuracy, beside the best fixed offset's", _relations(known_gains)))
+            series.append(
+                HeadSeries(
+                    "margin", "best relation above its offset", about, best, "gain", diverging=True, unit="points"
+                )
+            )
+        texts.append(HeadWords("Relations that it finds, beside the best fixed offset", _relations(known_gains)))
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
     shares = []
@@ -55,10 +67,10 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
 
 
 def shown_attention(run: RecordedRun) -> AttentionView | None:
-    """Returns the view of the sentence that the run keeps, of each of its models."""
+    """Returns the view of the sentences that the run keeps, of each of its models."""
     maps = read_maps(run, str)
     models = list(dict.fromkeys(own.model for own in maps))
-    beside = [replace(own, model="1", state=models.index(own.model)) for own in maps]
+    beside = [replace(own, model=str(own.sentence), state=models.index(own.model)) for own in maps]
     return AttentionView(models, beside, len(models) == 1) if maps else None
 
 
@@ -67,9 +79,9 @@ def _relations(syntax: pd.DataFrame) -> pd.DataFrame:
     known = syntax[np.isfinite(float_column(syntax, "n"))].sort_values("gain", ascending=False, kind="stable")
     known = known.groupby(_KEYS, sort=False).head(_RELATIONS)
     texts = [
-        f"{row['relation']} {ARROWS.get(str(row['direction']), row['direction'])} {number_text(row['accuracy'])} "
-        f"[{number_text(row['ci_low'])}, {number_text(row['ci_high'])}], offset {number_text(row['baseline'])}, "
-        f"n {int(row['n'])}" + (", significant" if sure else "")
+        f"{row['relation']} {ARROWS.get(str(row['direction']), row['direction'])} {share_text(row['accuracy'])} % "
+        f"[{share_text(row['ci_low'])}, {share_text(row['ci_high'])}] of {int(row['n']):,} cases, "
+        f"a fixed offset {share_text(row['baseline'])} %" + (", significant" if sure else "")
         for row, sure in zip(known.to_dict("records"), is_marked(known["significant"]), strict=True)
     ]
     return known[_KEYS].assign(text=texts)

@@ -60,10 +60,10 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     order = list(dict.fromkeys((record["relation"], record["direction"]) for record in records))
     records.sort(key=lambda record: order.index((record["relation"], record["direction"])))
     about = (
-        "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the commonest offset (tick), words "
-        "that are read as one counting as one. The best head was picked on the instances it is scored on. Syntactic: "
-        "above the baseline by the margin; n.s.: not significant after the correction for all heads, relations and "
-        "directions."
+        "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the most frequent offset (tick), "
+        "words that are read as one counting as one. The best head was picked on the instances it is scored on. "
+        "Syntactic: above the baseline by the margin; n.s.: not significant after the correction for all heads, "
+        "relations and directions."
     )
     return page_table("Best head of every relation", records, about)
 
@@ -77,13 +77,20 @@ def measures(runs: Sequence[RecordedRun]) -> PageTable:
 
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
     """Every head that holds a role, with the numbers that roles come from."""
-    numbers = ("confidence", "positional_share", "rare_top1", "entropy_norm")
+    numbers = {
+        "confidence": "confidence",
+        "positional_share": "at its most frequent offset",
+        "rare_top1": "at the rarest word",
+        "entropy_norm": "entropy",
+    }
     records = [
         run_label(run, runs)
         | {"model": row["model"], "head": head_name(row), "roles": row["roles"]}
-        | {name: row[name] for name in numbers}
+        | {title: row[name] for name, title in numbers.items()}
         for run, heads in tables_of(runs, "heads")
         for row in heads.assign(**{name: float_column(heads, name) for name in numbers}).to_dict("records")
         if family(row["role"]) != NONE
     ]
-    return page_table("Heads that hold a role", records, "All the roles of a head, the strongest first.")
+    return page_table(
+        "Heads that hold a role", records, "All the roles of a head, the strongest first; shares from 0 to 1."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, shown_example
+from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, shown_examples
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.classify.analysis import (
     Classification,
@@ -48,6 +48,8 @@ from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.unchanged_files import file_hashes
+
+_SHOWN = 3  # sentences whose attention a run keeps
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def run_classify(
         options = request.options
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
-        shown: dict[str, AttentionMaps] = {}
+        shown: dict[str, list[AttentionMaps]] = {}
         facts = []
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
@@ -118,8 +120,8 @@ def run_classify(
                     )
                 found = _with_stability(found, run, options.stability)
                 results[label] = found if relevance is None else found.with_relevance(relevance)
-                if run.writes and (example := shown_example(corpus, loaded)) is not None:
-                    (shown[label],) = collect_attention(loaded, [example])
+                if run.writes:
+                    shown[label] = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN))
             facts.append(model_record(loaded, label) | results[label].counts())
         tables, notes = _together(results)
         notes += run.warnings
@@ -174,10 +176,11 @@ def _with_stability(found: Classification, run: Run, draws: int) -> Classificati
         return found.with_stability(advance)
 
 
-def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
-    """Writes what the heads of each model attend to on one sentence, which the report shows."""
-    if each := [own for label, maps in shown.items() for own in maps.sentence_maps(label)]:
-        write_maps(folder, each)
+def _write_maps(folder: RunFolder, shown: Mapping[str, Sequence[AttentionMaps]]) -> None:
+    """Writes what the heads of each model attend to on some sentences, which the report shows."""
+    each = [(label, n, maps) for label, of_model in shown.items() for n, maps in enumerate(of_model)]
+    if each:
+        write_maps(folder, [own for label, n, maps in each for own in maps.sentence_maps(label, sentence=n)])
 
 
 def _hashes(request: ClassifyRequest) -> dict[str, str]:

@@ -118,10 +118,10 @@ _CAPTIONS = {
     "best_heads": Caption(
         "Best head of every relation",
         "The accuracy of the most accurate head of every dependency relation and direction with its 95 % interval "
-        "(dot, line), ↑ from dependent to head and ↓ from head to dependent, and that of always choosing the commonest "
-        "offset (grey stroke). Dark: above the offset by the margin, significant after correction for all heads, "
-        "relations and directions; pale: not. A dagger: too few instances to call a head syntactic. The interval is "
-        "that of the head alone and does not know that the head was the best of many.",
+        "(dot, line), ↑ from dependent to head and ↓ from head to dependent, and that of always choosing the most "
+        "frequent offset (grey stroke). Dark: above the offset by the margin, significant after correction for all "
+        "heads, relations and directions; pale: not. A dagger: too few instances to call a head syntactic. The "
+        "interval is that of the head alone and does not know that the head was the best of many.",
     ),
     "syntax": Caption(
         "Syntactic heads",

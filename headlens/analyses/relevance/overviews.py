@@ -94,7 +94,16 @@ def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
     about = "Share of what its layer contributes to the output that was asked about; the shares of a layer add up to 1."
     by_rule = {rule: of_rule(relevance, rule) for rule in rules_of_table(relevance)}
     return [
-        HeadSeries(f"relevance {rule}", f"relevance ({rule})", about, rows, "relevance", _BOUNDS, diverging=True)
+        HeadSeries(
+            f"relevance {rule}",
+            f"relevance ({rule})",
+            about,
+            rows,
+            "relevance",
+            _BOUNDS,
+            diverging=True,
+            unit="share of its layer",
+        )
         for rule, rows in by_rule.items()
     ]
 

@@ -71,7 +71,7 @@ def render(sections: Sequence[RunSection]) -> str:
     runs = [section.run for section in sections]
     several = len(runs) > 1
     style = view_style() + template_part(_HERE, "report.css")
-    script = template_part(_HERE, "report.js") + template_part(_HERE, "heads.js") + view_script()
+    script = view_script() + template_part(_HERE, "report.js") + template_part(_HERE, "heads.js")
     tables = [
         csv_table(
             frame,
@@ -121,7 +121,8 @@ def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
 def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
     """Returns what the script shows of single heads, as JSON that ends no element; None where there is nothing."""
     facts = [(run.label, report_of(run.command).heads(run)) for run in runs]
-    data = head_page(facts, visible_text, pruned_pairs(runs))
+    findings = [sentence for run in runs for sentence in report_of(run.command).findings(run)]
+    data = head_page(facts, visible_text, pruned_pairs(runs), findings)
     if not data:
         return None
     return script_data(data)

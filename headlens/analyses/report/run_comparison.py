@@ -116,7 +116,8 @@ def _text(name: str, value: Any) -> str:
     if name == "wall_time_s" and isinstance(value, int | float):
         return f"{value:,.1f} s"
     if isinstance(value, float):
-        return number_text(value) if abs(value) < 1e-3 else f"{value:g}"
+        # What was typed stays as it was typed.
+        return number_text(value) if abs(value) < 1e-3 else f"{value:{'' if name.startswith(_OPTION) else '.4'}g}"
     if isinstance(value, list):
         return ", ".join(_text("", item) for item in value) or "—"
     return str(value) if not isinstance(value, Mapping) else "—"

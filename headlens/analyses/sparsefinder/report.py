@@ -89,7 +89,7 @@ def _heads(run: RecordedRun) -> HeadFacts:
     if heads is None:
         return HeadFacts()
     about = "Share of the pairs that entmax leaves without weight."
-    series = [HeadSeries("sparsity", "sparsity of entmax", about, heads, "sparsity")]
+    series = [HeadSeries("sparsity", "sparsity of entmax", about, heads, "sparsity", unit="share of pairs")]
     about = "Area under recall over sparsity: 0.5 by chance, (1 + sparsity) / 2 if all is known."
     for method, (_, _, title) in LOOKS.items():
         if f"area_{method}" in heads:

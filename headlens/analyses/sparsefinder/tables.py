@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from scipy.stats import entropy
 
-from headlens.analyses.attend.analysis import batch_of_one, shown_example
+from headlens.analyses.attend.analysis import batch_of_one, shown_examples
 from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.options import ShownOptions, SparsefinderRequest
@@ -127,7 +127,7 @@ class Findings:
             tables["metrics"] = self._metrics()
         if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
             tables["clusters"] = self.contents.assign(clusters=self.request.counted_clusters)
-        example = self.request.shown.example or shown_example(self.held_out, self.loaded)
+        example = self.request.shown.example or next(iter(shown_examples(self.held_out, self.loaded)), None)
         if example is not None:
             drawn = parse_heads(self.request.shown.heads) or self._best(heads, example)
             tables["examples"] = pd.concat([self._example(example, head) for head in drawn], ignore_index=True)

@@ -122,7 +122,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     // Of one model the states begin with the same head.
     heads[state] ??= (data.linked && heads.find(Boolean)) || telling(shown, chosen);
     heads[state] = heads[state].map((number, i) => Math.min(number, [own.layers, own.heads][i] - 1));
-    box.append(make("div", { class: "scroll" }, thumbnails(shown)), shown.place);
+    box.append(watch(make("div", { class: "scroll" }, thumbnails(shown))), shown.place);
     showHead(shown);
     return box;
   }
@@ -208,7 +208,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     shown.told = make("div", { class: "told", role: "status" });
     const lines = queries.labels.map((_, q) => make("li", {}, gives(shown, q, chosen)));
     const words = make("details", { class: "words" }, make("summary", {}, "In words"), make("ul", {}, ...lines));
-    shown.place.replaceChildren(title, make("div", { class: "scroll" }, grid), shown.told, words);
+    shown.place.replaceChildren(title, watch(make("div", { class: "scroll" }, grid)), shown.told, words);
     listen(shown, grid);
   }
 

@@ -90,7 +90,7 @@ def test_the_records_of_measures() -> None:
         "model": "m",
         "stack": "encoder",
         "measure": "confidence",
-        "unit": "mean largest weight",
+        "unit": "share of weight on one token",
         "mean": pytest.approx(0.4),
         "lowest": 0.1,
         "highest": 0.7,

@@ -27,7 +27,7 @@ from tiers import rest_slow
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.recipe import run_report
-from headlens.files import read_csv
+from headlens.files import read_csv, write_csv
 from headlens.pages.head_cards import SentenceMap
 from headlens.pages.self_contained import visible
 from headlens.runs.folder import RunFolder
@@ -178,8 +178,9 @@ def test_text_can_be_read_by_day_and_by_night(visit: Callable[..., Opened], repo
         ground, ink = ([int(v) for v in c.removeprefix("rgb(").removesuffix(")").split(",")] for c in colours)
         grounds[scheme] = ground
         assert abs(sum(ground) - sum(ink)) > 450
-        plate = found.page.evaluate("() => getComputedStyle(document.images[0].parentElement).backgroundColor")
-        assert plate == "rgb(255, 255, 255)"
+        plate = "() => getComputedStyle(document.images[0].parentElement)"
+        assert found.page.evaluate(f"{plate}.backgroundColor") == "rgb(255, 255, 255)"
+        assert found.page.evaluate(f"{plate}.filter") == ("none" if scheme == "light" else "brightness(0.8)")
     assert sum(grounds["dark"]) < 150 < sum(grounds["light"])
 
 
@@ -307,6 +308,11 @@ class Heads:
         """What is shown of a head."""
         return self.page.locator("#heads-card").inner_text()
 
+    def number(self, name: str) -> list[str]:
+        """The cells of a row of the card."""
+        title = self.page.get_by_role("rowheader", name=name, exact=True)
+        return self.page.locator("#heads-card tr", has=title).locator("td").all_text_contents()
+
 
 def two(value: float) -> str:
     return f"{value:.2f}".replace("0.", ".", 1)
@@ -315,7 +321,7 @@ def two(value: float) -> str:
 def test_the_grid_is_coloured_by_any_metric(visit: Callable[..., Opened], report: Path) -> None:
     heads = Heads(visit(report))
     assert heads.options("series")[:3] == ["role", "confidence", "confidence with separators"]
-    assert heads.cell("encoder.0.0").text_content() == "-1"
+    assert heads.cell("encoder.0.0").text_content() == "−1"
     assert heads.cell("encoder.0.1").text_content() == "nsubj↑"
     assert "syntactic" in heads.page.locator(".legend").inner_text()
     heads.choose("series", "confidence")
@@ -333,9 +339,9 @@ def test_the_grid_is_coloured_by_any_metric(visit: Callable[..., Opened], report
 
 def test_a_card_of_the_head_that_is_pointed_at_or_chosen(visit: Callable[..., Opened], report: Path) -> None:
     heads = Heads(visit(report))
-    assert heads.card == "No head is chosen."
     heads.cell("encoder.0.1").hover()
-    for part in ("encoder.0.1", "syntactic(nsubj dep->head)", "nsubj ↑ 0.800 [0.790, 0.810], offset 0.400, n 812"):
+    told = "nsubj ↑ 80.0 % [79.0, 81.0] of 812 cases, a fixed offset 40.0 %"
+    for part in ("encoder.0.1", "syntactic(nsubj dep->head)", told):
         assert part in heads.card
     heads.cell("encoder.1.2").click()
     heads.page.locator("#heads h2").hover()
@@ -344,7 +350,65 @@ def test_a_card_of_the_head_that_is_pointed_at_or_chosen(visit: Callable[..., Op
     assert bars.locator("rect").count() == 19
     assert "Where the most attended token stands" in (bars.get_attribute("aria-label") or "")
     row = classify_tables()["heads"].iloc[5]
-    assert f"{row['confidence']:.3f}" in heads.card
+    assert heads.number("confidence")[0] == f"{100 * row['confidence']:.1f} % of weight on one token"
+    offset = f"{row['positional_offset']:+.0f}".replace("-", "−")
+    assert heads.number("most frequent offset")[0] == f"{offset} in {100 * row['positional_share']:.1f} % of tokens"
+
+
+def test_the_head_that_was_found_first_is_shown_at_first(visit: Callable[..., Opened], report: Path) -> None:
+    heads = Heads(visit(report))
+    finding = heads.page.locator("#findings li").first.inner_text()
+    assert "encoder.0.1 finds the" in finding
+    assert heads.card.startswith("encoder.0.1")
+    assert heads.page.locator("td.chosen").get_attribute("data-head") == "encoder 0 1"
+    heads.cell("encoder.0.0").hover()
+    heads.page.locator("#heads h2").hover()
+    assert heads.card.startswith("encoder.0.1")
+
+
+def test_without_findings_the_head_with_the_largest_number_is(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    made = Made(shapes={"encoder": (2, 3)}, penalties=(0.1,), steps=(0, 5))
+    heads = Heads(visit(run_report(ReportRequest((write_prune(tmp_path / "run", made),))).page))
+    shown = heads.page.locator("td.chosen")
+    values = [float(cell) for cell in heads.page.locator("td[data-head]").all_text_contents()]
+    assert shown.count() == 1
+    assert float(shown.text_content() or "") == max(values)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_all_heads_of_a_layer(visit: Callable[..., Opened], tmp_path: Path, scheme: str) -> None:
+    rows = pd.concat([classify_tables()["heads"].assign(head=lambda r, n=n: r["head"] + 3 * n) for n in range(4)])
+    run = write_classification(tmp_path / "run")
+    write_csv(rows.assign(role="syntactic(nsubj:pass dep->head)"), run / "heads.csv")
+    change_record(run, {"rows": None})
+    found = visit(run_report(ReportRequest((run,))).page, viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    box = found.page.locator("#heads-grids .scroll")
+    assert found.page.locator("#heads-grids tbody tr").first.locator("td").count() == 12
+    assert box.evaluate("(b) => b.scrollWidth <= b.clientWidth")
+    cut = "(cells) => cells.filter((c) => c.scrollWidth > c.clientWidth || c.scrollHeight > c.clientHeight).length"
+    assert found.page.locator("#heads-grids td[data-head]").evaluate_all(cut) == 0
+
+
+def test_edges_fade_where_there_is_more(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report, viewport={"width": 390, "height": 844})
+    box = found.page.get_by_role("region", name="heads.csv", exact=True)
+    assert box.evaluate("(b) => b.scrollWidth > b.clientWidth")
+    marks = "(b) => ['left', 'right', 'below'].filter((side) => b.classList.contains(`more-${side}`))"
+    wait = f"([box, sides]) => ({marks})(box).join() === sides.join()"
+    found.page.wait_for_function(wait, arg=[box.element_handle(), ["right"]])
+    assert "linear-gradient" in box.evaluate("(b) => getComputedStyle(b).maskImage")
+    # the arrow keys scroll it
+    box.focus()
+    found.page.keyboard.press("ArrowRight")
+    found.page.wait_for_function(wait, arg=[box.element_handle(), ["left", "right"]])
+    box.evaluate("(b) => (b.scrollLeft = b.scrollWidth)")
+    found.page.wait_for_function(wait, arg=[box.element_handle(), ["left"]])
+    small = found.page.get_by_role("region", name="All that run.json records", exact=True)
+    assert "below" in small.evaluate(marks)
+    # a filter that leaves few rows leaves nothing below
+    own = found.page.locator("details", has=small)
+    own.get_by_role("searchbox").fill("no such fact")
+    found.page.wait_for_function("(b) => !b.classList.contains('more-below')", arg=small.element_handle())
 
 
 def test_heads_by_keyboard(visit: Callable[..., Opened], report: Path) -> None:
@@ -364,7 +428,7 @@ def test_heads_by_keyboard(visit: Callable[..., Opened], report: Path) -> None:
     assert places[4] == "encoder 0 2"
     assert heads.page.locator("td[data-head][tabindex='0']").count() == 1
     label = heads.cell("encoder.0.0").get_attribute("aria-label")
-    assert label == "encoder layer 0 head 0, role: positional -1"
+    assert label == "encoder layer 0 head 0, role: positional −1"
     heads.page.keyboard.press("Enter")
     assert heads.page.evaluate("() => document.activeElement.id") == "heads-card"
     assert heads.page.locator("#heads-card").get_attribute("aria-label") == "Head encoder.0.0"
@@ -396,7 +460,7 @@ def test_a_pruned_model_beside_the_whole_one(visit: Callable[..., Opened], tmp_p
     assert chosen.text_content() == "small"
     gone, left = heads.cell("encoder.0.0"), heads.cell("encoder.0.1")
     assert [("removed" in (cell.get_attribute("class") or "")) for cell in (gone, left)] == [True, False]
-    assert gone.get_attribute("aria-label") == "encoder layer 0 head 0, removed, role: positional -1"
+    assert gone.get_attribute("aria-label") == "encoder layer 0 head 0, removed, role: positional −1"
     assert "removed; frame and text as in demo" in heads.page.locator("#heads-grids .legend").inner_text()
     gone.click()
     assert "Removed. What it was in demo:" in heads.card
@@ -404,8 +468,8 @@ def test_a_pruned_model_beside_the_whole_one(visit: Callable[..., Opened], tmp_p
     left.click()
     assert "Removed" not in heads.card
     before, after = (classify_tables(seed=n)["heads"]["confidence"] for n in (0, 1))
-    row = heads.page.locator("#heads-card tr", has=heads.page.get_by_role("rowheader", name="confidence", exact=True))
-    assert row.locator("td").all_text_contents() == [f"{after[1]:.3f}", "", f"{before[1]:.3f}"]
+    now, was = (f"{100 * values[1]:.1f} % of weight on one token" for values in (after, before))
+    assert heads.number("confidence") == [now, "", was]
     heads.choose("series", "confidence")
     assert [gone.text_content(), left.text_content()] == [two(before[0]), two(after[1])]
     heads.choose("minus", "demo · a")
@@ -420,14 +484,23 @@ def test_maps_and_other_runs_of_the_model_are_on_its_card(visit: Callable[..., O
     folder = write_classification(tmp_path / "a")
     weights = np.full((2, 3, 2, 3), 0.25, np.float32)
     weights[1, 2, 0, 1] = 0.75
+    other = SentenceMap("demo", "encoder", ["d"], ["d"], np.ones((2, 3, 1, 1), np.float32), "Another one.", sentence=1)
     with RunFolder.reopen(folder) as run:
-        write_maps(run, [SentenceMap("demo", "encoder", ["a", "b"], ["a", "<b>", "c"], weights)])
+        write_maps(run, [SentenceMap("demo", "encoder", ["a", "b"], ["a", "<b>", "c"], weights), other])
     runs = folder, write_ablation(tmp_path / "b"), write_relevance(tmp_path / "c")
     heads = Heads(visit(run_report(ReportRequest(runs, OutputOptions(tmp_path / "all"))).page))
     assert heads.options("model") == ["demo"]
     heads.cell("encoder.1.2").click()
-    assert "Most: a → <b> 0.75" in heads.card
+    assert "Most: a → <b> 75 %" in heads.card
     assert heads.page.locator("svg.map rect").count() == 6
+    sentences = heads.page.get_by_label("Sentence", exact=True).and_(heads.page.locator("#heads-card select"))
+    assert sentences.locator("option").all_text_contents() == ["a b", "Another one."]
+    sentences.select_option("Another one.")
+    assert "Most: d → d 100 %" in heads.card
+    # the next head shows the same sentence
+    heads.cell("encoder.0.0").click()
+    assert heads.page.locator("svg.map rect").count() == 1
+    heads.cell("encoder.1.2").click()
     lost = -ablation_tables()["ablation"].query("mode == 'zero' and layer == 1 and head == 2")["delta"].item()
     assert f"{lost:.3f}" in heads.card
     assert "relevance (taylor)" in heads.card

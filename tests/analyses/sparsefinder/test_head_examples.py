@@ -11,7 +11,7 @@ from made_tasks import build
 from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.analysis import shown_example
+from headlens.analyses.attend.analysis import shown_examples
 from headlens.analyses.sparsefinder.predictors import EmptyPredictor, FixedGraph
 from headlens.analyses.sparsefinder.tables import EXAMPLE_COLUMNS, example_heads
 from headlens.attention.model_normalizer import switch
@@ -65,5 +65,7 @@ def test_weights_before_and_after(loaded: LoadedModel, predictor: Callable[[], F
 def test_a_sentence_that_can_be_looked_at(loaded: LoadedModel) -> None:
     short, long = sentence("a cat"), sentence(" ".join(["cat"] * 40))
     good = Example(sentence(TEXT))
-    assert shown_example(Memory([Example(short), Example(long), good, Example(short)]), loaded) is good
-    assert shown_example(Memory([Example(short), Example(long)]), loaded) is None
+    corpus = Memory([Example(short), Example(long), good, Example(short), good, good])
+    assert shown_examples(corpus, loaded) == [good]
+    assert shown_examples(corpus, loaded, 2) == [good, good]
+    assert shown_examples(Memory([Example(short), Example(long)]), loaded) == []

@@ -7,6 +7,7 @@
   const [modelBox, seriesBox, minusBox, about, grids, card] = ["model", "series", "minus", "about", "grids", "card"].map(byId);
   const SVG = byId("svg").namespaceURI;
   let chosen = null; // [stack, layer, head] that the card stays with
+  let read = ""; // the sentence that cards show, where there are several
 
   function make(name, attributes = {}, ...children) {
     const element = document.createElement(name);
@@ -29,6 +30,15 @@
     const size = Math.abs(value);
     if (size > 0 && size < 0.0005) return value.toExponential(1);
     return size < 1000 ? value.toFixed(3).replace(/^-(?=0\.0+$)/, "") : value.toPrecision(4);
+  }
+
+  // A number with its unit: shares in per cent, of what they are shares of.
+  function amount(value, unit, of = true) {
+    if (!finite(value)) return "–";
+    const kind = /^(share|points)\b/.exec(unit)?.[0];
+    if (!kind) return of && unit ? `${words(value)} ${unit}` : words(value);
+    const number = (100 * value).toFixed(1).replace(/^-(?=0\.0$)/, "");
+    return `${number} ${kind === "share" ? "%" : kind}${of ? unit.slice(kind.length) : ""}`;
   }
 
   function short(value) {
@@ -122,11 +132,18 @@
     return [low, high > low ? high : low + 1];
   }
 
+  // From red to blue; what is bad is red.
+  function colours() {
+    const { diverging, worse } = series();
+    if (!diverging && !minus()) return scales.sequential;
+    return worse ? [...scales.diverging].reverse() : scales.diverging;
+  }
+
   function colour(value, [low, high]) {
-    const { categories, diverging } = series();
+    const { categories } = series();
     if (!finite(value)) return null;
-    if (categories.length) return channels(categories[value][1]);
-    return mix(diverging || minus() ? scales.diverging : scales.sequential, (value - low) / (high - low));
+    if (categories.length) return categories[value][1] ? channels(categories[value][1]) : null;
+    return mix(colours(), (value - low) / (high - low));
   }
 
   function told(stack, layer, head) {
@@ -143,35 +160,38 @@
     about.textContent = minus() ? `${text} Shown is the difference.` : text;
     const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
     grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
-    for (const box of grids.querySelectorAll(".scroll")) box.scrollLeft = scroll;
+    for (const box of grids.querySelectorAll(".scroll")) {
+      box.scrollLeft = scroll;
+      watch(box);
+    }
     const there = chosen && grids.querySelector(cellName(...chosen));
-    if (!there) chosen = null;
-    if (there) there.classList.add("chosen");
-    (there ?? grids.querySelector("td")).tabIndex = 0;
-    if (chosen) show(...chosen);
-    else rest();
+    if (!there) chosen = model().first;
+    const cell = grids.querySelector(cellName(...chosen));
+    cell.classList.add("chosen");
+    cell.tabIndex = 0;
+    show(...chosen);
 
     function grid(stack, [layers, heads], limits) {
       const head = make("tr", {}, make("td"), ...Array.from({ length: heads }, (_, h) => make("th", { scope: "col" }, String(h))));
       const rows = Array.from({ length: layers }, (_, i) => layers - 1 - i).map((layer) =>
-        make("tr", {}, make("th", { scope: "row" }, String(layer)), ...Array.from({ length: heads }, (_, h) => cell(stack, layer, h, limits))),
+        make("tr", {}, make("th", { scope: "row" }, String(layer)), ...Array.from({ length: heads }, (_, h) => cellOf(stack, layer, h, limits))),
       );
       const table = make("table", { role: "grid", "aria-label": `${stack}: layers by heads, ${title}` }, make("tbody", {}, ...rows), make("tfoot", {}, head));
       return make("div", { class: "stack" }, make("h3", {}, stack), make("div", { class: "scroll" }, table));
     }
 
-    function cell(stack, layer, h, limits) {
+    function cellOf(stack, layer, h, limits) {
       const value = valueOf(stack, layer, h);
       const rgb = colour(value, limits);
       const shown = categories.length ? letterOf(stack, layer, h) : short(value);
       const made = make("td", { role: "gridcell", tabindex: "-1", "data-head": `${stack} ${layer} ${h}`, "aria-label": told(stack, layer, h) }, shown);
-      if (rgb && removed(stack, layer, h)) {
+      if (finite(value) && removed(stack, layer, h)) {
         made.classList.add("removed");
-        made.style.setProperty("--was", css(rgb));
+        made.style.setProperty("--was", rgb ? css(rgb) : "var(--line)");
       } else if (rgb) {
         made.style.backgroundColor = css(rgb);
         made.style.color = inkOn(rgb);
-      } else made.classList.add("none");
+      } else made.classList.add(finite(value) ? "plain" : "none");
       return made;
     }
 
@@ -181,13 +201,14 @@
         const present = new Set(allValues());
         const entries = categories.filter((_, number) => present.has(number)).map(([name, hex]) => {
           const square = make("i");
-          square.style.backgroundColor = hex;
+          if (hex) square.style.backgroundColor = hex;
+          else square.className = "plain";
           return make("span", {}, square, name);
         });
         return make("p", { class: "legend" }, ...entries, ...gone);
       }
       const bar = make("i", { class: "bar" });
-      bar.style.background = `linear-gradient(to right, ${(series().diverging || minus() ? scales.diverging : scales.sequential).join(", ")})`;
+      bar.style.background = `linear-gradient(to right, ${colours().join(", ")})`;
       return make("p", { class: "legend" }, words(low), bar, words(high), ...gone);
     }
   }
@@ -197,11 +218,6 @@
     const [stack, layer, head] = cell.dataset.head.split(" ");
     return [stack, Number(layer), Number(head)];
   };
-
-  function rest() {
-    card.replaceChildren(make("p", { class: "about" }, "No head is chosen."));
-    card.setAttribute("aria-label", "The chosen head");
-  }
 
   function show(stack, layer, head) {
     const place = `${stack}.${layer}.${head}`;
@@ -214,23 +230,24 @@
       if (one.heads[place]) parts.push(make("h4", {}, named(one, lists)), make("ul", {}, ...one.heads[place].map((line) => make("li", {}, line))));
     for (const one of shares)
       if (one.heads[place]) parts.push(make("h4", {}, named(one, shares)), bars(one.title, one.categories, one.heads[place]));
-    for (const one of maps)
-      if (one.heads[place]) parts.push(make("h4", {}, named(one, maps)), ...sentence(one.queries, one.keys, one.heads[place]));
+    const seen = maps.filter((one) => one.heads[place]);
+    if (seen.length) parts.push(make("h4", {}, "Attention on a sentence"), ...sentences(seen, place));
     parts.push(make("h4", {}, "Numbers"), numbers(own, stack, layer, head));
     card.replaceChildren(...parts);
     card.setAttribute("aria-label", `Head ${place}`);
+    scrolled(card);
   }
 
   function numbers(own, stack, layer, head) {
     const at = (grid) => grid?.[stack]?.[layer]?.[head];
-    const text = (one) => (one?.categories.length ? [one.categories[at(one.values)]?.[0], at(one.letters)].filter(Boolean).join(" ") : words(at(one?.values)));
+    const text = (one) => (one?.categories.length ? [one.categories[at(one.values)]?.[0], at(one.letters)].filter(Boolean).join(" ") : one ? [at(one.leads), amount(at(one.values), one.unit)].filter(Boolean).join(" in ") : "–");
     // Of a head that stayed, also what it was before.
     const pruned = own.before !== null;
     const rows = own.series.filter((one) => finite(at(one.values)) && (pruned || !one.categories.length)).map((one) => {
       const [low, high] = [at(one.lows), at(one.highs)];
-      const bounds = finite(low) && finite(high) ? `${words(low)} to ${words(high)}` : "";
-      const was = pruned ? [make("td", { class: "n" }, text(earlier(one)))] : [];
-      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", { class: "n" }, text(one)), make("td", {}, bounds), ...was);
+      const bounds = finite(low) && finite(high) ? `${amount(low, one.unit, false).replace(/ .*/, "")} to ${amount(high, one.unit, false)}` : "";
+      const was = pruned ? [make("td", {}, text(earlier(one)))] : [];
+      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", {}, text(one)), make("td", {}, bounds), ...was);
     });
     const titles = ["", "value", "95 % interval", ...(pruned ? ["before"] : [])];
     const heading = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
@@ -254,6 +271,22 @@
     return box;
   }
 
+  // The map of one sentence, and which one where there are several.
+  function sentences(all, place) {
+    const label = (one) => named({ ...one, title: one.text }, all.map((other) => ({ ...other, title: other.text })));
+    const first = all.find((one) => label(one) === read) ?? all[0];
+    const box = make("div", {}, ...sentence(first.queries, first.keys, first.heads[place]));
+    if (all.length < 2) return [make("p", { class: "about" }, first.text), box];
+    const picker = make("select", { "aria-label": "Sentence" }, ...all.map((one) => make("option", {}, label(one))));
+    picker.selectedIndex = all.indexOf(first);
+    picker.addEventListener("change", () => {
+      const now = all[picker.selectedIndex];
+      read = label(now);
+      box.replaceChildren(...sentence(now.queries, now.keys, now.heads[place]));
+    });
+    return [picker, box];
+  }
+
   function sentence(queries, keys, text) {
     const weights = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const cell = Math.max(9, Math.min(16, Math.floor(260 / keys.length)));
@@ -261,7 +294,7 @@
     const cut = (token) => (token.length > 12 ? `${token.slice(0, 11)}…` : token);
     const size = [room + keys.length * cell, room + queries.length * cell];
     const pairs = Array.from(weights, (w, i) => [w / 255, queries[Math.floor(i / keys.length)], keys[i % keys.length]]);
-    const top = [...pairs].sort((a, b) => b[0] - a[0]).slice(0, 5).map(([w, q, k]) => `${q} → ${k} ${w.toFixed(2)}`);
+    const top = [...pairs].sort((a, b) => b[0] - a[0]).slice(0, 5).map(([w, q, k]) => `${q} → ${k} ${(100 * w).toFixed(0)} %`);
     const label = `Attention, queries in rows; most: ${top.join(", ")}`;
     const box = draw("svg", { viewBox: `0 0 ${size.join(" ")}`, width: size[0], height: size[1], role: "img", "aria-label": label, class: "map" });
     keys.forEach((token, k) => box.append(draw("text", { transform: `translate(${room + (k + 0.7) * cell} ${room - 3}) rotate(-90)` }, cut(token))));
@@ -270,11 +303,12 @@
       keys.forEach((key, k) => {
         const weight = weights[q * keys.length + k] / 255;
         const square = draw("rect", { x: room + k * cell, y: room + q * cell, width: cell, height: cell, fill: css(mix(scales.pale, weight)) });
-        square.append(draw("title", {}, `${token} → ${key}: ${weight.toFixed(2)}`));
+        square.append(draw("title", {}, `${token} → ${key}: ${(100 * weight).toFixed(0)} %`));
         box.append(square);
       });
     });
-    return [make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Attention on a sentence" }, box), make("p", { class: "about" }, `Most: ${top.join(", ")}.`)];
+    const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Attention on a sentence" }, box);
+    return [watch(scroll), make("p", { class: "about" }, `Most: ${top.join(", ")}.`)];
   }
 
   function choose(cell) {
@@ -290,7 +324,7 @@
     const cell = event.target.closest("td[data-head]");
     if (cell && event.pointerType !== "touch") show(...headOf(cell));
   });
-  grids.addEventListener("pointerleave", () => (chosen ? show(...chosen) : rest()));
+  grids.addEventListener("pointerleave", () => show(...chosen));
   grids.addEventListener("focusin", (event) => {
     const cell = event.target.closest("td[data-head]");
     if (cell) choose(cell);
@@ -310,7 +344,7 @@
     event.preventDefault();
   });
   card.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && chosen) grids.querySelector(cellName(...chosen)).focus();
+    if (event.key === "Escape") grids.querySelector(cellName(...chosen)).focus();
   });
 
   modelBox.addEventListener("change", () => (fillSeries(), paint()));
@@ -322,4 +356,5 @@
   fillSeries();
   paint();
   document.getElementById("explorer").hidden = false;
+  watch(card);
 })();

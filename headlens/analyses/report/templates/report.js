@@ -1,4 +1,3 @@
-"use strict";
 // Sorting and filtering of tables; without this script the page is complete, only not sortable.
 (() => {
   const compareText = new Intl.Collator("en", { numeric: true }).compare;
