@@ -64,7 +64,7 @@ def test_confidence_of_two_models_on_one_scale(make_heads: Make) -> None:
     assert limits[2] == limits[5]
     assert limits[2][0] == -limits[2][1]
     labels = [b.get_ylabel().replace("\n", " ") for b in bars(figure)]
-    assert labels == ["confidence (mean largest weight)", "difference (mean largest weight)"]
+    assert labels == ["confidence (mean largest weight)", "difference of confidence (mean largest weight)"]
 
 
 @pytest.mark.parametrize(("apart", "end"), [(0.02, 0.1), (0.4, 0.4)])

@@ -119,7 +119,7 @@ class MetricDeclaration:
         if self.difference and len(drawn) == 2:
             heads = _with_difference(heads, drawn)
             shown[_DIFFERENCE] = self.difference
-            around = centred_scale(f"difference ({drawn[0].unit})", heads, _DIFFERENCE, DIVERGING)
+            around = centred_scale(f"difference of {scales[0].label}", heads, _DIFFERENCE, DIVERGING)
             # Hundredths are no finding, however few there are of anything else.
             end = max(around.high, _NOTABLE)
             beyond = around.beyond if end == around.high else "neither"
