@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headlens.analyses.sparsefinder.measures import MEASURES
@@ -179,6 +179,7 @@ def test_no_point_of_the_frontier_is_beaten(drawn: list[tuple[float, float]]) ->
         assert any(sparsity[p] >= s and quality[p] >= q for p in places)
 
 
+@example([(0.0, 0.25), (5e-324, 1.0)], 5e-324, 0.0)
 @given(POINTS, st.floats(0, 1), st.floats(0, 1))
 def test_the_hull_is_the_best_mixture_of_two_graphs(
     drawn: list[tuple[float, float]], place: float, lowest: float
@@ -189,7 +190,9 @@ def test_the_hull_is_the_best_mixture_of_two_graphs(
     best = -1.0
     for (x, y), (far, other) in product(known, repeat=2):
         if x <= place <= far:
-            best = max(best, y if far == x else y + (other - y) * (place - x) / (far - x), y if x == place else -1.0)
+            # The share of the way first: a product with the smallest number there is would round to anything.
+            way = 0.0 if far == x else (place - x) / (far - x)
+            best = max(best, y + (other - y) * way, y if x == place else -1.0)
     assert np.interp(place, *hull(sparsity, quality, (1.0, lowest))) == pytest.approx(best, abs=1e-9)
 
 
