@@ -67,7 +67,7 @@ class Screen:
             yield advance
 
     def remark(self, text: str) -> None:
-        """What is known so far, above the bar."""
+        """Prints a sentence about unfinished work, such as how long it will take; the bar goes on below it."""
         self.err.print(_line(text), soft_wrap=True)
 
     def warn(self, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
 from typing import Protocol
 
 Advance = Callable[[int], None]
@@ -74,7 +75,9 @@ class Forecast:
     FIRST, AT_ONCE = 1.0, 0.001  # seconds
 
     def __init__(self, total: int, costs: Sequence[float] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        self._costs = costs or (1.0,) * total
+        self._total = len(costs) or total
+        # Of the steps up to each; of steps that do not differ there may be millions, and their number is enough.
+        self._up_to = list(accumulate(costs, initial=0.0)) if costs else None
         self._clock, self._last = clock, clock()
         self._done, self._seconds, self._timed = 0, 0.0, 0.0
         self._told = False
@@ -85,14 +88,21 @@ class Forecast:
         Returns:
             The seconds of all steps from first to last, once; None before that is known, and again afterwards.
         """
+        if self._told:
+            return None
         now = self._clock()
         spent, self._last = now - self._last, now
         before, self._done = self._done, self._done + steps
         if steps and spent > self.AT_ONCE:
             self._seconds += spent
-            self._timed += sum(self._costs[before : self._done])
-        left = sum(self._costs[self._done :])
-        if self._told or self._seconds < self.FIRST or not (left and self._timed):
+            self._timed += self._cost(self._done) - self._cost(before)
+        left = self._cost(self._total) - self._cost(self._done)
+        if self._seconds < self.FIRST or not (left and self._timed):
             return None
         self._told = True
         return self._seconds * (1 + left / self._timed)
+
+    def _cost(self, steps: int) -> float:
+        """Returns the cost of the first steps."""
+        known = min(steps, self._total)
+        return float(known) if self._up_to is None else self._up_to[known]

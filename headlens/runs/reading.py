@@ -153,7 +153,7 @@ class RecordedRun:
 
     @property
     def corpus_name(self) -> str:
-        """Name of the corpus, or empty."""
+        """Name of the corpus that the run read, as titles of figures have it; empty where it read none."""
         return str(self.corpus.get("name") or "")
 
     @property

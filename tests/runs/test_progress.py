@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -47,3 +48,14 @@ def test_what_was_done_before_takes_no_time() -> None:
 def test_nothing_is_told_at_the_end_or_without_a_total(total: int) -> None:
     clock = Clock()
     assert told(Forecast(total, (), clock), clock, [(9.0, 3)]) == [None]
+
+
+def test_millions_of_steps_need_no_list_of_them() -> None:
+    clock = Clock()
+    tracemalloc.start()
+    forecast = Forecast(10**8, (), clock)
+    found = told(forecast, clock, [(0.5, 10**6), (0.5, 10**6), (0.5, 10**6)])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == [None, pytest.approx(50.0), None]
+    assert peak < 10**5

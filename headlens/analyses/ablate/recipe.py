@@ -76,8 +76,8 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
     """
     with open_run("ablate", request.models[0], request, reporter) as run:
         # Data of one's own may lack some classes of the model.
-        own = request.data.task == OWN_CLASSES
-        known = classifier_names(run.load(request.models[0], request.model_options)) if own else ()
+        first = run.load(request.models[0], request.model_options) if request.data.task == OWN_CLASSES else None
+        known = () if first is None else classifier_names(first)
         task, source = open_examples(request.data, offline=request.model_options.offline, known=known)
         metric = chosen_metric(task, request.options.metric)
         for name in request.models[1:]:
@@ -87,7 +87,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
                 _Ablated(request, run, "", other, name).examples(task, source, metric)
         results: dict[str, _Found] = {}
         for number, name in enumerate(request.models):
-            loaded = run.load(name, request.model_options)
+            loaded = first if first is not None and not number else run.load(name, request.model_options)
             label = model_label(loaded, results)
             with run.masked(loaded, request.mask):
                 results[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
