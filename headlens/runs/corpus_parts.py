@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from headlens.errors import InputError, OptionError, read_errors
+from headlens.nested_text import conform
 from headlens.runs.checkpoint import IDENTITY, unpacked
+from headlens.runs.corpus_pass import PassState
 from headlens.runs.processes import Processes
 from headlens.runs.run_record import read_run
 
@@ -87,10 +89,11 @@ class PartialSums:
             raise InputError(f"--merge: {problem}.", "Name the runs of all parts of one corpus.")
         return cls([found[number] for number in range(count)])
 
-    def of_pass(self, name: str, identity: Mapping[str, str]) -> list[bytes]:
-        """Returns the sums of one pass, of all parts.
+    def fill(self, state: PassState, name: str, identity: Mapping[str, str]) -> None:
+        """Replaces a state by the sums of one pass, of all parts.
 
         Args:
+            state: of the pass.
             name: of the pass.
             identity: what the sums depend on, in words fit for a message ("the corpus" -> its hash).
 
@@ -102,12 +105,13 @@ class PartialSums:
             path = folder / sums_file(name)
             with read_errors(path, "cannot be read", "Run this part again with --overwrite."):
                 content = path.read_bytes()
-                before = unpacked(content)[0][IDENTITY]
-            for what, value in identity.items():
-                if before.get(what) != value:
-                    raise InputError(
-                        f"{path}: {what} was another.",
-                        "Merge with what the parts were computed from, or run them again.",
-                    )
+                before = conform(unpacked(content)[0][IDENTITY], dict[str, str])
+                state.fill([content])  # what is damaged is told with its file
+            if changed := [what for what, value in identity.items() if before.get(what) != value]:
+                raise InputError(
+                    f"{path}: {' and '.join(changed)} was another.",
+                    "Merge with what the parts were computed from, or run them again.",
+                )
             contents.append(content)
-        return contents
+        with read_errors(self.folders[0], "does not fit the other parts", "Run all parts again with --overwrite."):
+            state.fill(contents)

@@ -122,8 +122,8 @@ class CorpusPass:
         keeper: where the sums are kept, so that an interrupted pass can go on; None keeps nothing.
         processes: with whom the corpus is shared.
         part: the part of the corpus that is read, if it is not all of it.
-        keep_sums: called with the sums at the end of a part.
-        sums: of all parts of the corpus, which is not read then.
+        keep_sums: called with the sums at the end.
+        take_sums: fills in the sums of a corpus that others have read, in place of reading it.
     """
 
     progress: Advance = lambda _: None
@@ -132,7 +132,7 @@ class CorpusPass:
     processes: Processes = ALONE
     part: Processes | None = None
     keep_sums: Callable[[PassState], None] = lambda _: None
-    sums: Sequence[bytes] | None = None
+    take_sums: Callable[[PassState], None] | None = None
 
     def run(
         self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None = None
@@ -153,8 +153,8 @@ class CorpusPass:
             ModelError: if a single sentence does not fit into the memory of the device.
             OutputError: if what was kept belongs to something else, or cannot be written.
         """
-        if self.sums is not None:
-            state.fill(self.sums)
+        if self.take_sums is not None:
+            self.take_sums(state)
             return
         if self.keeper is not None:
             self.keeper.restore(state)

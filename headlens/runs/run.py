@@ -130,18 +130,19 @@ class Run:
             loaded: the model that reads it.
             corpus: all of it, whatever the number of processes.
         """
-        identity = {"the corpus": corpus.sha256}
-        keeper = self.keeper(name, loaded, identity)
-        sums = None if self.sums is None else self.sums.of_pass(name, {**_model_identity(loaded), **identity})
+        keeper = self.keeper(name, loaded, {"the corpus": corpus.sha256})
+        identity = {**_model_identity(loaded), "the corpus": corpus.sha256}
 
         def keep(state: PassState) -> None:
             if self.part is not None and self.folder is not None:
                 with self.file(sums_file(name)) as path:
-                    path.write_bytes(state.dump({**_model_identity(loaded), **identity}))
+                    path.write_bytes(state.dump(identity))
 
+        sums = self.sums
+        take = None if sums is None else lambda state: sums.fill(state, name, identity)
         sentences = (self.part or self.processes).shard_size(corpus.sentences)
         with self.reporter.progress(text, sentences if sums is None else 0, None) as advance:
-            yield CorpusPass(advance, self.warn, keeper, self.processes, self.part, keep, sums)
+            yield CorpusPass(advance, self.warn, keeper, self.processes, self.part, keep, take)
 
 
 def _model_identity(loaded: LoadedModel) -> dict[str, str]:

@@ -12,10 +12,17 @@ import pandas as pd
 import pytest
 
 from headlens.errors import OptionError
+from headlens.runs.checkpoint import packed, unpacked
 from headlens.runs.corpus_parts import parse_shard
 from headlens.runs.processes import Processes
 
 Headlens = Callable[..., Any]
+EDITS: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
+    "no counts": lambda record, _: record.pop("encoding"),
+    "counts of another kind": lambda record, _: record.update(annotation=[1]),
+    "identity of another kind": lambda record, _: record.update(identity=["the corpus"]),
+    "a sum of another name": lambda _, arrays: arrays.update({"statistics|x": arrays.pop(next(iter(arrays)))}),
+}
 FEW = ("--limit", 60, "--no-figures", "--relevance")
 
 
@@ -88,7 +95,7 @@ def test_what_is_no_part(headlens: Headlens, tiny_bert: Path, parts: list[Path],
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["gone", "cut", "other"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "other", *EDITS])
 def test_damaged_sums_and_those_of_something_else(
     headlens: Headlens, tiny_bert: Path, parts: list[Path], damage: str, tmp_path: Path
 ) -> None:
@@ -98,6 +105,10 @@ def test_damaged_sums_and_those_of_something_else(
         sums.unlink()
     elif damage == "cut":
         sums.write_bytes(sums.read_bytes()[:-300])
+    elif damage in EDITS:
+        record, arrays = unpacked(sums.read_bytes())
+        EDITS[damage](record, arrays)
+        sums.write_bytes(packed(record, arrays))
     else:
         other = shutil.copytree(tiny_bert, tmp_path / "other" / tiny_bert.name)
         weights = other / "model.safetensors"
@@ -112,7 +123,7 @@ def test_damaged_sums_and_those_of_something_else(
     assert done.code == 2
     assert "sums-" in done.err
     expected = {"gone": "cannot be read", "cut": "cannot be read", "other": "the weights of the model was another"}
-    assert expected[damage] in done.err.replace("\n", " ")
+    assert expected.get(damage, "part-2/sums-classify-0.npz cannot be read") in done.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize("text", ["", "2", "0/3", "4/3", "a/b", "1/-3", "1/3/5", "1/0", "1/9999999", "١/٣x"])
@@ -123,3 +134,34 @@ def test_no_part_of_a_corpus(text: str) -> None:
 
 def test_parts_are_counted_from_one() -> None:
     assert parse_shard("2/5") == Processes(1, 5)
+
+
+@pytest.mark.slow
+def test_parts_of_two_models_and_of_draws(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
+    asked = (tiny_bert, tiny_bert, "--limit", 60, "--no-figures", "--stability", 5, "--min-tokens", 1)
+    named: list[object] = []
+    for number in (1, 2):
+        folder = tmp_path / f"part-{number}"
+        assert headlens("classify", *asked, "--shard", f"{number}/2", "--out", folder).code == 0
+        named += ["--merge", folder]
+    for more, name in ((named, "whole"), ([], "one")):
+        done = headlens("classify", *asked, *more, "--out", tmp_path / name)
+        assert done.code == 0, done.err
+    tables = [pd.read_csv(tmp_path / name / "heads.csv") for name in ("whole", "one")]
+    assert len(set(tables[0]["model"])) == 2
+    # Distances are roots, near 0 between heads of random weights, and make more of the rounding.
+    pd.testing.assert_frame_equal(*tables, rtol=1e-5, atol=1e-5, check_exact=False)
+
+
+def test_plans_of_parts(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
+    plans = []
+    for more in ((), ("--shard", "2/4")):
+        done = headlens("classify", tiny_bert, "--limit", 60, "--stability", 7, *more, "--dry-run", "--json")
+        assert done.code == 0, done.err
+        plans.append(json.loads(done.out))
+        assert any("7 draws of --stability" in note for note in plans[-1]["notes"])
+    whole, part = ([work["tokens"] for work in plan["work"]] for plan in plans)
+    assert part == pytest.approx([tokens / 4 for tokens in whole], rel=0.1)
+    done = headlens("classify", tiny_bert, "--merge", tmp_path / "none", "--dry-run")
+    assert done.code == 2
+    assert "holds no run of headlens classify --shard" in done.err.replace("\n", " ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial, reduce
@@ -30,7 +30,7 @@ from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.metric import MetricSettings, Statistics
+from headlens.metrics.metric import Metric, MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
@@ -153,6 +153,50 @@ def classify_heads(
         baseline_notes = [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, relations)]
     settings = MetricSettings(relations, options.exclude_self, baseline)
     metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
+    measured = _measure(feed, corpus, annotator, metrics, options, corpus_pass or CorpusPass())
+    encoding, annotation, statistics = measured.encoding, measured.annotation, measured.statistics
+    if not encoding.sentences:
+        raise nothing_read(corpus, feed, encoding)
+    if annotation.trees:
+        check_relations(options.relations or (), annotation.arcs, corpus.name)
+    thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
+    tables = _head_tables(statistics, measured.similarity, thresholds)
+    if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
+        tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles="", roles_by_weight=""))
+    notes = [
+        *too_little,
+        *encoding_notes(feed, encoding),
+        *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),
+        *statistics.notes(),
+        *label_notes(annotation.labels, relations),
+        *pair_notes(annotation, tables["heads"].rows, options.split_at),
+        *baseline_notes,
+    ]
+    groups = measured.groups
+    resampled = None if groups is None else partial(_resampled, groups, statistics, thresholds, options)
+    return Classification(tables, encoding, annotation, notes, statistics.more_tables(), bool(too_little), resampled)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What one pass over a corpus gave: the observers with their sums, and what became of the sentences."""
+
+    statistics: Statistics
+    similarity: HeadSimilarity | None
+    groups: SentenceGroups | None
+    encoding: EncodingCounts
+    annotation: AnnotationCounts
+
+
+def _measure(
+    feed: CorpusReader,
+    corpus: Corpus,
+    annotator: Annotator,
+    metrics: Sequence[Metric],
+    options: ClassifyOptions,
+    corpus_pass: CorpusPass,
+) -> _Measured:
+    """Passes a corpus through the model; for `stability` the sums of each group of sentences are kept, too."""
     statistics = Statistics(metrics, feed.sites, level=options.level)
     similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
     groups = SentenceGroups() if options.stability else None
@@ -172,29 +216,10 @@ def classify_heads(
         return counts
 
     with session, torch.inference_mode():
-        (corpus_pass or CorpusPass()).run(feed, corpus, step, tally, options.batch_tokens)
-    encoding, annotation = tally.encoding, tally.annotation
-    if not encoding.sentences:
-        raise nothing_read(corpus, feed, encoding)
-    if annotation.trees:
-        check_relations(options.relations or (), annotation.arcs, corpus.name)
-    thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
+        corpus_pass.run(feed, corpus, step, tally, options.batch_tokens)
     if groups is not None:
         statistics.totals = groups.added()
-    tables = _head_tables(statistics, similarity, thresholds)
-    if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
-        tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles="", roles_by_weight=""))
-    notes = [
-        *too_little,
-        *encoding_notes(feed, encoding),
-        *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),
-        *statistics.notes(),
-        *label_notes(annotation.labels, relations),
-        *pair_notes(annotation, tables["heads"].rows, options.split_at),
-        *baseline_notes,
-    ]
-    resampled = None if groups is None else partial(_resampled, groups, statistics, thresholds, options)
-    return Classification(tables, encoding, annotation, notes, statistics.more_tables(), bool(too_little), resampled)
+    return _Measured(statistics, similarity, groups, tally.encoding, tally.annotation)
 
 
 def _reader(loaded: LoadedModel, corpus: Corpus, options: ClassifyOptions) -> CorpusReader:

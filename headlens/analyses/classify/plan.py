@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.classify.parts import parts_of
 from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.relevance.plan import RELEVANCE
+from headlens.runs.corpus_parts import parse_shard
 from headlens.runs.progress import Reporter
 
 # What headlens's own benchmarks measured (tests/benchmarks), beside plain passes.
-CLASSIFIED = 1.1  # statistics of all heads, beside a forward pass
+CLASSIFIED = 1.23  # statistics of all heads, beside a forward pass
 
 
 def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
@@ -19,6 +21,12 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
     for name in request.models:
         planner.model(name, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
+    if request.merge:
+        parts_of(request)
+        planner.notes.append("No model runs: the sums of the parts are added up.")
+        return planner.plan()
+    if request.shard is not None:
+        corpus = corpus.part(1 / parse_shard(request.shard).count)
     for place, name in enumerate(request.models):
         work = Work(
             f"classify the heads of {name}",
@@ -31,6 +39,8 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
         if request.relevance:
             planner.add(replace(work, text=f"relevance of the heads of {name}", kind="backward", each=RELEVANCE))
         planner.add(work)
+    if request.options.stability:
+        planner.notes.append(f"The {request.options.stability} draws of --stability are not in the estimate.")
     if request.parser not in ("gold", "none"):
         planner.notes.append(f"The time of {request.parser} is not in the estimate: it parses the corpus once, before.")
     return planner.plan()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from headlens.analyses.classify.findings import classify_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
+from headlens.analyses.classify.parts import open_part
 from headlens.analyses.classify.report import classify_figures
 from headlens.analyses.classify.role_agreement import agreement_notes, role_agreement
 from headlens.analyses.classify.roles import count_families
@@ -36,17 +36,14 @@ from headlens.corpora.pharaoh import AlignedCorpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
 from headlens.corpora.token_offsets import Side
-from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
-from headlens.runs.corpus_parts import PartialSums, parse_shard
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_label, model_record
-from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run
 from headlens.unchanged_files import file_hashes
 
 _SHOWN = 3  # sentences whose attention a run keeps
@@ -88,7 +85,7 @@ def run_classify(
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
     """
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
-    with _opened(request, reporter) as run:
+    with open_part(request, reporter) as run:
         # Before anything that takes long: what was named may not be there.
         lists, baseline = _frequencies(request), None
         if request.baseline_corpus is not None:
@@ -139,21 +136,6 @@ def run_classify(
             metrics = [declaration.as_record() for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)
-
-
-@contextmanager
-def _opened(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[Run]:
-    """Opens the run, and tells it which part of the corpus it reads, or the sums of which parts it adds up."""
-    part = None if request.shard is None or request.merge else parse_shard(request.shard)
-    # A run that adds parts up is of the whole corpus, also where its options are those of a part.
-    asked = replace(request, shard=None) if request.merge else request
-    sums = PartialSums.of(request.merge, "classify", arguments(asked)) if request.merge else None
-    with open_run("classify", request.models[0], asked, reporter) as run:
-        if run.processes.count > 1 and (part or sums):
-            raise OptionError("--shard and --merge are for one process each.", "Leave torchrun out.")
-        if part is not None:
-            run.tell(f"These are the numbers of the part {request.shard} of the sentences alone; --merge adds all up.")
-        yield replace(run, part=part, sums=sums)
 
 
 def _together(results: Mapping[str, Classification]) -> tuple[dict[str, pd.DataFrame], list[str]]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from headlens.analyses.classify.roles import role_family
 from headlens.heads import STACKS
-from headlens.statistics.seeding import generator_of
 
-_DRAWS = 2000
 COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high"]
 
 
@@ -20,8 +20,8 @@ def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
     """Compares the roles of heads of the same place, of every two models and stack by stack.
 
     Roles are compared by family (`syntactic` for any relation), "none" among them. `same` counts the heads with the
-    same one; `kappa` is what of that is beyond chance (Cohen 1960), with a 95 % bootstrap interval over heads. It is
-    empty where both models have one and the same role throughout.
+    same one; `kappa` is what of that is beyond chance (Cohen 1960), with its asymptotic 95 % interval (Fleiss et al.
+    1969). It is empty where one of two models has a single role throughout.
 
     Args:
         heads: rows of heads.csv of several models.
@@ -42,21 +42,22 @@ def _rows(heads: pd.DataFrame) -> Iterator[list[object]]:
             both = of[one, stack][[*place, "role"]].merge(of[other, stack][[*place, "role"]], on=place)
             if len(both) < 2:
                 continue
-            roles = np.stack([both[side].map(role_family).to_numpy() for side in ("role_x", "role_y")])
-            generator = generator_of(f"{one}|{other}|{stack}", 0)
-            drawn = [_kappa(roles[:, generator.integers(len(both), size=len(both))]) for _ in range(_DRAWS)]
-            known = [kappa for kappa in drawn if not np.isnan(kappa)]
-            ends = np.quantile(known, [0.025, 0.975]) if known else [np.nan, np.nan]
-            yield [one, other, stack, len(both), int((roles[0] == roles[1]).sum()), _kappa(roles), *ends]
+            one_role, other_role = (both[side].map(role_family) for side in ("role_x", "role_y"))
+            yield [one, other, stack, len(both), int((one_role == other_role).sum()), *_kappa(one_role, other_role)]
 
 
-def _kappa(roles: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> float:
-    """Cohen's κ of two rows of names; NaN where both have one and the same throughout."""
-    names, codes = np.unique(roles.astype(str), return_inverse=True)
-    one, other = (np.bincount(row, minlength=len(names)) / roles.shape[1] for row in codes.reshape(roles.shape))
-    chance = float(one @ other)
-    same = float((roles[0] == roles[1]).mean())
-    return float("nan") if chance == 1 else (same - chance) / (1 - chance)
+def _kappa(one: pd.Series[str], other: pd.Series[str]) -> tuple[float, float, float]:
+    """Cohen's κ with its interval; NaN where it is not defined."""
+    from statsmodels.stats.inter_rater import cohens_kappa  # noqa: PLC0415 - takes a second, for two models alone
+
+    names = sorted({*one, *other})
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        return math.nan, math.nan, math.nan
+    table = pd.crosstab(one, other).reindex(index=names, columns=names, fill_value=0)
+    with np.errstate(invalid="ignore"):  # the root of a variance of 0, rounded to below it
+        found = cohens_kappa(table.to_numpy())
+    half = norm.ppf(0.975) * math.sqrt(max(found.var_kappa, 0.0))
+    return float(found.kappa), float(max(found.kappa - half, -1)), float(min(found.kappa + half, 1))
 
 
 def agreement_notes(agreement: pd.DataFrame) -> list[str]:

@@ -1,0 +1,45 @@
+"""Runs of `headlens classify` over parts of a corpus, and runs that add their sums up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from headlens.analyses.classify.options import ClassifyRequest
+from headlens.errors import OptionError
+from headlens.runs.corpus_parts import PartialSums, parse_shard
+from headlens.runs.output_options import arguments
+from headlens.runs.progress import Reporter
+from headlens.runs.run import Run, open_run
+
+
+def parts_of(request: ClassifyRequest) -> PartialSums | None:
+    """Returns the sums of the parts that a request adds up; None if it reads the corpus.
+
+    Raises:
+        InputError: if the parts do not go together, see `PartialSums.of`.
+    """
+    if not request.merge:
+        return None
+    return PartialSums.of(request.merge, "classify", arguments(replace(request, shard=None)))
+
+
+@contextmanager
+def open_part(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[Run]:
+    """Opens a run, and tells it which part of the corpus it reads, or the sums of which parts it adds up.
+
+    Raises:
+        OptionError: if several processes share the work, which do that by themselves.
+        InputError: see `parts_of` and `open_run`.
+    """
+    sums = parts_of(request)
+    # A run that adds parts up is of the whole corpus, also where its options are those of a part.
+    asked = request if sums is None else replace(request, shard=None)
+    part = None if asked.shard is None else parse_shard(asked.shard)
+    with open_run("classify", request.models[0], asked, reporter) as run:
+        if run.processes.count > 1 and (part or sums):
+            raise OptionError("--shard and --merge are for one process each.", "Leave torchrun out.")
+        if part is not None:
+            run.tell(f"These are the numbers of the part {request.shard} of the sentences alone; --merge adds all up.")
+        yield replace(run, part=part, sums=sums)
