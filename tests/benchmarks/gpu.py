@@ -37,6 +37,7 @@ import relevance as relevance_costs
 import sparsefinder_blocks
 import sweep as head_sweep
 import torch
+from device_time import milliseconds
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, PreTrainedModel
 
@@ -140,26 +141,13 @@ class Bench:
                 if found[name] and math.isnan(found[name][-1]):
                     continue
                 try:
-                    took = self.milliseconds(run)
+                    took = milliseconds(run, self.device)
                 except torch.OutOfMemoryError:
                     found[name], took = [], math.nan
                     torch.cuda.empty_cache()
                 if number >= 0 or math.isnan(took):
                     found[name].append(took)
         return found
-
-    def milliseconds(self, run: Run) -> float:
-        if self.device == "cpu":
-            begun = time.process_time()
-            run()
-            return 1000 * (time.process_time() - begun)
-        torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        return begin.elapsed_time(end)
 
     def megabytes(self, run: Run) -> float:
         """Peak of memory beyond what was held before; nan where nobody counts it or it does not suffice."""

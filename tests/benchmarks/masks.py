@@ -16,6 +16,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 import torch
+from device_time import milliseconds
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
@@ -50,14 +51,8 @@ def measured(run: Callable[[], Tensor]) -> tuple[float, float]:
     """Milliseconds of a forward and a backward pass, and MiB beyond what was held before."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    # The queue fills meanwhile, so that what the processor takes to start them is not in the time of the kernels.
-    torch.cuda._sleep(4_000_000)
-    start.record()
-    run().sum().backward()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end), (torch.cuda.max_memory_allocated() - before) / 2**20
+    took = milliseconds(lambda: run().sum().backward(), queued=True)
+    return took, (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def timed(n: int, rounds: int, patterns: Sequence[str] = PATTERNS) -> list[list[object]]:

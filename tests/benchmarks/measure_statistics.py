@@ -28,6 +28,7 @@ from pathlib import Path
 import contenders
 import inputs
 import torch
+from device_time import milliseconds
 
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
@@ -112,20 +113,6 @@ def as_sums(found: object, feed: CorpusReader) -> contenders.Sums:
     return sums
 
 
-def seconds(work: Callable[[], object], device: str) -> float:
-    if device == "cpu":
-        start = time.process_time()
-        work()
-        return time.process_time() - start
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    begin.record()
-    work()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) / 1000
-
-
 def measure_time(work: inputs.Work, rounds: int, device: str) -> None:
     """Print a row per way: median and range of the ratios, and tokens per second."""
     batches = list(work.batches())
@@ -137,7 +124,7 @@ def measure_time(work: inputs.Work, rounds: int, device: str) -> None:
     times: dict[str, list[float]] = {name: [] for name in todo}
     for _ in range(rounds):
         for name, way in todo.items():
-            times[name].append(seconds(partial(way, batches), device))
+            times[name].append(milliseconds(partial(way, batches), device) / 1000)
     longest = max(b.source.shape[1] for b in batches)
     print(
         f"\n{work.name}: {len(work.examples)} texts, {tokens} tokens in {len(batches)} batches of at most "

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from device_time import milliseconds
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
@@ -50,16 +51,6 @@ def counted(n: int, version: Version) -> float:
     return float(graph.sum()) / HEADS
 
 
-def timed(run: Callable[[], object]) -> float:
-    """Milliseconds."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    run()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end)
-
-
 def times(n: int, rounds: int) -> list[object]:
     own, projections, centroids = vectors(n, max(2, round(math.sqrt(n / 128))), "cuda")
     projections = projections.bfloat16()
@@ -77,7 +68,7 @@ def times(n: int, rounds: int) -> list[object]:
     seen: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
-            seen[name].append(timed(run))
+            seen[name].append(milliseconds(run))
     dense, sparse = (statistics.median(own) for own in seen.values())
     share = float(blocked.blocks(half).float().mean())
     return [n, f"{share:.1%}", f"{dense:.3f}", f"{sparse:.3f}", f"{dense / sparse:.2f}"]
