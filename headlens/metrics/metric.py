@@ -96,7 +96,10 @@ class Metric(ABC):
         return _table({site: self.compute(site_sums) for site, site_sums in sums.items()})
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Columns of one site: each (heads,), or (heads, rows) for tables with several rows per head."""
+        """Columns of one site: each (heads,), or (heads, rows) for tables with several rows per head.
+
+        A metric defines this, or a `table` of its own where one site does not suffice (a correction over all heads).
+        """
         raise NotImplementedError
 
     def more_tables(self, sums: Mapping[Site, Sums]) -> Mapping[str, pd.DataFrame]:
