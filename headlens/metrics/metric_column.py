@@ -19,6 +19,7 @@ class MetricColumn:
         high: upper end of the colour scale, which begins at 0; None for the largest value.
         chance: the column that says what a head which points at random would have, or another baseline.
         chance_name: what that is, above a map.
+        offset: the column of the offset that the number is a share at; the card of a head tells it.
         colours: matplotlib's name of the colours.
         interval: whether its interval is measured, too.
         contract: whether it stands among the first columns of heads.csv, which every run has.
@@ -33,6 +34,7 @@ class MetricColumn:
     high: float | None = 1.0
     chance: str = ""
     chance_name: str = "chance"
+    offset: str = ""
     colours: str = "viridis"
     interval: bool = False
     contract: bool = False

@@ -45,6 +45,7 @@ class Positions(Metric):
             "Share of tokens whose most attended token stands at the most frequent offset.",
             "most frequent offset",
             "share of tokens",
+            offset="positional_offset",
             interval=True,
             contract=True,
         ),

@@ -34,14 +34,8 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         if column.name in heads:
             _, *bounds = column.names
             known = (bounds[0], bounds[1]) if bounds and set(bounds) <= set(heads) else None
-            rows, lead = heads, ""
-            if column.name == "positional_share":
-                told = [
-                    f"{n:+.0f}".replace("-", "−") if np.isfinite(n) else ""
-                    for n in float_column(heads, "positional_offset")
-                ]
-                rows, lead = heads.assign(offset=told), "offset"
             declared = (column.name, column.title, column.about)
+            rows, lead = (heads.assign(lead=_offsets(heads, column.offset)), "lead") if column.offset else (heads, "")
             series.append(HeadSeries(*declared, rows, column.name, known, unit=column.unit, lead=lead))
     spelled = heads["roles"].astype(object).where(heads["roles"].notna() & (heads["roles"] != ""), "none")
     texts = [HeadWords("Roles", heads[_KEYS].assign(text=spelled.astype(str)))]
@@ -64,6 +58,11 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
         shares.append(HeadShares("Where the most attended token stands", offsets))
     return HeadFacts(series, texts, shares, read_maps(run, str))
+
+
+def _offsets(heads: pd.DataFrame, name: str) -> list[str]:
+    """Offsets as a card tells them: with their sign, empty where there is none."""
+    return [f"{n:+.0f}".replace("-", "−") if np.isfinite(n) else "" for n in float_column(heads, name)]
 
 
 def shown_attention(run: RecordedRun) -> AttentionView | None:

@@ -6,7 +6,7 @@ A run records them, so that a page is drawn without the metrics themselves, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,10 +146,9 @@ def _with_difference(heads: pd.DataFrame, columns: Sequence[MetricColumn]) -> pd
 def _checked(kind: Any, record: Any) -> Any:
     """Returns a dataclass of JSON values whose types are those of its fields."""
     types = {field.name: _TYPES[str(field.type)] for field in fields(kind)}
-    # Runs of earlier versions do not have it.
-    if isinstance(record, dict) and kind is MetricDeclaration:
-        record = {"difference": ""} | record
-    if not isinstance(record, dict) or record.keys() != types.keys():
+    # Runs of earlier versions lack what was added since, which has a default.
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    if not isinstance(record, dict) or not needed <= record.keys() <= types.keys():
         raise ValueError(f"it does not hold {', '.join(types)} and nothing else")
     if wrong := [name for name, value in record.items() if not isinstance(value, types[name])]:
         raise ValueError(f"{wrong[0]} is {record[wrong[0]]!r}")

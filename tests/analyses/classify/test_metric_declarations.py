@@ -126,6 +126,7 @@ def test_a_metric_of_ones_own_is_measured_drawn_and_shown_again_later(tmp_path: 
     assert "sharpness" in {row[2].text for row in measures([recorded]).rows}
 
 
+HEADS = classify_tables()["heads"]
 SHARPNESS = MetricDeclaration.of(Sharpness).as_record()
 
 
@@ -156,6 +157,23 @@ def test_runs_without_declarations_are_of_the_registered_metrics() -> None:
     assert declarations_of(RecordedRun(Path("folder"), "run", {"command": "classify"}, {})) == registered_declarations()
 
 
-def test_declarations_of_runs_before_there_was_a_difference() -> None:
-    record = {name: value for name, value in SHARPNESS.items() if name != "difference"}
-    assert MetricDeclaration.of_record(json.loads(json.dumps(record))).difference == ""
+def test_declarations_of_runs_before_there_were_a_difference_and_offsets() -> None:
+    (declared,) = (own for own in registered_declarations() if own.name == "positions")
+    record = json.loads(json.dumps(declared.as_record()))
+    assert MetricDeclaration.of_record(record) == declared
+    del record["difference"]
+    for column in record["columns"]:
+        del column["offset"]
+    earlier = MetricDeclaration.of_record(record)
+    assert earlier.difference == ""
+    assert [column.name for column in earlier.columns] == [column.name for column in declared.columns]
+
+
+def test_a_card_tells_the_offset_of_any_column_that_declares_one() -> None:
+    column = MetricColumn("aside", "Share beside the token.", "aside", offset="beside")
+    declared = MetricDeclaration("aside", "", "Aside", "", (column,)).as_record()
+    heads = HEADS.assign(aside=0.5, beside=[-2.0, float("nan"), *[1.0] * (len(HEADS) - 2)])
+    record = {"command": "classify", "metrics": [json.loads(json.dumps(declared))]}
+    facts = head_facts(RecordedRun(Path("folder"), "run", record, {"heads": heads}))
+    (series,) = (own for own in facts.series if own.key == "aside")
+    assert series.rows[series.lead].tolist()[:3] == ["−2", "", "+1"]
