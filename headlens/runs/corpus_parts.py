@@ -12,7 +12,7 @@ from headlens.nested_text import conform
 from headlens.runs.checkpoint import IDENTITY, unpacked
 from headlens.runs.corpus_pass import PassState
 from headlens.runs.processes import Processes
-from headlens.runs.run_record import read_run
+from headlens.runs.run_record import changes, read_run
 
 # What parts may differ in: where they were computed and how, not what.
 _APART = {"shard", "merge", "figures", "device", "batch_tokens", "offline"}
@@ -68,13 +68,10 @@ class PartialSums:
                 raise InputError(
                     f"{folder}: this part has not finished.", f"headlens {command} --resume {folder}, then merge."
                 )
-            other = {
-                name: own.get(name) for name in arguments if name not in _APART and own.get(name) != arguments[name]
-            }
-            if other:
-                name, value = next(iter(other.items()))
+            shared = arguments.keys() - _APART
+            if differing := changes({name: own.get(name) for name in shared}, {n: arguments[n] for n in shared}):
                 raise InputError(
-                    f"{folder}: --{name.replace('_', '-')} was {value!r}, and is {arguments[name]!r} now.",
+                    f"{folder} was run with other options: {differing}.",
                     f"Give the options of the parts: headlens {command} --config {folder}/run.json --merge …",
                 )
             part = parse_shard(str(own["shard"]))
@@ -109,7 +106,7 @@ class PartialSums:
                 state.fill([content])  # what is damaged is told with its file
             if changed := [what for what, value in identity.items() if before.get(what) != value]:
                 raise InputError(
-                    f"{path}: {' and '.join(changed)} was another.",
+                    f"{path}: {' and '.join(changed)} changed since this part was run.",
                     "Merge with what the parts were computed from, or run them again.",
                 )
             contents.append(content)

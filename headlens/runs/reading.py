@@ -20,8 +20,10 @@ from headlens.runs.run_record import RUN_FILE, read_record
 
 # Columns whose cells are words even where they look like numbers or truth values: a model may be called 12
 WORDS = (
-    "model", "stack", "role", "roles", "role_pruned", "relation", "direction", "offset", "rule", "other_rule", "target",
+    "model", "stack", "role", "roles", "roles_by_weight", "nearest", "role_pruned", "relation", "direction", "offset",
+    "rule", "other_rule", "target",
     "of", "scope", "task", "metric", "mode", "strategy", "removed", "run", "init", "checkpoint", "mask", "pattern",
+    "parameter", "penalty_kind",
 )  # fmt: skip
 _MEND = "Run the command again, or leave this run out."
 
@@ -33,12 +35,14 @@ class Columns:
     Args:
         keys: columns of whole numbers from 0, such as layer and head.
         numbers: columns of finite numbers, which may be empty.
-        words: columns of words, with the words that are allowed; none for any.
+        words: columns of words, with the words that are allowed; none for any. All columns that are not declared
+            here, and are not of words in every table (`WORDS`), hold numbers or truth values.
         identity: columns that tell one row from another.
         together: columns of numbers that tables of earlier versions do not have; all of them or none.
         counts: those of the numbers that are whole and not below 0.
         filled: those of the words that are never empty.
         optional: columns of numbers that may be missing.
+        truths: columns of truth values, which may be empty.
     """
 
     keys: tuple[str, ...] = ()
@@ -49,6 +53,7 @@ class Columns:
     counts: tuple[str, ...] = ()
     filled: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    truths: tuple[str, ...] = ()
 
     def check(self, frame: pd.DataFrame, path: Path) -> None:
         """Checks the columns and cells of a table.
@@ -58,10 +63,19 @@ class Columns:
                 file, column and row.
         """
         numbers = (*self.numbers, *(self.together if {*self.together} & {*frame.columns} else ()))
-        needed = dict.fromkeys((*self.keys, *self.words, *numbers, *self.identity))
+        needed = dict.fromkeys((*self.keys, *self.words, *numbers, *self.truths, *self.identity))
         missing = [name for name in needed if name not in frame]
         if missing:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
+        self._check_numbers(frame, path, numbers)
+        self._check_others(frame, path)
+        twice = np.flatnonzero(frame.duplicated(list(self.identity))) if self.identity else np.array([])
+        if twice.size:
+            row = int(twice[0])
+            what = ", ".join(str(frame[name].iloc[row]) for name in self.identity)
+            raise InputError(f"{path}:{_line(path, row)}: a row for {what} comes a second time.", _MEND)
+
+    def _check_numbers(self, frame: pd.DataFrame, path: Path, numbers: Sequence[str]) -> None:
         for name in (*self.keys, *numbers, *(name for name in self.optional if name in frame)):
             values = pd.to_numeric(frame[name], errors="coerce")
             wrong, expected = (values.isna() & frame[name].notna()) | np.isinf(values), "a finite number"
@@ -72,16 +86,19 @@ class Columns:
                 wrong |= (values < 0) | (values % 1 != 0) & values.notna()
                 expected = "a whole number from 0 on"
             _refuse(frame, name, wrong, expected, path)
+
+    def _check_others(self, frame: pd.DataFrame, path: Path) -> None:
         for name in self.filled:
             _refuse(frame, name, frame[name].isna(), "a word", path)
         for name, allowed in self.words.items():
             if allowed:
                 _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)
-        twice = np.flatnonzero(frame.duplicated(list(self.identity))) if self.identity else np.array([])
-        if twice.size:
-            row = int(twice[0])
-            what = ", ".join(str(frame[name].iloc[row]) for name in self.identity)
-            raise InputError(f"{path}:{_line(path, row)}: a row for {what} comes a second time.", _MEND)
+        for name in frame.columns.difference((*WORDS, *self.words), sort=False):
+            truth = frame[name].map(lambda cell: isinstance(cell, bool))
+            if name in self.truths:
+                _refuse(frame, name, frame[name].notna() & ~truth, "True or False", path)
+            elif not pd.api.types.is_numeric_dtype(frame[name].dtype):
+                _refuse(frame, name, frame[name].notna() & ~truth, "a number or truth value", path)
 
 
 def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: str, path: Path) -> None:

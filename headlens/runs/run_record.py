@@ -101,12 +101,17 @@ def check_same_conditions(before: Mapping[str, Any], now: Mapping[str, Any]) -> 
         torchrun = f"torchrun --nproc-per-node {count} -m headlens_cli … --resume …"
         advice = "Leave torchrun out." if count == 1 else torchrun
         raise ResumeError(f"The run began with {count} processes and has {count_now} now.", advice)
-    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    if differing:
-        changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
+    if differing := changes(before, now):
         raise ResumeError(
-            f"The run began with other options: {changes}.", "--resume takes options from the folder: leave them out."
+            f"The run began with other options: {differing}.",
+            "--resume takes options from the folder: leave them out.",
         )
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Returns in words for a message what differs between options; empty for nothing."""
+    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
 
 
 def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:

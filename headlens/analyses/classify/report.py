@@ -153,8 +153,9 @@ REPORT = CommandReport(
         "syntax": Columns(
             ("layer", "head"),
             ("n", "accuracy", "ci_low", "ci_high", "baseline"),
-            {**_SITE, "relation": (), "direction": DIRECTIONS, "syntactic": (), "significant": ()},
+            {**_SITE, "relation": (), "direction": DIRECTIONS},
             (*_HEAD, "relation", "direction"),
+            truths=("syntactic", "significant"),
         ),
         "similarity": Columns(
             ("layer", "head", "other_layer", "other_head"), ("js_distance",), _SITE,

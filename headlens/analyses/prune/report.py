@@ -127,8 +127,9 @@ REPORT = CommandReport(
         "roles": Columns(
             keys=("layer", "head"),
             numbers=("penalty",),
-            words={**_RUN, "stack": STACKS, "role": (), "kept": ()},
+            words={**_RUN, "stack": STACKS, "role": ()},
             identity=("model", "run", "stack", "layer", "head"),
+            truths=("kept",),
         ),
     },
     needed=("gates", "sweep"),

@@ -158,8 +158,9 @@ REPORT = CommandReport(
     tables={
         "pareto": Columns(
             numbers=("recall", "sparsity", "exact", "mass", "value", "ci_low", "ci_high", "task_sparsity"),
-            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "on_curve": ()},
+            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS},
             identity=("model", *KEY_COLUMNS, "method", "value_of_parameter", "window", "global_tokens"),
+            truths=("on_curve",),
         ),
         "heads": Columns(keys=("layer", "head"), numbers=("sparsity",), words=_SITE, identity=("model", *KEY_COLUMNS)),
         "clusters": Columns(
