@@ -93,7 +93,7 @@ class Columns:
         for name, allowed in self.words.items():
             if allowed:
                 _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)
-        for name in frame.columns.difference((*WORDS, *self.words), sort=False):
+        for name in frame.columns.difference([*WORDS, *self.words], sort=False):
             truth = frame[name].map(lambda cell: isinstance(cell, bool))
             if name in self.truths:
                 _refuse(frame, name, frame[name].notna() & ~truth, "True or False", path)
