@@ -43,6 +43,7 @@ class Columns:
         filled: those of the words that are never empty.
         optional: columns of numbers that may be missing.
         truths: columns of truth values, which may be empty.
+        shares: those of the numbers that are not below 0 and not above 1.
     """
 
     keys: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ class Columns:
     filled: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     truths: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
 
     def check(self, frame: pd.DataFrame, path: Path) -> None:
         """Checks the columns and cells of a table.
@@ -85,6 +87,9 @@ class Columns:
             elif name in self.counts:
                 wrong |= (values < 0) | (values % 1 != 0) & values.notna()
                 expected = "a whole number from 0 on"
+            elif name in self.shares:
+                wrong |= ~values.between(0, 1) & values.notna()
+                expected = "a number from 0 to 1"
             _refuse(frame, name, wrong, expected, path)
 
     def _check_others(self, frame: pd.DataFrame, path: Path) -> None:
@@ -99,6 +104,8 @@ class Columns:
                 _refuse(frame, name, frame[name].notna() & ~truth, "True or False", path)
             elif not pd.api.types.is_numeric_dtype(frame[name].dtype):
                 _refuse(frame, name, frame[name].notna() & ~truth, "a number or truth value", path)
+            else:
+                _refuse(frame, name, np.isinf(frame[name]), "a finite number", path)
 
 
 def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: str, path: Path) -> None:

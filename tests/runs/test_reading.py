@@ -149,6 +149,11 @@ def test_records_of_any_shape_are_endured(tmp_path: Path, record: dict[str, Any]
 
 COLUMNS = Columns(("layer",), ("share",), {"model": (), "stack": ("encoder", "cross")})
 GOOD = pd.DataFrame({"model": ["a", "b"], "stack": ["encoder", "cross"], "layer": [0, 1], "share": [0.5, None]})
+KINDS = Columns(
+    numbers=("p", "n"), words={"model": ()}, counts=("n",), shares=("p",), truths=("kept",), filled=("model",)
+)
+MADE = pd.DataFrame({"model": ["a", "b"], "p": [0.5, None], "n": [0, 7], "kept": [True, None]})
+MADE = MADE.assign(more=[None, 1.5], roles=["none", "1"], drawn=[True, False])
 
 
 @pytest.mark.parametrize(
@@ -171,6 +176,26 @@ def test_cells_that_cannot_be(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as found:
         COLUMNS.check(GOOD.assign(**change), path)
     assert found.value.message == f"run/heads.csv:{words}"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"p": [0.5, -0.1]}, "3: column p holds '-0.1'; expected a number from 0 to 1."),
+        ({"n": [1.5, 1]}, "2: column n holds '1.5'; expected a whole number from 0 on."),
+        ({"model": ["a", None]}, "3: column model is empty; expected a word."),
+        ({"kept": [True, "Fals"]}, "3: column kept holds 'Fals'; expected True or False."),
+        # what nobody declared
+        ({"more": ["\x000.5", 1.5]}, "2: column more holds '\\x000.5'; expected a number or truth value."),
+        ({"more": [1.5, np.inf]}, "3: column more holds 'inf'; expected a finite number."),
+        ({"drawn": ["x", "False"]}, "2: column drawn holds 'x'; expected a number or truth value."),
+    ],
+)
+def test_cells_of_another_kind(change: dict[str, Any], words: str) -> None:
+    KINDS.check(MADE, Path("x.csv"))
+    with pytest.raises(InputError) as found:
+        KINDS.check(MADE.assign(**change), Path("x.csv"))
+    assert found.value.message == f"x.csv:{words}"
 
 
 def test_the_line_is_that_of_an_editor(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ REPORT = CommandReport(
         ),
         "similarity": Columns(
             ("layer", "head", "other_layer", "other_head"), ("js_distance",), _SITE,
-            (*_HEAD, "other_layer", "other_head"),
+            (*_HEAD, "other_layer", "other_head"), shares=("js_distance",),
         ),
         "relevance": RELEVANCE_COLUMNS,
     },

@@ -244,8 +244,9 @@ REPORT = CommandReport(
     tables={
         "sweep": Columns(
             numbers=("penalty", "sparsity", "sparsity_texts", "value", "ci_low", "ci_high"),
-            words={"run": (), "model": (), "task": (), "metric": ()},
+            words={"run": (), "model": (), "task": (), "metric": (), "mask": ()},
             identity=("run", "metric"),
+            filled=("metric",),
         ),
         "positions": Columns(numbers=("penalty", "offset", "p"), words={"class": (*CLASSES, "offset")}),
     },

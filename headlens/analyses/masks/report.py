@@ -81,7 +81,7 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when there is no fixed pattern.
     """
-    rows = sparsity[sparsity["pattern"].notna()] if "pattern" in sparsity else sparsity[:0]
+    rows = sparsity[sparsity["pattern"].notna() & (sparsity["n"] > 0)] if "pattern" in sparsity else sparsity[:0]
     names = list(dict.fromkeys(rows["mask"].astype(str)))
     if not names:
         return None
@@ -304,6 +304,8 @@ REPORT = CommandReport(
             numbers=("layer", "head", "n", "sparsity"),
             words={"mask": (), "pattern": ()},
             identity=("mask", "layer", "head", "diagonal", "n"),
+            counts=("n",),
+            filled=("mask",),
         ),
         "masks": Columns(
             numbers=("sparsity", "sparsity_texts", "seed", "value", "ci_low", "ci_high", *GRID),

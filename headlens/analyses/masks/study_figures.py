@@ -311,6 +311,7 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
     panels = [
         _layers_panel(rows, ranges, f"{metric} on {task}", str(model) if several else "")
         for (model, task, metric), rows in table.groupby(BLOCK, sort=False)
+        if (rows["pattern"] != FULL).any()
     ]
     return point_rows("What models achieve under masks, by layers", panels)
 

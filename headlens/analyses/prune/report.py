@@ -117,6 +117,7 @@ REPORT = CommandReport(
             words={**_RUN, "task": (), "metric": (), "init": (TRAINED, SCRATCH)},
             identity=("model", "run", "init", "metric"),
             counts=("heads_encoder", "heads_decoder", "heads_cross"),
+            filled=("model", "run"),
         ),
         "gates": Columns(
             keys=("layer", "head"),

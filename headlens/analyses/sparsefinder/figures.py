@@ -16,6 +16,7 @@ from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
+from headlens.plots.head_grid import has_numbers
 from headlens.plots.heatmaps import paired_maps
 
 GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
@@ -160,9 +161,9 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     Returns:
         The figure, or None where no part of speech is known. Clusters that hold nothing are grey.
     """
-    known = heads.dropna(subset="information").nlargest(_CLUSTER_HEADS, "information")
-    if known.empty or clusters.empty:
+    if clusters.empty or not has_numbers(heads, "information"):
         return None
+    known = heads.dropna(subset="information").nlargest(_CLUSTER_HEADS, "information")
     tags = clusters.groupby("tag")["count"].sum().sort_values(ascending=False, kind="stable").index
     numbers = sorted(set(clusters["cluster"]))
     shares = clusters.pivot_table(
@@ -187,7 +188,8 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
             low = height - _CLUSTERS_TOP - line * slot - _TITLE - inside
             axes = figure.add_axes((left / width, low / height, across / width, inside / height))
             key = (row["model"], *(row[name] for name in KEY_COLUMNS), side)
-            _draw_shares(axes, shares.loc[key].reindex(index=numbers, columns=tags), scale)
+            rows = pd.MultiIndex.from_tuples([(*key, cluster) for cluster in numbers])
+            _draw_shares(axes, shares.reindex(index=rows, columns=tags).set_axis(numbers), scale)
             style.heading(axes, title, across)
             if column:
                 axes.set_yticklabels([])

@@ -158,14 +158,14 @@ REPORT = CommandReport(
     tables={
         "pareto": Columns(
             numbers=("recall", "sparsity", "exact", "mass", "value", "ci_low", "ci_high", "task_sparsity"),
-            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS},
+            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "metric": (), "task": ()},
             identity=("model", *KEY_COLUMNS, "method", "value_of_parameter", "window", "global_tokens"),
             truths=("on_curve",),
         ),
         "heads": Columns(keys=("layer", "head"), numbers=("sparsity",), words=_SITE, identity=("model", *KEY_COLUMNS)),
         "clusters": Columns(
             keys=("layer", "head", "cluster"),
-            numbers=("share",),
+            numbers=("share", "count"),
             words={**_SITE, "side": ("query", "key"), "tag": ()},
             identity=("model", *KEY_COLUMNS, "cluster", "side", "tag"),
         ),

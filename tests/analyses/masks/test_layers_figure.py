@@ -64,6 +64,14 @@ def test_patterns_in_all_layers_are_shown_elsewhere(chosen: list[tuple[str, str]
     assert quality_by_layers(masks(chosen)) is None
 
 
+def test_a_task_without_masks_has_no_panel() -> None:
+    bare = masks([], tasks=("rte",))
+    figure = quality_by_layers(pd.concat([masks(), bare]))
+    assert figure is not None
+    figure.canvas.draw()
+    assert [axes.get_xlabel() for axes in figure.axes] == ["accuracy on sst2"]
+
+
 def test_graphs_are_compared_by_the_texts() -> None:
     table = masks()
     assert means(table)["sparsity_texts"].eq(0.5).all()
