@@ -20,6 +20,8 @@ PARTS_OF_SPEECH = (
     *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
 )
 
+# Fields of `Tokens` with an entry for every token.
+_BY_TOKEN = ("real", "special", "cls", "sep", "bos", "eos", "punct", "word")
 # Fields of `Tokens` that list something, the number of the sentence first.
 LISTS = frozenset({"arcs", "links", "mentions"})
 
@@ -57,6 +59,8 @@ class Tokens:
         ids: vocabulary ids, for masks that differ from text to text; None if unknown.
         host: the same tokens on the processor, where what depends on them alone is worked out without waiting for the
             device; None for tokens that are there themselves.
+        whole: the tokens that these are a part of, see `queries_of`; None for all tokens of the sentences.
+        start: number of the first of them there.
     """
 
     real: Tensor
@@ -79,6 +83,8 @@ class Tokens:
     sampled: Tensor | None = None
     ids: Tensor | None = None
     host: Tokens | None = field(default=None, init=False, repr=False)
+    whole: Tokens | None = field(default=None, init=False, repr=False)
+    start: int = field(default=0, init=False, repr=False)
 
     @classmethod
     def only_real(cls, real: Tensor, ids: Tensor | None = None) -> Tokens:
@@ -118,6 +124,22 @@ class Tokens:
                 parts[name][:, 0] -= start  # sentences are counted from the first of the part
             self._parts[start, stop] = Tokens(**parts)
         return self._parts[start, stop]
+
+    def queries_of(self, start: int, stop: int) -> Tokens:
+        """Returns the tokens from `start` to `stop` of every sentence, as queries: words keep their numbers."""
+        own = {
+            name: getattr(self, name)[:, start:stop]
+            for name in (*_BY_TOKEN, "segment", "ids")
+            if name in self._tensors()
+        }
+        part = replace(self, **own)._beside(None if self.host is None else self.host.queries_of(start, stop))
+        object.__setattr__(part, "whole", self)
+        object.__setattr__(part, "start", start)
+        return part
+
+    def are(self, keys: Tokens) -> bool:
+        """Whether these are the tokens of the keys, or a part of them."""
+        return self is keys or self.whole is keys
 
     @cached_property
     def _parts(self) -> dict[tuple[int, int], Tokens]:
@@ -179,6 +201,8 @@ class CallContext:
         key, value: (batch, key heads, key, d); fewer heads than the query's with grouped keys.
         queries, keys: tokens of the batch; None when none were declared (generation).
         causal: whether a query sees only keys up to its own position.
+        start: number of the first query in its sentence, where a call has a part of the queries of self-attention.
+        last: whether the call has the last query of its sentence.
     """
 
     site: Site
@@ -188,6 +212,8 @@ class CallContext:
     queries: Tokens | None
     keys: Tokens | None
     causal: bool
+    start: int = field(default=0, kw_only=True)
+    last: bool = field(default=True, kw_only=True)
 
     @property
     def key_of_heads(self) -> Tensor:
@@ -228,13 +254,15 @@ class Observer(ABC):
     needs_weights: bool = True
     needs_projection: bool = False
     parts: bool = False
+    parts_of_sentences: bool = False
 
     @abstractmethod
     def observe(self, call: AttentionCall) -> None:
         """Receives one call; a forward pass has one per site.
 
         With `parts`, the fast kernel may show a call in several parts, some sentences of the batch in each, and the
-        memory of the weights is used again afterwards.
+        memory of the weights is used again afterwards. With `parts_of_sentences` it may show one after the other some
+        queries of a single sentence, too, from `start` on up to the one that is `last`; no word is divided.
         """
 
     def prepare(self) -> None:

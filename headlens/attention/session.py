@@ -192,17 +192,24 @@ class AttentionSession:
     def _attend_fast(self, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
         observes = self._observes(context.site)
         divisible = not self.edits and all(o.parts for o in self.observers)
-        outputs = []
-        # Whole sentences at a time, so that the weights of a block are shown while they are in the cache.
-        for rows, part in blocks(context, divisible=divisible):
+        within = divisible and all(o.parts_of_sentences for o in self.observers)
+        whole: Tensor | None = None
+        # Few sentences at a time, so that the weights of a block are shown while they are in the cache.
+        for rows, queries, part in blocks(context, divisible=divisible, within=within):
             room = self._core.room(part) if divisible else None
-            output, weights = blocked_softmax_attention(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"), room)
+            terms = terms_of(rows, mask, kwargs, queries)
+            output, weights = blocked_softmax_attention(part, terms, kwargs.get("scaling"), room)
             output = edited_output(self.edits, part, output)
             if observes:
                 with torch.no_grad():
                     self._show(part, weights, output)
-            outputs.append(output)
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+            if whole is None and part is context:
+                return output
+            if whole is None:
+                whole = output.new_empty(*context.query.shape[:1], context.query.shape[2], *output.shape[2:])
+            whole[rows, queries] = output
+        assert whole is not None
+        return whole
 
     def _observes(self, site: Site) -> bool:
         if self.observers and not self._passes.running and not recomputes(self.model):

@@ -41,10 +41,18 @@ class QueriedTokens(NamedTuple):
 class CallView:
     """What a metric sees of an attention call, at token or at word level.
 
-    `weights` are (batch, heads, query, key) in at least float32; `queries` and `keys` tell about the two sides.
+    `weights` are (batch, heads, query, key) in at least float32; `queries` and `keys` tell about the two sides. Of a
+    long sentence one view after the other may have some of the queries, the first of them number `start`.
+
+    Args:
+        call: the attention call.
+        level: token or word.
+        earlier: what the views of the queries before these kept for a metric, see `of_sentences`.
     """
 
-    def __init__(self, call: AttentionCall, level: Level = "token") -> None:
+    def __init__(
+        self, call: AttentionCall, level: Level = "token", earlier: dict[str, tuple[Tensor, ...]] | None = None
+    ) -> None:
         if call.weights is None or call.queries is None or call.keys is None:
             raise SelfCheckError(f"{call.site}: a metric needs attention weights and the tokens of the batch.")
         self.site: Site = call.site
@@ -53,6 +61,37 @@ class CallView:
         self._queries, self._keys = call.queries, call.keys
         self.level = level
         self._call = call
+        self.start = call.start
+        self.earlier = {} if earlier is None else earlier
+
+    def of_sentences(self, name: str, *sums: Tensor) -> tuple[Tensor, ...] | None:
+        """Sums by sentence with those of the queries before; None as long as more queries of the sentences follow.
+
+        Squares of sums, which intervals need, can be made of whole sentences only.
+
+        Args:
+            name: tells the sums of a metric apart.
+            sums: of the queries of this view; the sentence first.
+        """
+        if self.start:
+            sums = tuple(own + before for own, before in zip(sums, self.earlier.pop(name), strict=True))
+        if self._call.last:
+            return sums
+        self.earlier[name] = sums
+        return None
+
+    def neighbours(self, weights: Tensor, offset: int) -> tuple[Tensor, slice, slice]:
+        """Weights (batch, heads, query, key) of self-attention between tokens that are `offset` apart.
+
+        Returns:
+            Weights (batch, heads, queries) of the queries that have such a key; which queries, and which keys.
+        """
+        n_queries, n_keys = weights.shape[2:]
+        shift = self.start + offset
+        first = max(0, -shift)
+        stop = max(first, min(n_queries, n_keys - shift))
+        pairs = weights[:, :, first:stop].diagonal(max(0, shift), dim1=2, dim2=3)
+        return pairs, slice(first, stop), slice(first + shift, stop + shift)
 
     @property
     def crosses(self) -> bool:
@@ -187,7 +226,7 @@ class CallView:
         keys = self.keys.real.sum(1, keepdim=True).expand(self.queries.shape)
         if not self.causal:
             return keys
-        return torch.minimum(keys, torch.arange(1, self.queries.shape[1] + 1, device=keys.device))
+        return torch.minimum(keys, self.start + torch.arange(1, self.queries.shape[1] + 1, device=keys.device))
 
 
 def _received(weights: Tensor, queries: Tokens) -> Tensor:

@@ -24,6 +24,7 @@ class Confidence(Metric):
 
     name = "confidence"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     title = "Confidence of attention heads"
     heading = "Confidence"
     caption = (

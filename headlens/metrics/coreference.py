@@ -15,6 +15,7 @@ from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import row_sums, share_columns
+from headlens.metrics.words import plan
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Coreference(Metric):
 
     name = "coreference"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     title = "Heads that find antecedents"
     heading = "Coreference"
     caption = (
@@ -61,12 +63,13 @@ class Coreference(Metric):
 
         Those of heads by sentence, see `sentence_sums`; those of baselines are scalars; none without mentions.
         """
-        tokens, chosen = view.queried.keys, view.queried.plan
+        tokens = view.queried.keys
         if tokens.mentions is None:
             return {}
-        sentence, word, entity, *facts = tokens.mentions.unbind(1)
+        row, mentions = asked_mentions(view.queried.queries, tokens)
+        sentence, word, entity, *facts = mentions.unbind(1)
         asked, nearest, same_word = (fact.bool() for fact in facts)
-        target = view.word_targets[chosen.row_of_word[sentence, word]]  # (mentions, heads)
+        target = view.word_targets[row]  # (mentions, heads)
         pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
         heads = mention_heads(tokens)
         same_entity = heads[sentence[:, None], pointed, entity[:, None]]
@@ -83,10 +86,20 @@ class Coreference(Metric):
 
 
 @once_per_batch
+def asked_mentions(queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor]:
+    """The mentions whose head word is among the queries: its row in `GatherPlan`, and what is known of it."""
+    assert keys.mentions is not None
+    row = plan(queries, keys).row_of_word[keys.mentions[:, 0], keys.mentions[:, 1]]
+    return row[row >= 0], keys.mentions[row >= 0]
+
+
+@once_per_batch
 def mention_heads(tokens: Tokens) -> Tensor:
     """Whether a word is the head of a mention of an entity: (batch, words, entities), of tokens with mentions."""
     assert tokens.mentions is not None
     sentence, word, entity = tokens.mentions[:, :3].unbind(1)
-    heads = tokens.real.new_zeros(*tokens.n_pieces.shape, int(entity.amax()) + 1)
+    # A part of a batch may have none.
+    n_entities = int(entity.amax()) + 1 if len(entity) else 0
+    heads = tokens.real.new_zeros(*tokens.n_pieces.shape, n_entities)
     heads[sentence, word, entity] = True
     return heads

@@ -25,6 +25,7 @@ class Entropy(Metric):
 
     name = "entropy"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     title = "Entropy of attention heads"
     heading = "Entropy"
     caption = (

@@ -41,6 +41,7 @@ class Mass(Metric):
 
     name = "mass"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     title = "Where attention goes"
     heading = "Where attention goes"
     caption = (
@@ -92,14 +93,16 @@ class Mass(Metric):
             "first": received[:, :, 0].sum(0),
             "resting": (received * resting[:, None]).sum((0, 2)),
         }
-        seen = keys.punct.long().cumsum(1) if view.causal else keys.punct.sum(1, keepdim=True)
+        seen = keys.punct.sum(1, keepdim=True)
+        if view.causal:
+            seen = keys.punct.long().cumsum(1)[:, view.start : view.start + real.shape[1]]
         sums["punct.chance"] = (seen / view.available.clamp(min=1) * real).sum(dtype=view.sums_dtype)
         for kind in KINDS:
             flag = getattr(view.keys, kind)
             sums[kind] = (received * flag[:, None]).sum((0, 2))
-            sums[f"{kind}.keys"] = flag.sum()
+            sums[f"{kind}.keys"] = flag.sum() * int(not view.start)
         if not view.crosses:
-            sums |= _by_position(view.weights, flags, view.sums_dtype)
+            sums |= _by_position(view, flags)
         return sums
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
@@ -114,21 +117,20 @@ class Mass(Metric):
         return columns | {"punct_chance": np.full_like(empty, chance), "mass_left": 1 - sums["resting"] / sums["n"]}
 
 
-def _by_position(weights: Tensor, real: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+def _by_position(view: CallView, real: Tensor) -> dict[str, Tensor]:
     """Masses of neighbours and distance, summed over real queries; `real` is 1 or 0, (batch, query)."""
-    n = weights.shape[2]
+    weights, kind = view.weights, view.sums_dtype
     sums = {}
     for name, offset in NEIGHBOURS.items():
-        # Queries that have this neighbour: not the first, or not the last.
-        queries = real[:, None, max(0, -offset) : n - max(0, offset)]
-        sums[name] = (weights.diagonal(offset, dim1=2, dim2=3) * queries).sum((0, 2), dtype=dtype)
-    away = _away(n, weights.device, weights.dtype)
-    sums["distance"] = (dot(weights, away) * real[:, None]).sum((0, 2), dtype=dtype)
+        pairs, queries, _ = view.neighbours(weights, offset)
+        sums[name] = (pairs * real[:, None, queries]).sum((0, 2), dtype=kind)
+    away = _away(view.start, *weights.shape[2:], weights.device, weights.dtype)
+    sums["distance"] = (dot(weights, away) * real[:, None]).sum((0, 2), dtype=kind)
     return sums
 
 
 @lru_cache(maxsize=2)  # The same for all layers of a batch.
-def _away(n: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """How many tokens every key is away from every query; (query, key)."""
-    position = torch.arange(n, device=device, dtype=dtype)
-    return (position[:, None] - position[None]).abs()
+def _away(start: int, queries: int, keys: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """How many tokens every key is away from every query, the first of which is number `start`; (query, key)."""
+    query = start + torch.arange(queries, device=device, dtype=dtype)
+    return (query[:, None] - torch.arange(keys, device=device, dtype=dtype)).abs()

@@ -62,6 +62,9 @@ class Metric(ABC):
         stacks: where it is measured.
         sums_of_tokens: names of the sums that are arrays of the tokens alone, without an axis for the head (numbers
             need no name). None if that is not known: heads of several layers are then never measured together.
+        parts_of_sentences: whether `measure` takes views of some of the queries of a sentence (`CallView.start`), so
+            that memory does not grow with the square of its length: what is no sum over queries goes through
+            `CallView.of_sentences`, as `ratio_sums` and `row_sums` do.
     """
 
     name: ClassVar[str]
@@ -74,6 +77,7 @@ class Metric(ABC):
     difference: ClassVar[str] = ""
     stacks: ClassVar[tuple[Stack, ...]] = STACKS
     sums_of_tokens: ClassVar[frozenset[str] | None] = None
+    parts_of_sentences: ClassVar[bool] = False
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Refuse a metric that would be measured and reach no table."""
@@ -205,7 +209,10 @@ class Statistics(Observer):
         self.sites = tuple(sites)
         self.level = level
         self.totals = Accumulator()
+        self.parts_of_sentences = level == "token" and all(metric.parts_of_sentences for metric in self.metrics)
         self._together = together
+        # By site and metric: sums of sentences whose last queries are still to come.
+        self._earlier: dict[tuple[Site, str], dict[str, tuple[Tensor, ...]]] = {}
         self._waiting: list[AttentionCall] = []
 
     def observe(self, call: AttentionCall) -> None:
@@ -234,6 +241,7 @@ class Statistics(Observer):
                 views = views or [CallView(call, self.level) for call in calls]
             if len(calls) == 1 or of_tokens is None:
                 for call, view in zip(calls, views, strict=True):
+                    view.earlier = self._earlier.setdefault((call.site, metric.name), {})
                     self.totals.add(metric.name, str(call.site), metric.measure(view))
                 continue
             sums = metric.measure(whole)
@@ -254,7 +262,7 @@ class Statistics(Observer):
 
     def discard(self) -> None:
         """Drops the pending sums of a failed forward pass; the committed totals stay unchanged."""
-        self._waiting = []
+        self._waiting, self._earlier = [], {}
         self.totals.discard()
 
     def sums(self, metric: Metric) -> dict[Site, Sums]:

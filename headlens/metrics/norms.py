@@ -40,6 +40,7 @@ class Norms(Metric):
 
     name = "norms"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     drawn = False
     columns = (
         MetricColumn(
@@ -81,10 +82,8 @@ class Norms(Metric):
         left = (read * ~named[:, None]).sum((0, 2))
         real = queries.real.to(norms.dtype)[:, None]
         for name, offset in NEIGHBOURS.items() if not view.crosses else ():
-            size, start = norms.shape[2], max(0, offset)
-            of_keys = slice(start, size + min(0, offset))
-            of_queries = slice(max(0, -offset), size - start)
-            part = view.token_weights.diagonal(offset, dim1=2, dim2=3) * real[..., of_queries] * norms[..., of_keys]
+            pairs, of_queries, of_keys = view.neighbours(view.token_weights, offset)
+            part = pairs * real[..., of_queries] * norms[..., of_keys]
             sums[name] = part.sum((0, 2), dtype=kind)
             left = left - (part * ~named[:, None, of_keys]).sum((0, 2), dtype=kind)
         mean = norms.sum(2, keepdim=True) / keys.real.sum(1)[:, None, None]

@@ -32,6 +32,7 @@ class PartOfSpeech(Metric):
 
     name = "pos"
     sums_of_tokens = frozenset({"n"})
+    parts_of_sentences = True
     own_table = True
     drawn = False
 

@@ -31,6 +31,7 @@ class Positions(Metric):
 
     name = "positions"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     own_table = True
     drawn = False  # with the offset in every cell
     columns = (
@@ -54,12 +55,16 @@ class Positions(Metric):
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Counts per offset, the two tails at the ends, and what their intervals need; (heads, 19) each."""
-        query = torch.arange(view.weights.shape[2], device=view.weights.device)
+        query = view.start + torch.arange(view.weights.shape[2], device=view.weights.device)
         offset = (view.peak.key - query).clamp(-REACH - 1, REACH + 1) + REACH + 1  # (batch, heads, query)
         rows = torch.arange(offset[:, :, 0].numel(), device=offset.device).view(*offset.shape[:2], 1)
         # What is not counted goes to a column of its own.
         column = offset.masked_fill(~view.peaked, len(OFFSETS)) + rows * (len(OFFSETS) + 1)
         counts = count(column, rows.numel() * (len(OFFSETS) + 1)).view(*offset.shape[:2], -1)[:, :, :-1]
+        whole = view.of_sentences("share", counts)
+        if whole is None:
+            return {}
+        (counts,) = whole
         n = counts.sum(2, keepdim=True)
         moments = {"x": counts, "xx": counts**2, "xn": counts * n, "n": n, "nn": n**2, "sentences": n > 0}
         shape = counts.shape[1:]

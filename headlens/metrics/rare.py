@@ -28,6 +28,7 @@ class RareWords(Metric):
 
     name = "rare"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     own_table = True
     title = "Heads that point at rare words"
     heading = "Rare words"

@@ -29,17 +29,22 @@ def ratio_sums(name: str, view: CallView, values: Tensor, counted: Tensor) -> di
         with n > 0; (heads,) each.
     """
     mask = counted if counted.dim() == 3 else counted[:, None]
-    return sentence_sums(name, values.masked_fill(~mask, 0).sum(-1, dtype=view.sums_dtype), mask.sum(-1))
+    return sentence_sums(name, view, values.masked_fill(~mask, 0).sum(-1, dtype=view.sums_dtype), mask.sum(-1))
 
 
-def sentence_sums(name: str, x: Tensor, n: Tensor) -> dict[str, Tensor]:
-    """The same from the sums of every sentence.
+def sentence_sums(name: str, view: CallView, x: Tensor, n: Tensor) -> dict[str, Tensor]:
+    """The same from the sums of every sentence; nothing as long as queries of the sentences follow in another view.
 
     Args:
         name: prefix of the sums.
+        view: the call.
         x: sum of the values of every sentence; (batch, heads).
         n: how many they are; (batch, heads), or (batch, 1) if the heads do not differ.
     """
+    whole = view.of_sentences(name, x, n)
+    if whole is None:
+        return {}
+    x, n = whole
     # Two sums of three moments each: on a GPU the number of operations counts, not their size.
     sums_of_x = torch.stack([x, x * x, x * n]).sum(1)
     sums_of_n = torch.stack([n, n * n, (n > 0).to(n.dtype)]).sum(1).expand(-1, x.shape[1])
@@ -61,7 +66,7 @@ def row_sums(name: str, view: CallView, sentence: Tensor, hits: Tensor, counted:
     values = hits.to(view.sums_dtype).masked_fill(~counted[:, None], 0).expand(-1, n_heads)
     x = values.new_zeros(n_sentences, n_heads).index_add_(0, sentence, values)
     n = sentence.new_zeros(n_sentences, 1).index_add_(0, sentence, counted.long()[:, None])
-    return sentence_sums(name, x, n)
+    return sentence_sums(name, view, x, n)
 
 
 def ratio_mean(name: str, sums: Mapping[str, Array]) -> Array:

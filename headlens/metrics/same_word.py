@@ -26,6 +26,7 @@ class SameWord(Metric):
 
     name = "same_word"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     title = "Heads that point at the same word"
     heading = "Same word"
     caption = (
@@ -61,7 +62,7 @@ class SameWord(Metric):
         form_at = torch.where(places(tokens).starts, tokens.forms.gather(1, tokens.word.clamp(min=0)), -1)
         target = view.word_targets  # (rows, heads)
         same = form_at[chosen.sentence[:, None], target.clamp(min=0)] == own[:, None]
-        same &= (target >= 0) & (target != chosen.token[:, None])
+        same &= (target >= 0) & (target != chosen.own[:, None])
         words = (tokens.n_pieces > 0).long()
         available = words.cumsum(1) if view.causal else words.sum(1, keepdim=True).expand_as(words)
         chance = there / available[chosen.sentence, chosen.word].clamp(min=1)  # (rows,)

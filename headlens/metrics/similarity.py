@@ -31,6 +31,7 @@ class HeadSimilarity(Observer):
     """
 
     parts = True
+    parts_of_sentences = True
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self.sites = tuple(sites)
@@ -125,8 +126,10 @@ def _chosen(queries: Tokens) -> tuple[Tensor, Tensor]:
     if queries.sampled is None:
         batch, query = queries.real.nonzero(as_tuple=True)
         return batch, query
-    batch = (queries.sampled >= 0).nonzero(as_tuple=True)[0]
-    return batch, queries.sampled[batch]
+    place = queries.sampled - queries.start
+    inside = (queries.sampled >= 0) & (place >= 0) & (place < queries.shape[1])
+    batch = inside.nonzero(as_tuple=True)[0]
+    return batch, place[batch]
 
 
 def _divergence(rows: Tensor) -> Tensor:

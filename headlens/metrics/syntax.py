@@ -51,6 +51,7 @@ class Syntax(Metric):
     baseline: Mapping[Stack, Array] | None = None
     name = "syntax"
     sums_of_tokens = frozenset({"n"})
+    parts_of_sentences = True
     own_table = True
     drawn = False  # a panel for every relation
     stacks = ("encoder", "decoder")
@@ -64,7 +65,7 @@ class Syntax(Metric):
         """`n`: (relation, direction, offset); `correct`: (heads, relation, direction, offset)."""
         if view.queried.keys.arcs is None:
             return {}
-        arcs = arc_facts(view.queried.keys)
+        arcs = arc_facts(view.queried.queries, view.queried.keys)
         target = view.other_targets if self.exclude_self else view.word_targets  # (rows, heads)
         right = target[arcs.row] == arcs.goal[:, None]  # (2 x arcs, heads)
         shape = len(self.relations), len(DIRECTIONS), _WIDTH
@@ -154,16 +155,15 @@ class ArcFacts(NamedTuple):
 
 
 @once_per_batch
-def arc_facts(tokens: Tokens) -> ArcFacts:
-    """Facts of a batch that has `arcs`."""
-    assert tokens.arcs is not None
-    sentence, dependent, head, _ = tokens.arcs.unbind(1)
-    rows, first = plan(tokens, tokens).row_of_word, places(tokens).first
-    return ArcFacts(
-        row=torch.cat([rows[sentence, dependent], rows[sentence, head]]),
-        goal=torch.cat([first[sentence, head], first[sentence, dependent]]),
-        slot=_slots(tokens.arcs),
-    )
+def arc_facts(queries: Tokens, keys: Tokens) -> ArcFacts:
+    """Facts of a batch that has `arcs`; of those whose source word is among the queries."""
+    assert keys.arcs is not None
+    sentence, dependent, head, _ = keys.arcs.unbind(1)
+    rows, first = plan(queries, keys).row_of_word, places(keys).first
+    row = torch.cat([rows[sentence, dependent], rows[sentence, head]])
+    goal = torch.cat([first[sentence, head], first[sentence, dependent]])
+    here = row >= 0
+    return ArcFacts(row[here], goal[here], _slots(keys.arcs)[here])
 
 
 def _slots(arcs: Tensor) -> Tensor:

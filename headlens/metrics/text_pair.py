@@ -28,6 +28,7 @@ class TextPair(Metric):
 
     name = "pair"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     title = "Heads between the texts of a pair"
     heading = "Pairs of texts"
     caption = (

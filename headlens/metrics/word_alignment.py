@@ -35,6 +35,7 @@ class WordAlignment(Metric):
 
     name = "alignment"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True
     title = "Heads that align words"
     heading = "Word alignment"
     caption = (
@@ -176,4 +177,4 @@ def _rate(
     right = ((levels == 2).long() + (levels > 0).long()) * kept
     none = right.new_zeros(len(sure), right.shape[1])
     x, links = (none.index_add(0, chosen.sentence, rows) for rows in (right, ((target >= 0) & kept).long()))
-    return sentence_sums(name, x.to(view.sums_dtype), links + sure[:, None])
+    return sentence_sums(name, view, x.to(view.sums_dtype), links + sure[:, None])

@@ -140,19 +140,24 @@ class GatherPlan(NamedTuple):
     Args:
         row_of_word: row of every word that is asked for; (batch, words), -1 for others.
         sentence, word, token: of every row; (rows,) each.
+        own: number of the token among the keys, in self-attention.
         piece: (3, n): row, sentence and token of the other pieces of the words that attend.
         added: (3, m): number of the sum below, row and token of the other pieces of the words attended to.
         sums: (2, s): row and first token of every word in pieces.
-        words: 1 where a word begins; (rows, 1, length).
+        columns: (2, k): of a batch of one sentence, instead of `added`, the first token of the word and the token of
+            every other piece; they are the same for all rows, and a list for each would grow with their product.
+        words: 1 where a word begins; (rows, 1, length), or (1, 1, length) if the rows do not differ.
     """
 
     row_of_word: Tensor
     sentence: Tensor
     word: Tensor
     token: Tensor
+    own: Tensor
     piece: Tensor
     added: Tensor
     sums: Tensor
+    columns: Tensor
     words: Tensor
 
     def of(self, chosen: Tensor) -> GatherPlan:
@@ -165,10 +170,12 @@ class GatherPlan(NamedTuple):
             self.sentence[chosen],
             self.word[chosen],
             self.token[chosen],
+            self.own[chosen],
             piece=torch.stack([number[piece[0]], piece[1], piece[2]]),
             added=torch.stack([(sums.cumsum(0) - 1)[added[0]], number[added[1]], added[2]]),
             sums=torch.stack([number[self.sums[0, sums]], self.sums[1, sums]]),
-            words=self.words[chosen],
+            columns=self.columns,
+            words=self.words if len(self.words) == 1 else self.words[chosen],
         )
 
 
@@ -198,37 +205,44 @@ def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
     row_of_word[sentence, word] = torch.arange(len(word), device=is_query.device)
     row = row_of_word[here.sentence, here.word]
     piece = torch.stack([row, here.sentence, here.token])[:, row >= 0]
-    into, added = _pairs(sentence, there)
-    key = into * keys.shape[1] + there.first[there.sentence, there.word][added]
-    distinct, number = torch.unique_consecutive(key, return_inverse=True)
+    one = len(keys.real) == 1
+    first = there.first[there.sentence, there.word]
+    into, added = _pairs(sentence[:0] if one else sentence, there)
+    distinct, number = torch.unique_consecutive(into * keys.shape[1] + first[added], return_inverse=True)
     return GatherPlan(
         row_of_word=row_of_word,
         sentence=sentence,
         word=word,
         token=here.first[sentence, word],
+        own=here.first[sentence, word] + queries.start,
         piece=piece,
         added=torch.stack([number, into, there.token[added]]),
         sums=torch.stack([distinct // keys.shape[1], distinct % keys.shape[1]]),
-        words=there.starts[sentence][:, None].float(),
+        columns=torch.stack([first, there.token])[:, : None if one else 0],
+        words=there.starts[slice(None) if one else sentence][:, None].float(),
     )
 
 
 def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
     """Words somebody asks about: (batch, words)."""
     there = queries.n_pieces > 0
+    if queries.whole is not None:
+        n_words = there.shape[1]
+        inside = there.new_zeros(len(there), n_words + 1)
+        there &= inside.scatter(1, torch.where(queries.word >= 0, queries.word, n_words), value=True)[:, :n_words]
     queried = torch.zeros_like(there)
     if queries.arcs is not None:
         for end in (1, 2):
             queried[queries.arcs[:, 0], queries.arcs[:, end]] = True
-    if queries is keys and keys.mentions is not None:
+    if queries.are(keys) and keys.mentions is not None:
         queried[keys.mentions[:, 0], keys.mentions[:, 1]] = True
     if keys.rarity is not None:
         queried |= (keys.rarity > 0).any(1, keepdim=True)
-    if queries.links is not None and (queries is not keys or queries.segment is not None):
+    if queries.links is not None and (not queries.are(keys) or queries.segment is not None):
         linked = torch.zeros_like(there[:, 0])
         linked[queries.links[:, 0]] = True
         queried |= linked[:, None]
-    if queries is keys and keys.forms is not None:
+    if queries.are(keys) and keys.forms is not None:
         queried |= repeats(keys.forms).others > 0
     return queried & there
 
@@ -299,6 +313,9 @@ def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor, kind: torch.dt
     row_of_sum, first = chosen.sums
     sums = rows[row_of_sum, :, first]  # (sums, heads)
     rows[row_of_sum, :, first] = sums.index_add_(0, number, rows[row, :, token])
+    first, token = chosen.columns
+    if len(token):
+        rows.index_add_(2, first, rows[:, :, token])
     return rows.mul_(chosen.words)
 
 
@@ -344,5 +361,5 @@ def _candidates(
     """Rows of words, see `word_rows`, without what they may not point at."""
     rows = word_rows(weights, chosen, heads, kind)
     if others:
-        rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
+        rows[torch.arange(len(rows), device=rows.device), :, chosen.own] = 0
     return rows if allowed is None else rows.mul_(allowed[:, None])

@@ -7,14 +7,16 @@ while they are in the processor's cache, and never holds more than a block of th
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from headlens.attention.edits_and_observers import CallContext, repeat_groups
+from headlens.attention.edits_and_observers import CallContext, Tokens, repeat_groups
 from headlens.attention.normalizers import lowest_kept, nearly_equal, unknown_arguments
 from headlens.attention.sites import eager_function
 
@@ -22,6 +24,8 @@ from headlens.attention.sites import eager_function
 BLOCK = {"cpu": 2**22, "other": 2**25}
 # On a CUDA device there is one weight for so many bytes of its memory, of which all that is made of it takes 30.
 _MOST, _BYTES_OF_EACH = 2**28, 512
+# A part of a sentence has so many queries at least: what metrics do for each part grows with the sentence.
+FEWEST_QUERIES = 64
 # Number of queries of a sentence that are compared with eager attention.
 CHECKED = 32
 
@@ -73,23 +77,74 @@ class BlockedSoftmax:
         self._mask = None
 
 
-def blocks(context: CallContext, *, divisible: bool) -> Iterator[tuple[slice, CallContext]]:
-    """Cuts a call into parts of whole sentences, of about `BLOCK` weights each.
+class Block(NamedTuple):
+    """A part of an attention call: which sentences and which queries of them, and the call cut to these."""
+
+    rows: slice
+    queries: slice
+    call: CallContext
+
+
+def blocks(context: CallContext, *, divisible: bool, within: bool = False) -> Iterator[Block]:
+    """Cuts a call into parts of whole sentences, of about `BLOCK` weights each, and perhaps these by their queries.
 
     Args:
         context: the call.
         divisible: whether it may be cut at all.
+        within: whether a sentence of self-attention may be cut, between its words.
     """
     sentences, n_heads, n_queries, _ = context.query.shape
-    weights_per_sentence = n_heads * n_queries * context.key.shape[2]
+    n_keys = context.key.shape[2]
     most = weights_at_once(context.query.device)
-    size = max(1, most // max(1, weights_per_sentence))
-    if not divisible or size >= sentences:
-        yield slice(0, sentences), context
+    size = max(1, most // max(1, n_heads * n_queries * n_keys))
+    everything = slice(0, n_queries)
+    at_once = max(FEWEST_QUERIES, most // max(1, n_heads * n_keys))
+    within = within and at_once < n_queries == n_keys and context.site.stack != "cross"
+    if not divisible or (size >= sentences and not within):
+        yield Block(slice(0, sentences), everything, context)
         return
-    for start in range(0, sentences, size):
-        rows = slice(start, min(start + size, sentences))
-        yield rows, part_of(context, rows)
+    for first in range(0, sentences, size):
+        rows = slice(first, min(first + size, sentences))
+        part = part_of(context, rows)
+        cuts = _cuts(part.queries, n_queries, at_once) if within else [0, n_queries]
+        for start, stop in pairwise(cuts):
+            if len(cuts) == 2:
+                yield Block(rows, everything, part)
+            else:
+                yield Block(rows, slice(start, stop), queries_of(part, start, stop))
+
+
+def _cuts(tokens: Tokens | None, length: int, size: int) -> list[int]:
+    """Where the queries of a sentence are cut: 0, every place after about `size` that divides no word, the end."""
+    if tokens is not None and (tokens.segment is not None or tokens.links is not None):
+        return [0, length]  # pairs of texts are compared as wholes
+    places = list(range(1, length))
+    if tokens is not None:
+        word = (tokens.host or tokens).word[0].cpu()
+        place = torch.arange(length)
+        last = torch.full((length + 1,), -1).scatter_reduce(0, torch.where(word >= 0, word, length), place, "amax")
+        begun = torch.where(word >= 0, last[word.clamp(min=0)], place).cummax(0).values  # where words so far end
+        places = (1 + (begun <= place).nonzero()[:-1, 0]).tolist()
+    cuts = [0]
+    while length - cuts[-1] > size:
+        # The last place that makes no part too large; behind a word that is too large the next one.
+        after = bisect_right(places, cuts[-1])
+        number = max(bisect_right(places, cuts[-1] + size) - 1, after)
+        if number >= len(places):
+            break
+        cuts.append(places[number])
+    return [*cuts, length]
+
+
+def queries_of(context: CallContext, start: int, stop: int) -> CallContext:
+    """Returns a call of self-attention cut to some of its queries."""
+    return replace(
+        context,
+        query=context.query[:, :, start:stop],
+        queries=None if context.queries is None else context.queries.queries_of(start, stop),
+        start=start,
+        last=stop == context.query.shape[2],
+    )
 
 
 def weights_at_once(device: torch.device) -> int:
@@ -142,9 +197,12 @@ def blocked_softmax_attention(
     return output.transpose(1, 2), weights
 
 
-def terms_of(rows: slice, mask: Tensor | None, kwargs: Mapping[str, Any]) -> tuple[Tensor | None, ...]:
-    """The terms that are added to the scores of some sentences: position bias and mask."""
-    return tuple(t if t is None or t.shape[0] == 1 else t[rows] for t in (kwargs.get("position_bias"), mask))
+def terms_of(
+    rows: slice, mask: Tensor | None, kwargs: Mapping[str, Any], queries: slice = slice(None)
+) -> tuple[Tensor | None, ...]:
+    """The terms that are added to the scores of some sentences and queries: position bias and mask."""
+    terms = [t if t is None or t.shape[0] == 1 else t[rows] for t in (kwargs.get("position_bias"), mask)]
+    return tuple(t if t is None or t.shape[2] == 1 else t[:, :, queries] for t in terms)
 
 
 def agrees(module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:

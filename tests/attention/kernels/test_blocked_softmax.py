@@ -311,9 +311,9 @@ def naive(context: CallContext, terms: tuple[torch.Tensor, ...]) -> tuple[torch.
 
 
 @settings(max_examples=40)
-@given(context=contexts(), masked=st.floats(0, 1), most=st.integers(1, 200), data=st.data())
+@given(context=contexts(), masked=st.floats(0, 1), most=st.integers(1, 200), within=st.booleans(), data=st.data())
 def test_attention_in_blocks_of_any_size_against_one_number_at_a_time(
-    context: CallContext, masked: float, most: int, data: st.DataObject
+    context: CallContext, masked: float, most: int, within: bool, data: st.DataObject
 ) -> None:
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     shape = [data.draw(st.sampled_from([1, n])) for n in (*context.query.shape[:3],)] + [context.key.shape[2]]
@@ -321,15 +321,20 @@ def test_attention_in_blocks_of_any_size_against_one_number_at_a_time(
     bias = torch.randn(1, *context.query.shape[1:3], context.key.shape[2], generator=generator)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(core, "BLOCK", {"cpu": most, "other": most})
-        parts = list(core.blocks(context, divisible=True))
-        each = core.blocks(context, divisible=False)
-        assert [rows for rows, _ in each] == [slice(0, len(context.query))]
-    found = [core.blocked_softmax_attention(p, core.terms_of(r, mask, {"position_bias": bias}), None) for r, p in parts]
-    expected = naive(context, (mask, bias))
-    for ours, theirs in zip((torch.cat(t) for t in zip(*found, strict=True)), expected, strict=True):
-        assert torch.allclose(ours.double(), theirs, atol=1e-5)
-    room = max(most, context.query.shape[1] * context.query.shape[2] * context.key.shape[2])
-    assert all(p.query.shape[:3].numel() * p.key.shape[2] <= room for _, p in parts)
+        patch.setattr(core, "FEWEST_QUERIES", 1)
+        parts = list(core.blocks(context, divisible=True, within=within))
+        (each,) = core.blocks(context, divisible=False)
+        assert each == (slice(0, len(context.query)), slice(0, context.query.shape[2]), context)
+    output, weights = (torch.full_like(t, torch.nan) for t in naive(context, (mask, bias)))
+    for rows, queries, part in parts:
+        terms = core.terms_of(rows, mask, {"position_bias": bias}, queries)
+        output[rows, queries], weights[rows, :, queries] = core.blocked_softmax_attention(part, terms, None)
+    for ours, theirs in zip((output, weights), naive(context, (mask, bias)), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)
+    cut = within and context.site.stack != "cross" and context.query.shape[2] == context.key.shape[2]
+    least = context.query.shape[1] * context.key.shape[2] * (1 if cut else context.query.shape[2])
+    assert all(p.query.shape[:3].numel() * p.key.shape[2] <= max(most, least) for _, _, p in parts)
+    assert all(p.last is (q.stop == context.query.shape[2]) and p.start == q.start for _, q, p in parts)
 
 
 def test_the_scaling_a_model_asks_for() -> None:
