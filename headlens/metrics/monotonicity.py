@@ -23,6 +23,7 @@ class Monotonicity(Metric):
 
     name = "monotonicity"
     sums_of_tokens = frozenset()
+    parts_of_sentences = True  # cross-attention is always seen whole
     drawn = False
     columns = (
         MetricColumn(
