@@ -64,6 +64,11 @@ class CallView:
         self.start = call.start
         self.earlier = {} if earlier is None else earlier
 
+    def take_over(self, before: CallView) -> None:
+        """Takes over what is known of the keys from the view of the queries before these."""
+        if "value_norms" in vars(before):
+            vars(self)["value_norms"] = before.value_norms
+
     def of_sentences(self, name: str, *sums: Tensor) -> tuple[Tensor, ...] | None:
         """Sums by sentence with those of the queries before; None as long as more queries of the sentences follow.
 

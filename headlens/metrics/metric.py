@@ -213,6 +213,7 @@ class Statistics(Observer):
         self._together = together
         # By site and metric: sums of sentences whose last queries are still to come.
         self._earlier: dict[tuple[Site, str], dict[str, tuple[Tensor, ...]]] = {}
+        self._before: CallView | None = None  # the view of the queries before, of the same sentences
         self._waiting: list[AttentionCall] = []
 
     def observe(self, call: AttentionCall) -> None:
@@ -231,6 +232,9 @@ class Statistics(Observer):
         """Adds the sums of the calls that wait to the pending totals."""
         calls, self._waiting = self._waiting, []
         whole = CallView(joined_heads(calls), self.level)
+        if whole.start and self._before is not None:
+            whole.take_over(self._before)
+        self._before = None if calls[-1].last else whole
         n_heads = [call.query.shape[1] for call in calls]
         views = [whole] if len(calls) == 1 else []
         for metric in self.metrics:
@@ -262,7 +266,7 @@ class Statistics(Observer):
 
     def discard(self) -> None:
         """Drops the pending sums of a failed forward pass; the committed totals stay unchanged."""
-        self._waiting, self._earlier = [], {}
+        self._waiting, self._earlier, self._before = [], {}, None
         self.totals.discard()
 
     def sums(self, metric: Metric) -> dict[Site, Sums]:
