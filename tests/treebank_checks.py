@@ -14,6 +14,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from statistics import mean, quantiles
 from typing import NamedTuple
@@ -48,6 +49,12 @@ RELATION_UPOS = {
     "punct": "PUNCT",
 }
 ONCE_PER_HEAD = {"subject": {"nsubj", "csubj"}, "object": {"obj"}, "indirect object": {"iobj"}, "copula": {"cop"}}
+# Attributes of a mention (`# global.Entity = eid-etype-head-other`), and the types of entities, which are those of GUM.
+N_ATTRIBUTES = 4
+ENTITY_TYPES = {
+    *("abstract", "animal", "event", "object", "organization"),
+    *("person", "place", "plant", "substance", "time"),
+}
 ENTITY_PART = re.compile(r"\((?P<opened>[^()]+)(?P<single>\))?|(?P<closed>[^()]+)\)")
 
 
@@ -225,42 +232,61 @@ def list_faults(tree: Tree, known: dict[str, set[str]]) -> Iterator[str]:
 
 
 class Mention(NamedTuple):
-    """A mention of an entity: sentence, first and last word."""
+    """A mention of an entity: name, type and number of the head as they are written; sentence, first and last word."""
 
     entity: str
+    kind: str
+    head: str
     sentence: int
     first: int
     last: int
 
 
 def read_mentions(trees: Sequence[Tree]) -> tuple[list[Mention], list[str]]:
-    """The mentions in `Entity=` of the MISC column, and the faults of their brackets, types and heads."""
+    """The mentions in `Entity=` of the MISC column, and their faults by the rules of CorefUD."""
     mentions: list[Mention] = []
     faults: list[str] = []
-    types: dict[str, str] = {}
     for index, tree in enumerate(trees):
-        opened: list[tuple[str, int, str]] = []
+        opened: list[tuple[list[str], int]] = []
         for w in tree.words:
-            values = [value[7:] for value in w.misc.split("|") if value.startswith("Entity=")]
-            for part in ENTITY_PART.finditer("".join(values)):
+            value = "".join(value[7:] for value in w.misc.split("|") if value.startswith("Entity="))
+            if ENTITY_PART.sub("", value):
+                faults.append(f"{tree.name} {w.id}: {value} is not made of brackets alone")
+            for part in ENTITY_PART.finditer(value):
                 if part["opened"]:
-                    entity, kind, head, *_ = part["opened"].split("-")
-                    opened.append((entity, w.id, head))
-                    if types.setdefault(entity, kind) != kind:
-                        faults.append(f"{tree.name} {w.id}: {entity} is {types[entity]} and {kind}")
-                if part["closed"] or part["single"]:
-                    entity = part["closed"] or opened[-1][0]
-                    if not opened or opened[-1][0] != entity:
-                        faults.append(f"{tree.name} {w.id}: bracket of {entity} closed but not the last opened")
-                        continue
-                    entity, first, head = opened.pop()
-                    inside = range(first, w.id + 1)
-                    heads = [k for k, i in enumerate(inside, 1) if tree.words[i - 1].head not in inside]
-                    if not head.isdigit() or int(head) not in heads:
-                        faults.append(f"{tree.name} {first}: {head} is no head of the mention of {entity}")
-                    mentions.append(Mention(entity, index, first, w.id))
-        faults.extend(f"{tree.name}: bracket of {entity} is not closed" for entity, _, _ in opened)
-    return mentions, faults
+                    attributes = part["opened"].split("-")
+                    if len(attributes) != N_ATTRIBUTES:
+                        faults.append(f"{tree.name} {w.id}: {part['opened']} has not {N_ATTRIBUTES} attributes")
+                    opened.append(((attributes + [""] * N_ATTRIBUTES)[:3], w.id))
+                if part["closed"] and (not opened or opened[-1][0][0] != part["closed"]):
+                    faults.append(f"{tree.name} {w.id}: bracket of {part['closed']} closed but not the last opened")
+                elif part["closed"] or part["single"]:
+                    (entity, kind, head), first = opened.pop()
+                    mentions.append(Mention(entity, kind, head, index, first, w.id))
+        faults.extend(f"{tree.name}: bracket of {entity} is not closed" for (entity, _, _), _ in opened)
+    return mentions, [*faults, *mention_faults(trees, mentions)]
+
+
+def mention_faults(trees: Sequence[Tree], mentions: Iterable[Mention]) -> Iterator[str]:
+    """Faults of types, heads, spans and documents; no span is a mention of two entities, which CorefUD leaves open."""
+    types: dict[str, str] = {}
+    spans: set[tuple[int, int, int]] = set()
+    documents = list(accumulate("newdoc id" in tree.comments for tree in trees))
+    document_of: dict[str, int] = {}
+    for entity, kind, head, index, first, last in mentions:
+        place = f"{trees[index].name} {first}"
+        if types.setdefault(entity, kind) != kind:
+            yield f"{place}: {entity} is {types[entity]} and {kind}"
+        if kind not in ENTITY_TYPES:
+            yield f"{place}: unknown type {kind} of {entity}"
+        inside = range(first, last + 1)
+        if head not in {str(k) for k, i in enumerate(inside, 1) if trees[index].words[i - 1].head not in inside}:
+            yield f"{place}: {head} is no head of the mention of {entity}"
+        if (index, first, last) in spans:
+            yield f"{place}: the mention of {entity} is one of another entity, too"
+        spans.add((index, first, last))
+        if document_of.setdefault(entity, documents[index]) != documents[index]:
+            yield f"{place}: {entity} stands in another document, too"
 
 
 def offset_shares(trees: Iterable[Tree]) -> dict[str, tuple[int, int, float]]:
@@ -332,10 +358,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reference:
         lines.append(f"reference: {describe(reference)}")
     crossing = sum(not is_projective(tree, w) for tree in trees for w in tree.words)
-    mentions = read_mentions(trees)[0]
+    mentions, words = read_mentions(trees)[0], sum(len(tree.words) for tree in trees)
     by_entity = Counter(mention.entity for mention in mentions)
     chains = sum(n > 1 for n in by_entity.values())
     lines.append(f"{crossing} crossing arcs; {len(mentions)} mentions of {len(by_entity)} entities, {chains} chains")
+    lines.append(f"{len(by_entity) - chains} entities are mentioned once; {len(mentions) / words:.2f} mentions a word")
     ours, theirs = offset_shares(trees), offset_shares(reference)
     lines.append(f"{'relation':12}{'instances':>10}{'offset':>8}{'share':>7}{'reference':>11}{'difference':>12}")
     ranks = list(theirs or ours)[:N_RELATIONS]

@@ -2,6 +2,7 @@
 
 import random
 import zlib
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder
-from headlens.corpora.sentence import ROOT, Link, Sentence, Word
+from headlens.corpora.sentence import ROOT, Example, Link, Sentence, Word
 from headlens.corpora.sources import demo_corpus
 
 RELATIONS = ("nsubj", "obj", "amod", "nsubj:pass")
@@ -77,6 +78,30 @@ def test_mentions_and_what_baselines_find() -> None:
         [0, 3, 1, 1, 1, 0],
     ]
     assert counts.lost_mentions == 1
+
+
+def test_single_mentions_count_for_the_nearest_mention_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """On the embedded treebank, against itself without the entities that are mentioned once."""
+    sentences = [example.source for example in demo_corpus()]
+    times = Counter(entity for s in sentences for w in s.words for entity in w.entities)
+
+    def in_chains(word: Word) -> Word:
+        return replace(word, entities=tuple(entity for entity in word.entities if times[entity] > 1))
+
+    chains = [replace(s, words=tuple(map(in_chains, s.words))) for s in sentences]
+    encoder = SentenceEncoder(wordpiece_tokenizer)
+    rows, nearest = [], []
+    for given in (sentences, chains):
+        examples = list(encode_corpus(map(Example, given), encoder, EncodingCounts()))
+        mentions = annotate(Annotator(words=True), collate(examples, pad_id=0, device="cpu"))[0].mentions
+        assert mentions is not None
+        asked = mentions[mentions[:, 3] == 1]
+        rows.append(asked[:, [0, 1, 3, 5]].tolist())
+        nearest.append(int(asked[:, 4].sum()))
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 290
+    # Of the 294 mentions that have an antecedent the nearest mention is one for 200 without single mentions.
+    assert nearest[0] < 0.45 * len(rows[0]) < 0.65 * len(rows[1]) < nearest[1]
 
 
 def test_the_same_word_of_an_antecedent() -> None:

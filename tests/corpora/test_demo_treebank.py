@@ -20,7 +20,7 @@ def test_no_fault_and_large_enough() -> None:
     assert len(trees) >= 600
     assert len(words) / len(trees) >= 15
     assert sum(n >= MIN_INSTANCES for n, _, _ in offset_shares(trees).values()) >= 15
-    assert len(read_mentions(trees)[0]) > 1000
+    assert len(read_mentions(trees)[0]) > 2700
 
 
 @pytest.mark.shared_data
@@ -38,6 +38,15 @@ def test_tags_are_those_of_ewt_and_fixed_offsets_as_good_as_there(shared: Path) 
     [
         (lambda text: text.replace("\t0\troot\t", "\t1\troot\t", 1), "root"),
         (lambda text: text.replace("Entity=e1)", "Entity=e2)", 1), "closed but not the last opened"),
+        (lambda text: text.replace("Entity=e1)", "_", 1), "bracket of e1 is not closed"),
+        (lambda text: text.replace("(e1-object-3-", "(e1-object-3", 1), "e1-object-3 has not 4 attributes"),
+        (lambda text: text.replace("(e1-object-3-", "(e1-place-3-", 1), "e1 is place and object"),
+        (lambda text: text.replace("(e1-object-3-", "(e1-bridge-3-", 1), "unknown type bridge of e1"),
+        (lambda text: text.replace("(e1-object-3-", "(e1-object-2-", 1), "2 is no head of the mention of e1"),
+        (lambda text: text.replace("(e1-object-3-", "(e1-object-3-(e0-object-3-", 1), "closed but not the last opened"),
+        (lambda text: text.replace("Entity=e1)", "Entity=e1)e1", 1), "e1)e1 is not made of brackets alone"),
+        (lambda text: text.replace("(e308-time-", "(e300-time-", 1), "e300 stands in another document, too"),
+        (lambda text: text.replace("(e308-time-1-)", "(e308-time-1-)(e0-time-1-)", 1), "e0 is one of another"),
         (lambda text: text.replace("# text = ", "# text = x", 1), "text"),
     ],
 )

@@ -45,6 +45,14 @@ def test_a_word_that_heads_mentions_of_two_entities() -> None:
     assert found_by(one_hot(lambda q: {6: 1, 8: 1}.get(q, 0), len(SEQ)), both)["coreference"] == 1
 
 
+def test_mentions_of_other_entities_change_nothing() -> None:
+    """Of entities that are mentioned once, at words of their own and at words of others."""
+    single = [(5, 2, 0, 0, 0), (4, 3, 0, 0, 0), (0, 4, 0, 0, 0)]
+    weights = one_hot(lambda q: {6: 4, 8: 1}.get(q, 0), len(SEQ))
+    assert found_by(weights, MENTIONS + single) == pytest.approx(found_by(weights), nan_ok=True)
+    assert found_by(one_hot(lambda q: 7, len(SEQ)), MENTIONS + single)["coreference"] == 0
+
+
 def test_without_antecedents_nothing_is_known() -> None:
     found = found_by(uniform(len(SEQ)), MENTIONS[:2])
     assert found["mentions"] == 0
