@@ -86,8 +86,7 @@ def test_bert_beside_albert(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_pa
             layers = [rows.sort_values("head")[column] for _, rows in heads.groupby("layer")]
             pairs = [np.corrcoef(low, high)[0, 1] for low, high in pairwise(layers)]
             # Behind the correlation of the second model stands the difference of both.
-            first = found.loc[name, column, "depth_correlation"].iloc[0]
-            assert first == pytest.approx(np.mean(pairs), abs=6e-4)
+            assert found[name, column, "depth_correlation"][0] == pytest.approx(np.mean(pairs), abs=6e-4)
             assert confidence.loc[name, column] == pytest.approx(heads[column].mean(), abs=6e-4)
     correlation, less = found["Albert", "confidence", "depth_correlation"]
     assert less == pytest.approx(correlation - found["Bert", "confidence", "depth_correlation"][0], abs=2e-3)
