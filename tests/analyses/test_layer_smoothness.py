@@ -130,3 +130,22 @@ def test_the_table_is_read_back_and_checked(tmp_path: Path, table: pd.DataFrame)
     for column, cell in (("p_value", 2.0), ("statistic", "x"), ("layers", 1.5)):
         with pytest.raises(InputError, match=column):
             SMOOTHNESS_COLUMNS.check(read.astype({column: object}).assign(**{column: cell}), tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["x", None, np.inf, -1.5, "without"])
+@pytest.mark.parametrize("rows", [1, None])
+def test_a_damaged_table_is_refused_or_shown(
+    tmp_path: Path, table: pd.DataFrame, damage: object, rows: int | None
+) -> None:
+    for column in COLUMNS:
+        other = table.drop(columns=column) if damage == "without" else table.astype({column: object})
+        if damage != "without":
+            other.loc[other.index[:rows], column] = damage
+        other.to_csv(tmp_path / "smoothness.csv", index=False)
+        read = read_csv(tmp_path / "smoothness.csv", words=WORDS)
+        try:
+            SMOOTHNESS_COLUMNS.check(read, tmp_path / "smoothness.csv")
+        except InputError:
+            continue
+        smoothness_figure(read)
+        smoothness_overview([RecordedRun(Path("run"), "run", {}, {NAME: read})])
