@@ -171,5 +171,5 @@ COMMAND = CommandOptions(
     (AttendRequest,),
     "run_attend",
     make=sorted_arguments,
-    first=("text", "target_text", "without", "mask", "stack", "layer", "head", "heads", "level", "figures", "device"),
+    first=("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device"),
 )
