@@ -24,6 +24,7 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.roles import role_family
     from headlens.analyses.classify.syntax_figure import best_heads, gain, verdicts
+    from headlens.analyses.layer_smoothness import smoothness_on_console
     from headlens.pages.page_tables import summary_table
 
     heads = tables["heads"]
@@ -37,6 +38,8 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
     shown = [summary_table("Heads by their strongest role", rows)]
     shown.append(summary_table("Measures", list(measure_records(heads, registered_declarations()))))
+    if "smoothness" in tables:
+        shown += smoothness_on_console(tables["smoothness"])
     if "syntax" in tables:
         for name, group in best_heads(tables["syntax"]).groupby("model", sort=False):
             judged = group.assign(verdict=verdicts(group, min_instances), gain=gain(group))
@@ -74,6 +77,7 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]]) -> list[Table]:
     """The task with all heads, the heads it needs most, and what is left of it when many are pruned."""
     from headlens.analyses.ablate.overviews import best_alone, most_damage
+    from headlens.analyses.layer_smoothness import smoothness_on_console
     from headlens.pages.page_tables import summary_table
 
     intact = [
@@ -88,6 +92,8 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
         rows = [_ablated(r) for r in (best_alone(group) if alone else most_damage(group, 8)).to_dict("records")]
         title = "The best head of each layer, alone" if alone else f"Heads that are needed most ({mode!s})"
         shown += [summary_table(f"{title}, {model!s}", rows)] if rows else []
+    if "smoothness" in tables:
+        shown += smoothness_on_console(tables["smoothness"])
     if "pruning" in tables:
         for model, group in tables["pruning"].groupby("model", sort=False):
             rows = [_pruned(r) for r in group.to_dict("records")]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from headlens.errors import OptionError
 
+_RANGE, _MOST = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?"), 10_000
 _LONGEST_PATH, _LONGEST_NAME = 4095, 255  # that Linux can have
 
 
@@ -36,6 +38,22 @@ def whole_numbers(given: Any) -> tuple[int, ...]:
         return tuple(int(part) for part in names(given))
     except ValueError as error:
         raise ValueError(f"{given!r} is no list of whole numbers. Write 3,10,20,30.") from error
+
+
+def whole_numbers_and_ranges(given: Any) -> tuple[int, ...]:
+    """Returns the whole numbers from 0 on of a text with commas, in which `0-4` stands for 0 to 4, each once.
+
+    Raises:
+        ValueError: if a part is no number and no range, or a range has no number or more than `_MOST`.
+    """
+    found: dict[int, None] = {}
+    for part in names(given):
+        match = _RANGE.fullmatch(part)
+        first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
+        if match is None or not 0 <= last - first < _MOST:
+            raise ValueError(f"{part!r} is no whole number and no range of them. Write 0,3,7 or 0-4.")
+        found |= dict.fromkeys(range(first, last + 1))
+    return tuple(found)
 
 
 def numbers(given: Any) -> tuple[float, ...]:

@@ -90,20 +90,20 @@ def test_bert_beside_albert(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_pa
         save(build(f"{name}Model", **shape), tmp_path / name, wordpiece_tokenizer)
     shown = run(FOLDER / "compare_bert_albert.py", "Bert", "Albert", at=tmp_path)
     assert "learned nothing" not in shown
-    table, difference = shown.split("Difference, [SEP] left out: ")
-    found = pd.read_fwf(StringIO(table)).set_index(["model", "[SEP]"])
+    means, table = shown.split("\n\n")
+    confidence = pd.read_fwf(StringIO(means), skiprows=[1]).set_index("Unnamed: 0")
+    found = pd.read_fwf(StringIO(table)).groupby(["model", "quantity", "statistic"])["value"].agg(list)
     for name in ("Bert", "Albert"):
         classified = headlens.classify_heads(headlens.load(str(tmp_path / name)), headlens.open_corpus("demo"))
         heads = classified.tables["heads"].rows
-        for column, separators in (("confidence", "left out"), ("confidence_all", "counted")):
-            own = found.loc[name, separators]
+        for column in ("confidence", "confidence_all"):
             layers = [rows.sort_values("head")[column] for _, rows in heads.groupby("layer")]
             pairs = [np.corrcoef(low, high)[0, 1] for low, high in pairwise(layers)]
-            assert own["correlation"] == pytest.approx(np.mean(pairs), abs=6e-4)
-            assert own["confidence"] == pytest.approx(heads[column].mean(), abs=6e-4)
-            assert own["ci_low"] <= own["correlation"] <= own["ci_high"]
-    by_model = found["correlation"].xs("left out", level="[SEP]")
-    assert float(difference.split()[0]) == pytest.approx(by_model["Albert"] - by_model["Bert"], abs=2e-3)
+            # Behind the correlation of the second model stands the difference of both.
+            assert found[name, column, "depth_correlation"][0] == pytest.approx(np.mean(pairs), abs=6e-4)
+            assert confidence.loc[name, column] == pytest.approx(heads[column].mean(), abs=6e-4)
+    correlation, less = found["Albert", "confidence", "depth_correlation"]
+    assert less == pytest.approx(correlation - found["Bert", "confidence", "depth_correlation"][0], abs=2e-3)
 
 
 @pytest.mark.slow

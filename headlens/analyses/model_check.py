@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from torch import nn
+
 from headlens.attention.sites import find_sites
 from headlens.heads import STACKS
 from headlens.models.checkpoint_weights import model_part
@@ -16,11 +18,12 @@ from headlens.models.loading import LoadedModel
 
 @dataclass(frozen=True)
 class StackFacts:
-    """One stack: how many layers and heads, and whether layers share their weights."""
+    """One stack: how many layers and heads, how wide its hidden states are, and whether layers share their weights."""
 
     stack: str
     layers: int
     heads: int
+    hidden_width: int | None
     shared_weights: bool
     first_module: str
 
@@ -48,6 +51,7 @@ class ModelFacts:
     name: str
     model_class: str
     parameters: int
+    embedding_width: int | None
     weight_hash: str
     revision: str | None
     tokenizer: str
@@ -63,6 +67,7 @@ class ModelFacts:
         return {
             "class": self.model_class,
             "parameters": f"{self.parameters:,}",
+            **({} if self.embedding_width is None else {"embedding width": f"{self.embedding_width:,}"}),
             "weights": self.weight_hash[:16],
             "revision": self.revision or "local",
             "tokenizer": self.tokenizer,
@@ -88,7 +93,8 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
         own = [s for s in sites if s.stack == stack]
         if own:
             total = sum(s.n_heads for s in own)
-            stacks.append(StackFacts(stack, len(own), total, own[0].shared, own[0].module))
+            width = _hidden_width(loaded.model, own[0].module)
+            stacks.append(StackFacts(stack, len(own), total, width, own[0].shared, own[0].module))
     tokenizer = loaded.tokenizer
     if tokenizer is None:
         kind, aligns = "none", "cannot read text; usable from Python only"
@@ -99,6 +105,7 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
         name=loaded.name,
         model_class=type(loaded.model).__name__,
         parameters=loaded.n_parameters,
+        embedding_width=loaded.embedding_width,
         weight_hash=loaded.weight_hash,
         revision=loaded.revision,
         tokenizer=kind,
@@ -109,6 +116,17 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
         parts=tuple(_parts(loaded)),
         notes=loaded.notes,
     )
+
+
+def _hidden_width(model: nn.Module, attention: str) -> int | None:
+    """Width of the hidden states around an attention module, by the nearest configuration; None where none says.
+
+    Encoder and decoder that were put together have configurations of their own.
+    """
+    names = attention.split(".")
+    around = [model.get_submodule(".".join(names[:end])) for end in range(len(names), -1, -1)]
+    widths = (getattr(getattr(module, "config", None), "hidden_size", None) for module in around)
+    return next((width for width in widths if isinstance(width, int)), None)
 
 
 def _tokens(limit: int | None) -> str:

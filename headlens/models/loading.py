@@ -209,6 +209,15 @@ class LoadedModel:
         except NotImplementedError:
             return math.inf
 
+    @property
+    def embedding_width(self) -> int | None:
+        """Width of the embeddings of tokens, which ALBERT and ELECTRA project to hidden states; None without tokens."""
+        try:
+            width = getattr(self.model.get_input_embeddings(), "embedding_dim", None)
+        except NotImplementedError:
+            return None
+        return width if isinstance(width, int) else None
+
     @cached_property
     def unembedded(self) -> dict[str, int]:
         """Tokens of the tokenizer that the model has no embedding for, with their ids; the padding does not count."""

@@ -23,7 +23,7 @@ WORDS = (
     "model", "stack", "role", "roles", "roles_by_weight", "nearest", "role_pruned", "relation", "direction", "offset",
     "rule", "other_rule", "target",
     "of", "scope", "task", "metric", "mode", "strategy", "removed", "run", "init", "checkpoint", "mask", "pattern",
-    "parameter", "penalty_kind",
+    "parameter", "penalty_kind", "other_model", "quantity", "statistic",
 )  # fmt: skip
 _MEND = "Run the command again, or leave this run out."
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from made_tasks import example
 from saved import Memory, build, prefixed, rewrite, save, sentence, without
-from transformers import PreTrainedTokenizerBase
+from transformers import EncoderDecoderModel, PreTrainedTokenizerBase
+from zoo import HIDDEN, ZOO, padded
 
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.model_check import StackFacts, check_model
@@ -29,7 +30,7 @@ def test_encoder(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     model = build("BertModel", len(wordpiece_tokenizer))
     facts = check_model(LoadedModel("tiny", model, wordpiece_tokenizer, "abc"))
     assert facts.stacks == (
-        StackFacts("encoder", 2, 4, shared_weights=False, first_module="encoder.layer.0.attention.self"),
+        StackFacts("encoder", 2, 4, 16, shared_weights=False, first_module="encoder.layer.0.attention.self"),
     )
     assert (facts.name, facts.model_class, facts.revision, facts.longest_input) == ("tiny", "BertModel", "abc", 40)
     assert facts.parameters == sum(p.numel() for p in model.parameters())
@@ -53,7 +54,33 @@ def test_encoder_decoder(marian_tokenizer: PreTrainedTokenizerBase) -> None:
 def test_shared_weights_and_no_tokenizer() -> None:
     facts = check_model(LoadedModel("tiny", build("AlbertModel", num_hidden_layers=3, embedding_size=8), None, None))
     assert [(s.layers, s.heads, s.shared_weights) for s in facts.stacks] == [(3, 6, True)]
+    assert facts.embedding_width == 8
+    assert facts.facts()["embedding width"] == "8"
     assert (facts.tokenizer, facts.aligns_words) == ("none", "cannot read text; usable from Python only")
+
+
+DECODER = {"is_decoder": True, "add_cross_attention": True}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_widths_are_those_of_hidden_states_and_embeddings(name: str) -> None:
+    entry = ZOO[name]
+    model = entry.build()
+    facts = check_model(LoadedModel("tiny", model, None, None))
+    with torch.no_grad():
+        outputs = model(**padded(entry), output_hidden_states=True)
+    two = len(facts.stacks) > 1 and "encoder" in {s.stack for s in facts.stacks}
+    for own in facts.stacks:
+        side = "decoder" if own.stack == "cross" else own.stack
+        assert outputs[f"{side}_hidden_states" if two else "hidden_states"][-1].shape[-1] == own.hidden_width
+    expected = None if entry.kind == "image" else entry.settings.get("embedding_size", HIDDEN)
+    assert facts.embedding_width == expected
+
+
+def test_two_models_put_together_have_two_widths() -> None:
+    model = EncoderDecoderModel(encoder=build("BertModel"), decoder=build("BertLMHeadModel", hidden_size=24, **DECODER))
+    facts = check_model(LoadedModel("tiny", model, None, None))
+    assert [(s.stack, s.hidden_width) for s in facts.stacks] == [("encoder", 16), ("decoder", 24), ("cross", 24)]
 
 
 def test_no_limit() -> None:

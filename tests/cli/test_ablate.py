@@ -20,6 +20,7 @@ from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.options import STRATEGIES, ReplacementMode
+from headlens.statistics.grid_smoothness import morans_i
 from headlens.tasks.catalogue import CATALOGUE
 
 Headlens = Callable[..., Any]
@@ -275,15 +276,23 @@ def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[
     # both are ranked and evaluated on the same examples
     assert len(set(pruning["n"])) == 1
     # so few heads stand side by side with their numbers
-    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"ablation", "pruning"}
+    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"ablation", "pruning", "smoothness"}
     for model in HEADS:
         assert f"{model} pruned, on" in done.out
+    smoothness = pd.read_csv("run/smoothness.csv")
+    assert set(smoothness["quantity"]) == {"delta"}
+    for model, own in ablation.groupby("model"):
+        (row,) = smoothness[(smoothness["model"] == model) & (smoothness["statistic"] == "morans_i")].to_dict("records")
+        grid = own.pivot_table(index="layer", columns="head", values="delta").to_numpy()
+        assert row["value"] == pytest.approx(morans_i(grid).value)
+        assert f"{row['value']:.3f}" in done.out
     assert headlens("ablate", made("judge"), "--config", "run/run.json", "--out", "one", "-q", "--overwrite").code == 0
     done = headlens("report", "run", "one", "--out", "page")
     assert done.code == 0, done.err
     page = Path("page/report.html").read_text(encoding="utf-8")
     for words in ("Heads that the task needs most", "Pruned models", "Without each head", "Pruning many heads"):
         assert words in page
+    assert page.count("How smoothly heads vary over depth") > 1
     assert "Without numbers" not in page
 
 

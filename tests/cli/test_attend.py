@@ -96,6 +96,12 @@ def test_two_models_and_two_states_are_side_by_side(headlens: Headlens, tiny_ber
     assert (data["states"], data["linked"]) == (["tiny-bert", "other-bert"], False)
     first, second = data["sentences"][0]["maps"]
     assert first["weights"] == second["weights"]
+    one = ("--layer", 0, "--heads", "0-1")
+    assert headlens("attend", tiny_bert, other, TEXT, *one, "--out", "one").code == 0
+    assert [p.name for p in Path("one/figures").glob("*.png")] == ["sentence1_encoder_layer0.png"]
+    drawn = Path("one/figures/sentence1_encoder_layer0.svg").read_text(encoding="utf-8")
+    assert all(f"{name}, encoder.0.{head}" in drawn for name in ("tiny-bert", "other-bert") for head in (0, 1))
+    assert "encoder.0.2" not in drawn
     more = ("--without", "encoder.0.1", "--mask", "window:3")
     assert headlens("attend", tiny_bert, TEXT, *more, "--no-figures", "--out", "states").code == 0
     data = page_data("states/attention.html")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -105,6 +106,12 @@ def test_two_models_side_by_side(headlens: Headlens, tiny_bert: Path) -> None:
     )
     pd.testing.assert_frame_equal(first, second)
     assert {"syntax_1.png", "syntax_2.png"} <= {p.name for p in Path("run/figures").iterdir()}
+    smoothness = pd.read_csv("run/smoothness.csv")
+    assert set(smoothness["quantity"]) == {"confidence", "confidence_all"}
+    one, other = (rows.iloc[:, 5:] for _, rows in smoothness[smoothness["other_model"].isna()].groupby("model"))
+    assert len(one) == 4
+    np.testing.assert_array_equal(one, other)
+    assert "How smoothly heads vary over depth" in done.out
 
 
 def test_three_models_are_refused(headlens: Headlens) -> None:

@@ -23,6 +23,8 @@ from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, suitable_tokens, task_heads
 from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
+from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
@@ -44,7 +46,7 @@ class AblateRun:
     Args:
         folder: of the run.
         files: in it.
-        tables: `ablation`, `examples`, and `pruning` where heads were pruned.
+        tables: `ablation`, `examples`, `pruning` where heads were pruned, and `smoothness` of two models.
         notes: what the reader should know.
         models: what run.json says of each.
     """
@@ -93,6 +95,10 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
                 results[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, f in results.items() for note in f.notes]
+        if len(results) > 1:
+            swept = tables["ablation"][tables["ablation"]["mode"] == request.options.mode]
+            tables[SMOOTHNESS] = smoothness_table(swept, ("delta",), request.options.seed)
+            notes += smoothness_notes(tables[SMOOTHNESS])
         notes += run.warnings
         facts = [f.facts for f in results.values()]
         if run.folder is not None:

@@ -10,6 +10,13 @@ from headlens.analyses.ablate.curve_figure import pruning_curve
 from headlens.analyses.ablate.head_cards import ablation_findings, ablation_heads
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, ablation_map, side_by_side
 from headlens.analyses.ablate.overviews import heads_alone, needed_heads, pruned_models
+from headlens.analyses.layer_smoothness import (
+    NAME,
+    SMOOTHNESS_CAPTION,
+    SMOOTHNESS_COLUMNS,
+    smoothness_figure,
+    smoothness_overview,
+)
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
@@ -21,7 +28,7 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
-        tables: `ablation` and `pruning`, as far as there: rows of the CSV files, of one model or several.
+        tables: `ablation`, `smoothness` and `pruning`, as far as there: rows of the CSV files, of one model or several.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -32,6 +39,8 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
             yield "side_by_side", beside
         if (tables["ablation"]["mode"] == KEEP_ONLY).any():
             yield "keep_only", ablation_map(tables["ablation"], keep_only=True)
+    if NAME in tables:
+        yield NAME, smoothness_figure(tables[NAME])
     if "pruning" in tables:
         yield "pruning", pruning_curve(tables["pruning"])
 
@@ -41,7 +50,7 @@ def write_ablation(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figure
 
     Args:
         run: the folder, started.
-        tables: `ablation`, `examples`, and `pruning` where heads were pruned.
+        tables: `ablation`, `examples`, and as far as there `smoothness` and `pruning`.
         figures: whether to draw.
     """
     for name, frame in tables.items():
@@ -55,7 +64,8 @@ def _draw(run: RecordedRun) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    return [table for table in (needed_heads(runs), heads_alone(runs), pruned_models(runs)) if table.rows]
+    makers = (needed_heads, heads_alone, smoothness_overview, pruned_models)
+    return [table for make in makers if (table := make(runs)).rows]
 
 
 CAPTIONS = {
@@ -76,6 +86,7 @@ CAPTIONS = {
         "By how much the metric changes when all heads of a layer but one are taken out: layers in which some head is "
         "white can do with that one alone (Michel et al. 2019).",
     ),
+    NAME: SMOOTHNESS_CAPTION,
     "pruning": Caption(
         "Pruning many heads",
         "The metric against the number of heads pruned, by how they were chosen, with 95 % intervals. Heads were "
@@ -94,6 +105,7 @@ REPORT = CommandReport(
             filled=("metric",),
             identity=("model", "mode", "stack", "layer", "head"),
         ),
+        NAME: SMOOTHNESS_COLUMNS,
         "pruning": Columns(
             keys=("n_pruned", "n_heads"),
             numbers=("seed", "value", "ci_low", "ci_high", "parameters", "speedup"),
@@ -110,6 +122,7 @@ REPORT = CommandReport(
         "ablation": ("ablation",),
         "side_by_side": ("ablation",),
         "keep_only": ("ablation",),
+        NAME: (NAME,),
         "pruning": ("pruning",),
     },
     overviews=_overviews,

@@ -1,8 +1,9 @@
-"""Attention maps of one sentence: all heads of a layer on one sheet, or one head large."""
+"""Attention maps of one sentence: heads of a layer on one sheet, of one model or of two, or one head large."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,34 +18,77 @@ from headlens.plots.cell_drawing import Scale, add_bar
 # inches
 _TITLE, _SIDE, _GAP, _TOP = 0.24, 0.80, 0.10, 0.32
 _LABEL_MARGIN = 0.36
+_ABREAST = 6  # maps of a model in one line, where two models are compared
+
+
+@dataclass(frozen=True)
+class MapBlock:
+    """Maps of one model, in lines of their own.
+
+    Args:
+        weights: (heads, query, key); NaN is drawn grey.
+        queries: tokens that attend.
+        keys: tokens attended to.
+        titles: one per head.
+    """
+
+    weights: npt.NDArray[np.floating]
+    queries: Sequence[str]
+    keys: Sequence[str]
+    titles: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if self.weights.shape != (shape := (len(self.titles), len(self.queries), len(self.keys))):
+            raise ValueError(f"weights {self.weights.shape} do not fit titles, query and key labels {shape}")
+
+
+def drawn_maps(maps: Sequence[SentenceMap], models: int) -> list[SentenceMap]:
+    """Returns the maps that figures show: of two models those of both, of the states of one those of the first."""
+    return [own for own in maps if own.state < models]
 
 
 def layer_figures(
-    maps: Sequence[SentenceMap], model: str, layer: int | None = None, head: int | None = None
+    maps: Sequence[SentenceMap],
+    models: Sequence[str],
+    layer: int | None = None,
+    head: int | None = None,
+    heads: Sequence[int] = (),
 ) -> Iterator[tuple[str, Figure | None]]:
-    """Draws a figure for each sentence, stack and layer, of all heads or of one, large.
+    """Draws a figure for each sentence, stack and layer, of all heads, of some, or of one, large.
 
     Args:
-        maps: of sentences, whose `model` is the number of the sentence.
-        model: its name, for the titles.
+        maps: of sentences, whose `model` is the number of the sentence, and whose `state` that of the model.
+        models: their names, for the titles; the maps of two stand on one figure, in lines of their own.
         layer: the only layer that is drawn; None for all.
         head: the only head that is drawn; None for all.
+        heads: the only heads that are drawn; none for all.
 
     Yields:
         Name of the figure, and the figure; None where all heads were cut out of the model.
     """
-    for sentence in maps:
-        for number in range(len(sentence.weights)) if layer is None else (layer,):
-            weights = sentence.weights[number]  # (heads, query, key)
-            # Of heads that were cut out of the model there is nothing to draw.
-            heads = [h for h in (range(len(weights)) if head is None else (head,)) if not np.isnan(weights[h]).all()]
-            titles = [f"{sentence.stack}.{number}.{h}" for h in heads]
-            title = f"Attention of {model} in sentence {sentence.model}: {sentence.stack}, layer {number}"
-            drawn = attention_maps(weights[heads], sentence.queries, sentence.keys, titles, title) if heads else None
-            yield (
-                f"sentence{sentence.model}_{sentence.stack}_layer{number}" + ("" if head is None else f"_head{head}"),
-                drawn,
-            )
+    asked = heads if head is None else (head,)
+    together: dict[tuple[str, str], list[SentenceMap]] = {}
+    for own in maps:
+        together.setdefault((own.model, own.stack), []).append(own)
+    for (sentence, stack), both in together.items():
+        for number in range(max(len(own.weights) for own in both)) if layer is None else (layer,):
+            blocks = [
+                _block(own, number, asked, f"{models[own.state]}, " if len(both) > 1 else "")
+                for own in both
+                if number < len(own.weights)
+            ]
+            title = f"Attention of {' and '.join(models)} in sentence {sentence}: {stack}, layer {number}"
+            most = max(len(block.titles) for block in blocks)
+            across = most if len(both) > 1 and most <= _ABREAST else None
+            name = f"sentence{sentence}_{stack}_layer{number}" + ("" if head is None else f"_head{head}")
+            yield name, draw_blocks([block for block in blocks if block.titles], title, across)
+
+
+def _block(own: SentenceMap, layer: int, asked: Sequence[int], name: str) -> MapBlock:
+    weights = own.weights[layer]  # (heads, query, key)
+    # Of heads that were cut out of the model there is nothing to draw.
+    heads = [h for h in asked or range(len(weights)) if not np.isnan(weights[h]).all()]
+    return MapBlock(weights[heads], own.queries, own.keys, [f"{name}{own.stack}.{layer}.{h}" for h in heads])
 
 
 def attention_maps(
@@ -55,10 +99,7 @@ def attention_maps(
     title: str = "",
     across: int | None = None,
 ) -> Figure | None:
-    """Attention weights of one sentence: a grid of heads, or one head large; the first query on top.
-
-    All maps share one colour scale from 0 to the largest weight. Token labels are drawn as they are: no
-    formulae, and a box for what no font can show. Labels too many to be read are thinned.
+    """Attention weights of one sentence in one model: a grid of heads, or one head large; see `draw_blocks`.
 
     Args:
         weights: (heads, query, key); NaN is drawn grey.
@@ -74,51 +115,77 @@ def attention_maps(
     Raises:
         ValueError: if labels or titles do not fit the weights.
     """
-    if weights.shape != (len(titles), len(query_labels), len(key_labels)):
-        shape = len(titles), len(query_labels), len(key_labels)
-        raise ValueError(f"weights {weights.shape} do not fit titles, query and key labels {shape}")
-    if not np.isfinite(weights).any():
+    return draw_blocks([MapBlock(weights, query_labels, key_labels, titles)], title, across)
+
+
+def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None = None) -> Figure | None:
+    """Attention weights of one sentence in one model, or in several below each other; the first query on top.
+
+    All maps share one colour scale from 0 to the largest weight, and one size of cells. Token labels are drawn as they
+    are: no formulae, and a box for what no font can show. Labels too many to be read are thinned.
+
+    Args:
+        blocks: the maps of each model, which may have tokens of its own.
+        title: title of the figure.
+        across: maps side by side; None for as many as can be read.
+
+    Returns:
+        The figure, or None when there is no head or no finite weight.
+    """
+    if not any(np.isfinite(block.weights).any() for block in blocks):
         return None
-    queries, keys = [token_label(t) for t in query_labels], [token_label(t) for t in key_labels]
-    longest = max(len(queries), len(keys))
+    labels = [tuple([token_label(t) for t in side] for side in (block.queries, block.keys)) for block in blocks]
+    longest = max(len(side) for both in labels for side in both)
     # few columns for long sentences: the labels grow with the cells
-    columns = min(len(titles), across or (4 if longest <= 14 else 3))
-    room = style.FULL_WIDTH - _SIDE - _margin(queries, 6.0) - columns * _GAP
+    columns = min(max(len(block.titles) for block in blocks), across or (4 if longest <= 14 else 3))
+    room = style.FULL_WIDTH - _SIDE - max(_margin(queries, 6.0) for queries, _ in labels) - columns * _GAP
     cell = float(np.clip(room / columns / longest, 0.02, 0.30))
     points = float(np.clip(0.85 * 72 * cell, 3.5, 8.5))  # of labels
-    left_margin, low_margin = _margin(queries, points), _margin(keys, points)
-    across_map, down_map = cell * len(keys), cell * len(queries)
-    above = _TITLE + (max(style.heading_lines(text, across_map) for text in titles) - 1) * style.HEADING_LINE
+    left_margin = max(_margin(queries, points) for queries, _ in labels)
+    across_map = cell * max(len(keys) for _, keys in labels)
+    downs = [
+        cell * len(queries)
+        + _TITLE
+        + (max(style.heading_lines(text, across_map) for text in block.titles) - 1) * style.HEADING_LINE
+        for block, (queries, _) in zip(blocks, labels, strict=True)
+    ]
+    heights = [
+        -(-len(block.titles) // columns) * down + _margin(keys, points)
+        for block, down, (_, keys) in zip(blocks, downs, labels, strict=True)
+    ]
     width = max(2.2, left_margin + columns * (across_map + _GAP) + _SIDE)
-    height = max(2.2, _TOP + -(-len(titles) // columns) * (down_map + above) + low_margin)
+    height = max(2.2, _TOP + sum(heights))
     figure = style.new_figure(width, height)
     style.headline(figure, title)
-    scale = Scale("attention weight", high=float(np.nanmax(weights)) or 1.0, colours=style.PALE)
+    largest = max(float(np.nanmax(block.weights)) for block in blocks if np.isfinite(block.weights).any())
+    scale = Scale("attention weight", high=largest or 1.0, colours=style.PALE)
     step = style.tick_step(cell, points / 72)
     font: dict[str, Any] = {"fontsize": points, "fontfamily": FAMILY}
-    for number, matrix in enumerate(weights):
-        line, column = divmod(number, columns)
-        left = left_margin + column * (across_map + _GAP)
-        low = height - _TOP - (line + 1) * (down_map + above)
-        axes = figure.add_axes((left / width, low / height, across_map / width, down_map / height))
-        # Labels stand beside the first map of a line and below the last one of a column.
-        is_first, is_last = column == 0, number + columns >= len(titles)
-        style.dress(axes, "key" * is_last, "query" * is_first)
-        axes.set_facecolor(style.MISSING)
-        axes.pcolormesh(
-            np.arange(len(keys) + 1) - 0.5,
-            np.arange(len(queries) + 1) - 0.5,
-            np.ma.masked_invalid(matrix),
-            cmap=scale.map,
-            vmin=scale.low,
-            vmax=scale.high,
-            rasterized=matrix.size > 2500,
-        )
-        axes.invert_yaxis()
-        style.heading(axes, titles[number], across_map)
-        below, beside = (keys if is_last else []), (queries if is_first else [])
-        axes.set_xticks(range(0, len(below), step), below[::step], rotation=90, **font)
-        axes.set_yticks(range(0, len(beside), step), beside[::step], **font)
+    tops = height - _TOP - np.cumsum([0.0, *heights[:-1]])
+    for block, (queries, keys), down, top in zip(blocks, labels, downs, tops, strict=True):
+        for number, matrix in enumerate(block.weights):
+            line, column = divmod(number, columns)
+            left, low = left_margin + column * (across_map + _GAP), top - (line + 1) * down
+            place = (left / width, low / height, cell * len(keys) / width, cell * len(queries) / height)
+            axes = figure.add_axes(place)
+            # Labels stand beside the first map of a line and below the last one of a column.
+            is_first, is_last = column == 0, number + columns >= len(block.titles)
+            style.dress(axes, "key" * is_last, "query" * is_first)
+            axes.set_facecolor(style.MISSING)
+            axes.pcolormesh(
+                np.arange(len(keys) + 1) - 0.5,
+                np.arange(len(queries) + 1) - 0.5,
+                np.ma.masked_invalid(matrix),
+                cmap=scale.map,
+                vmin=scale.low,
+                vmax=scale.high,
+                rasterized=matrix.size > 2500,
+            )
+            axes.invert_yaxis()
+            style.heading(axes, block.titles[number], across_map)
+            below, beside = (keys if is_last else []), (queries if is_first else [])
+            axes.set_xticks(range(0, len(below), step), below[::step], rotation=90, **font)
+            axes.set_yticks(range(0, len(beside), step), beside[::step], **font)
     add_bar(figure, scale, _SIDE - 0.12)
     return figure
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.option_values import names
+from headlens.option_values import names, whole_numbers_and_ranges
 from headlens.options import (
     CORPUS,
     DEMO,
@@ -35,11 +35,27 @@ EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
 
 @dataclass(frozen=True)
 class Selection:
-    """Which heads to look at: one stack, one layer of every such stack, one head of that layer; None takes all."""
+    """Which heads to look at: one stack, one layer of every such stack, one head or some of that layer; all by default.
+
+    Raises:
+        OptionError: if one head and several are asked for.
+    """
 
     stack: StackName | None = option(None, "Only this stack.", STATISTICS)
     layer: int | None = option(None, "Only this layer.", STATISTICS, at_least=0)
     head: int | None = option(None, "Only this head, large.", STATISTICS, at_least=0)
+    heads: tuple[int, ...] = option(
+        (),
+        "Only these: 0,3,7 or 0-4.",
+        STATISTICS,
+        metavar="NUMBERS",
+        parse=whole_numbers_and_ranges,
+        shown="all",
+    )
+
+    def __post_init__(self) -> None:
+        if self.head is not None and self.heads:
+            raise OptionError(f"--head {self.head} and --heads ask for one head and for several.", "Give one of them.")
 
     def check(self, heads: Sequence[Head]) -> None:
         """Refuse a selection that no head fits.
@@ -57,6 +73,7 @@ class Selection:
         for name, number, numbers in (
             ("layer", self.layer, {h.layer for h in selected}),
             ("head", self.head, {h.head for h in selected if self.layer in (None, h.layer)}),
+            *(("heads", head, {h.head for h in selected if self.layer in (None, h.layer)}) for head in self.heads),
         ):
             if number is not None and number not in numbers:
                 raise OptionError(f"--{name} {number} is out of range.", f"Choose {_span(numbers)}; both count from 0.")

@@ -12,9 +12,9 @@ def attend_plan(request: AttendRequest, reporter: Reporter) -> Plan:
     """A pass for each sentence; figures take most of the time."""
     planner = Planner("attend", reporter)
     words = sum(len(text.split()) for text in (*request.text, *request.target_text))
-    for number, name in enumerate(filter(None, (request.model, request.second))):
+    for name in filter(None, (request.model, request.second)):
         model = planner.model(name, request.model_options)
-        layers = sum(count for count, _ in model.stacks.values()) if request.figures and not number else 0
+        layers = sum(count for count, _ in model.stacks.values()) if request.figures else 0
         planner.add(
             Work(f"attention on {counted(len(request.text), 'sentence')}", tokens=words * 1.3, fixed=1.5 * layers)
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.analyses.attend.compared_states import attention_of_states, states_of, view_of
-from headlens.analyses.attend.figures import layer_figures
+from headlens.analyses.attend.figures import drawn_maps, layer_figures
 from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.corpora.text import sentence_examples
@@ -59,18 +59,19 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
                 path.write_text(page, encoding="utf-8", newline="\n")
             notes += size_notes(page, view)
             if request.figures:
-                _write_figures(run.folder, maps, models[0].short_name, request.selection, run.reporter)
+                names = list(dict.fromkeys(state.model for state in states))
+                _write_figures(run.folder, maps, names, request.selection, run.reporter)
             records = {state.model: model_record(state.loaded, state.model) for state in states}
             run.folder.finish({"models": [*records.values()], "states": list(view.states), "notes": notes})
         return AttendRun(run.path, run.files, notes)
 
 
 def _write_figures(
-    folder: RunFolder, maps: Sequence[SentenceMap], model: str, selection: Selection, reporter: Reporter
+    folder: RunFolder, maps: Sequence[SentenceMap], models: Sequence[str], selection: Selection, reporter: Reporter
 ) -> None:
-    first = [own for own in maps if not own.state]
-    layers = sum(len(own.weights) if selection.layer is None else 1 for own in first)
+    drawn = drawn_maps(maps, len(models))
+    layers = sum(len(own.weights) if selection.layer is None else 1 for own in drawn if not own.state)
     with reporter.progress("drawing", layers) as advance:
-        for name, figure in layer_figures(first, model, selection.layer, selection.head):
+        for name, figure in layer_figures(drawn, models, selection.layer, selection.head, selection.heads):
             folder.figure(name, figure)
             advance(1)

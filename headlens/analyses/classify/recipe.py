@@ -27,6 +27,8 @@ from headlens.analyses.classify.parts import open_part
 from headlens.analyses.classify.report import classify_figures
 from headlens.analyses.classify.role_agreement import agreement_notes, role_agreement
 from headlens.analyses.classify.roles import count_families
+from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
+from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.options import ReadingOptions
 from headlens.analyses.relevance.target_option import choose_target
@@ -47,6 +49,7 @@ from headlens.runs.run import Run
 from headlens.unchanged_files import file_hashes
 
 _SHOWN = 3  # sentences whose attention a run keeps
+_CONFIDENCE = ("confidence", "confidence_all")  # what is compared from layer to layer
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def run_classify(
                 if run.writes:
                     shown[label] = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN))
             facts.append(model_record(loaded, label) | results[label].counts())
-        tables, notes = _together(results)
+        tables, notes = _together(results, options.seed)
         notes += run.warnings
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
         if run.folder is not None:
@@ -138,15 +141,16 @@ def run_classify(
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)
 
 
-def _together(results: Mapping[str, Classification]) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """The tables of all models under each other, and their notes; of several models also whether roles agree."""
+def _together(results: Mapping[str, Classification], seed: int) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """The tables of all models under each other, and their notes; of several models also how they compare."""
     frames = [result.frames(label) for label, result in results.items()]
     names = dict.fromkeys(name for own in frames for name in own)
     tables = {n: pd.concat([own[n] for own in frames if n in own], ignore_index=True) for n in names}
     notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
     if len(results) > 1:
         tables["agreement"] = role_agreement(tables["heads"])
-        notes += agreement_notes(tables["agreement"])
+        tables[SMOOTHNESS] = smoothness_table(tables["heads"], _CONFIDENCE, seed)
+        notes += [*agreement_notes(tables["agreement"]), *smoothness_notes(tables[SMOOTHNESS])]
     return tables, notes
 
 

@@ -16,6 +16,13 @@ from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, 
 from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
+from headlens.analyses.layer_smoothness import (
+    NAME,
+    SMOOTHNESS_CAPTION,
+    SMOOTHNESS_COLUMNS,
+    smoothness_figure,
+    smoothness_overview,
+)
 from headlens.analyses.relevance.overviews import largest_heads_table, top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
@@ -35,8 +42,8 @@ def classify_figures(
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
-        tables: as far as there `heads`, `positions`, `syntax`, `similarity`, `relevance`: rows of the CSV files, of
-            one model or several.
+        tables: as far as there `heads`, `positions`, `syntax`, `similarity`, `smoothness`, `relevance`: rows of the
+            CSV files, of one model or several.
         min_instances: relations with fewer instances are marked.
         declarations: of the metrics that have a heatmap; None for those that are registered.
 
@@ -61,12 +68,14 @@ def classify_figures(
         yield "similarity", similarity_map(tables["similarity"], heads)
     if len(heads) and "relevance" in tables:
         yield "confidence_relevance", confidence_against_relevance(heads)
+    if NAME in tables:
+        yield NAME, smoothness_figure(tables[NAME])
     yield from relevance_figures(tables)
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    makers = (role_counts, roles_before_after, best_rows, measures, roles_held, top_heads, largest_heads_table)
-    return [table for make in makers if (table := make(runs)).rows]
+    makers = (role_counts, roles_before_after, best_rows, measures, smoothness_overview, roles_held, top_heads)
+    return [table for make in (*makers, largest_heads_table) if (table := make(runs)).rows]
 
 
 def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
@@ -137,6 +146,7 @@ _CAPTIONS = {
         "blocks are heads that attend alike, white lines divide clusters. Right: the same distances laid out in the "
         "plane as well as two dimensions can; the colour is the role, numbers are layer and head where there is room.",
     ),
+    NAME: SMOOTHNESS_CAPTION,
 }
 
 REPORT = CommandReport(
@@ -161,6 +171,7 @@ REPORT = CommandReport(
             ("layer", "head", "other_layer", "other_head"), ("js_distance",), _SITE,
             (*_HEAD, "other_layer", "other_head"), shares=("js_distance",),
         ),
+        NAME: SMOOTHNESS_COLUMNS,
         "relevance": RELEVANCE_COLUMNS,
     },
     needed=("heads", "positions"),
@@ -173,6 +184,7 @@ REPORT = CommandReport(
         **dict.fromkeys(("best_heads", "syntax"), ("syntax",)),
         "offsets": ("positions",),
         "similarity": ("similarity", "heads"),
+        NAME: (NAME,),
         **RELEVANCE_SOURCES,
     },
     overviews=_overviews,

@@ -13,6 +13,7 @@ from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.ablate.report import REPORT, ablation_figures
 from headlens.analyses.ablate.report import write_ablation as write
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS
+from headlens.analyses.layer_smoothness import NAME, smoothness_table
 from headlens.analyses.report.page import RunSection, render
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
@@ -64,10 +65,11 @@ def test_a_finished_run_needs_its_table_but_no_pruning() -> None:
 
 
 def test_what_a_page_counts_on_is_what_a_run_writes() -> None:
-    written = {"ablation": ABLATION_COLUMNS, "pruning": PRUNING_COLUMNS}
+    made = ablation_tables() | {NAME: smoothness_table(ablation_tables()["ablation"], ("delta",), seed=0)}
+    written = {"ablation": ABLATION_COLUMNS, "pruning": PRUNING_COLUMNS, NAME: [*made[NAME]]}
     for name, columns in REPORT.tables.items():
         assert {*columns.keys, *columns.numbers, *columns.words, *columns.identity} <= set(written[name])
-        assert set(ablation_tables()[name]) <= set(written[name])
+        assert set(made[name]) <= set(written[name])
 
 
 def test_empty_numbers_are_no_fault() -> None:

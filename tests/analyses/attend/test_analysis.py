@@ -105,6 +105,7 @@ HEADS = [Head("encoder", layer, h) for layer in range(2) for h in range(3)]
         (Selection(layer=-1), "--layer -1 is out of range"),
         (Selection(layer=0, head=3), "--head 3 is out of range.\nChoose 0 to 2"),
         (Selection(head=-1), "--head -1 is out of range"),
+        (Selection(heads=(0, 3)), "--heads 3 is out of range.\nChoose 0 to 2"),
     ],
 )
 def test_selections_out_of_range(selection: Selection, message: str) -> None:

@@ -4,7 +4,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.attend.figures import attention_maps
+from headlens.analyses.attend.figures import MapBlock, attention_maps, draw_blocks, drawn_maps, layer_figures
+from headlens.pages.head_cards import SentenceMap
 
 TOKENS = ["[CLS]", "cost_of", "$5", "and", "$10", "^up", "注意", "\x07", "Ġno\n", "[SEP]"]
 SHOWN = ["[CLS]", "cost_of", r"\$5", "and", r"\$10", "^up", "□□", "□", "Ġno↵", "[SEP]"]
@@ -100,3 +101,53 @@ def test_titles_of_several_lines_have_their_room() -> None:
     assert any("\n" in axes.get_title(loc="left") for axes in maps)
     assert not any(w.overlaps(axes.get_window_extent()) for w in words for axes in maps)
     assert all(w.y1 <= figure.bbox.y1 for w in words)
+
+
+def sentence_map(state: int, layers: int, heads: int, tokens: str) -> SentenceMap:
+    weights = np.random.default_rng(state).dirichlet(np.ones(len(tokens)), (layers, heads, len(tokens)))
+    return SentenceMap("1", "encoder", tuple(tokens), tuple(tokens), weights, "text", state)
+
+
+def test_two_models_stand_on_one_figure_with_their_own_tokens_and_one_scale() -> None:
+    bert, albert = sentence_map(0, 3, 6, "abcd"), sentence_map(1, 2, 8, "uvwxyz")
+    drawn = dict(layer_figures([bert, albert], ["bert", "albert"], heads=range(5)))
+    assert list(drawn) == [f"sentence1_encoder_layer{layer}" for layer in range(3)]
+    figure = drawn["sentence1_encoder_layer0"]
+    assert figure is not None
+    maps = figure.axes[:10]
+    titles = [axes.get_title(loc="left").replace("\n", " ") for axes in maps]
+    assert titles == [f"{name}, encoder.0.{head}" for name in ("bert", "albert") for head in range(5)]
+    for axes, weights in zip(maps, [*bert.weights[0, :5], *albert.weights[0, :5]], strict=True):
+        np.testing.assert_array_equal(np.asarray(axes.collections[0].get_array()), weights)
+        assert axes.collections[0].get_clim() == (0.0, max(m.weights[0, :5].max() for m in (bert, albert)))
+    keys = ["".join(t.get_text() for t in axes.get_xticklabels()) for axes in maps]
+    assert keys == ["abcd"] * 5 + ["uvwxyz"] * 5
+    assert [axes.get_ylabel() for axes in maps] == ["query", *[""] * 4] * 2
+    # Cells have one size, and nothing covers anything else.
+    boxes = [axes.get_window_extent() for axes in maps]
+    assert boxes[0].width / 4 == pytest.approx(boxes[5].width / 6)
+    assert all(not one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    # The third layer of the one has none of the other beside it.
+    last = drawn["sentence1_encoder_layer2"]
+    assert last is not None
+    assert len(last.axes) == 5 + 1
+
+
+def test_of_states_of_one_model_the_first_is_drawn_and_heads_that_are_gone_are_not() -> None:
+    states = [sentence_map(0, 1, 3, "abc"), sentence_map(1, 1, 3, "abc")]
+    assert drawn_maps(states, 1) == states[:1]
+    assert drawn_maps(states, 2) == states
+    states[0].weights[0, 1] = np.nan
+    ((_, figure),) = layer_figures(states[:1], ["bert"], heads=(1, 2))
+    assert figure is not None
+    assert [axes.get_title(loc="left") for axes in figure.axes[:-1]] == ["encoder.0.2"]
+    states[0].weights[0] = np.nan
+    assert list(layer_figures(states[:1], ["bert"])) == [("sentence1_encoder_layer0", None)]
+    ((_, figure),) = layer_figures(states, ["bert", "albert"])
+    assert figure is not None
+    assert len(figure.axes) == 3 + 1
+
+
+def test_maps_that_do_not_fit_their_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        draw_blocks([MapBlock(np.ones((1, 2, 2)), ["a", "b"], ["a"], ["h"])])

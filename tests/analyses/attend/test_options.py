@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headlens.analyses.attend.options import EXAMPLE, is_sentence, sorted_arguments
+from headlens.analyses.attend.options import EXAMPLE, Selection, is_sentence, sorted_arguments
 from headlens.errors import OptionError
 from headlens.options import Given
 
@@ -31,6 +31,32 @@ def test_arguments_are_sorted(values: dict[str, Any], models: tuple[str, str | N
     request = sorted_arguments(values)
     assert (request.model, request.second) == models
     assert request.text == texts
+
+
+@pytest.mark.parametrize(
+    ("given", "heads"),
+    [
+        ("0-4", (0, 1, 2, 3, 4)),
+        ("7", (7,)),
+        (7, (7,)),
+        ("3, 1-2,2", (3, 1, 2)),
+        ([0, 5], (0, 5)),
+        (["0-1", 4], (0, 1, 4)),
+    ],
+)
+def test_heads_are_numbers_and_ranges(given: Any, heads: tuple[int, ...]) -> None:
+    assert sorted_arguments({"model": "demo", "heads": given}).selection.heads == heads
+
+
+@pytest.mark.parametrize("given", ["4-2", "-1", "a", "0-", "1.5", "0-999999999", "encoder.0.1"])
+def test_what_is_no_head_is_refused(given: str) -> None:
+    with pytest.raises(OptionError, match=r"is no whole number and no range of them. Write 0,3,7 or 0-4."):
+        sorted_arguments({"model": "demo", "heads": given})
+
+
+def test_one_head_and_several_are_one_too_many() -> None:
+    with pytest.raises(OptionError, match="--head 2 and --heads ask for one head and for several"):
+        Selection(head=2, heads=(0, 1))
 
 
 def test_folders_with_spaces_and_models_in_memory_are_no_sentences(tmp_path: Path) -> None:

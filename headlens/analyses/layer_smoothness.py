@@ -1,0 +1,154 @@
+"""Whether the heads of two models vary smoothly over depth: the table, its sentences, its page and its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from headlens.heads import STACKS
+from headlens.pages.command_report import Caption
+from headlens.pages.page_tables import Cell, PageTable, number_cell, number_text, page_table
+from headlens.plots.curves import VALUES
+from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers, scatter_grid
+from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
+from headlens.plots.style import BLUE, GREEN, ORANGE, PURPLE
+from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
+from headlens.statistics.grid_smoothness import PERMUTATIONS, STATISTICS, GridStatistic, difference
+
+NAME = "smoothness"  # of the table and the figure
+_KEYS = ["model", "other_model", "stack", "quantity", "statistic"]
+_NUMBERS = ["layers", "heads", *VALUES, "expected", "p_value"]
+_NAMES = {"depth_correlation": "correlation over depth", "morans_i": "Moran's I"}
+_TITLE = "How smoothly heads vary over depth"
+_COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
+
+SMOOTHNESS_COLUMNS = Columns(
+    numbers=tuple(_NUMBERS),
+    words={"model": (), "other_model": (), "stack": STACKS, "quantity": (), "statistic": tuple(_NAMES)},
+    filled=("model", "quantity"),
+    identity=tuple(_KEYS),
+    counts=("layers", "heads"),
+    shares=("p_value",),
+)
+SMOOTHNESS_CAPTION = Caption(
+    _TITLE,
+    "Top: the mean correlation of heads of the same number in neighbouring layers, with its 95 % interval over head "
+    "numbers. Bottom: Moran's I over the grid of layers and heads. Dashed: what heads without any order give. Where "
+    "layers share their weights (ALBERT), head h of one layer is head h of the next; in other models the numbers of "
+    "heads mean nothing, and the correlation varies about 0, while Moran's I is above it as soon as layers differ.",
+)
+
+
+def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) -> pd.DataFrame:
+    """Statistics of every model, stack and quantity, and how far the correlations of two models differ.
+
+    A row without `other_model` has a statistic of `model`, see `headlens.statistics.grid_smoothness`; one with it the
+    correlation of `model` less that of `other_model`, with the interval of the difference. Layers without heads are
+    passed over, so that those on either side of them are neighbours.
+
+    Args:
+        heads: a row for each head: model, stack, layer, head, and the quantities.
+        quantities: names of columns; those that are empty are left out.
+        seed: of the permutations.
+    """
+    rows: list[dict[str, Any]] = []
+    for quantity in (name for name in quantities if has_numbers(heads, name)):
+        correlations: dict[str, list[tuple[str, GridStatistic]]] = {}
+        for part in by_model_and_stack(heads):
+            grid = np.asarray(scatter_grid(part.rows, float_column(part.rows, quantity)), np.float64)
+            grid = grid[np.isfinite(grid).any(axis=1)]
+            size = {"layers": len(grid), "heads": int(np.isfinite(grid).sum())}
+            found = {name: statistic(grid, seed=seed) for name, statistic in STATISTICS.items()}
+            for name, own in found.items():
+                key = dict(zip(_KEYS, (part.model, "", part.stack, quantity, name), strict=True))
+                rows.append(key | size | vars(own))
+            correlations.setdefault(part.stack, []).append((part.model, found["depth_correlation"]))
+        for stack, models in correlations.items():
+            for (first, one), (second, other) in combinations(models, 2):
+                key = dict(zip(_KEYS, (second, first, stack, quantity, "depth_correlation"), strict=True))
+                rows.append(key | vars(difference(other, one)))
+    table = pd.DataFrame(rows).rename(columns={"low": "ci_low", "high": "ci_high"})
+    return table.reindex(columns=[*_KEYS, *_NUMBERS]).astype({"layers": "Int64", "heads": "Int64"})
+
+
+def smoothness_overview(runs: Sequence[RecordedRun]) -> PageTable:
+    """The statistics of all runs of two models."""
+    records = [run_label(run, runs) | record for run, own in tables_of(runs, NAME) for record in _records(own)]
+    about = (
+        "Whether heads vary smoothly: the mean correlation of heads of the same number in neighbouring layers, and "
+        "Moran's I over the grid of layers and heads. Heads are the sample, not texts, for the intervals (jackknife "
+        f"over head numbers) and for the p-values ({PERMUTATIONS:,} permutations; not corrected for their number)."
+    )
+    return page_table(_TITLE, records, about)
+
+
+def smoothness_on_console(table: pd.DataFrame) -> list[Table]:
+    """The statistics of one run; nothing where none is defined."""
+    records = _records(table)
+    return [page_table(_TITLE, records).console()] if records else []
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {"model": f"{row['model']} less {row['other_model']}" if _is_difference(row) else row["model"]}
+        | {"stack": row["stack"], "quantity": row["quantity"], "statistic": _NAMES[row["statistic"]]}
+        | {"value": number_cell(row["value"]), "95 % CI": _interval(row), "by chance": number_cell(row["expected"])}
+        | {"p": Cell("" if np.isnan(row["p_value"]) else f"{row['p_value']:.4f}", repr(row["p_value"]))}
+        for row in table.to_dict("records")
+        if np.isfinite(row["value"])
+    ]
+
+
+def smoothness_notes(table: pd.DataFrame) -> list[str]:
+    """How far the correlations of two models differ, a sentence for each difference that has an interval."""
+    several = len(set(table["stack"])) > 1
+    notes = []
+    for row in table.to_dict("records"):
+        if _is_difference(row) and np.isfinite(row["ci_low"]):
+            where = f"{row['stack']}: " if several else ""
+            notes.append(
+                f"{where}the correlation of {row['quantity']} from one layer to the next, head by head, in "
+                f"{row['model']} less that in {row['other_model']} is {number_text(row['value'])} [{_interval(row)}]."
+            )
+    return notes
+
+
+def smoothness_figure(table: pd.DataFrame) -> Figure | None:
+    """The statistics of the models side by side, a panel for each statistic with a row for each quantity and stack.
+
+    Args:
+        table: rows of `smoothness.csv`.
+
+    Returns:
+        The figure, or None where no statistic is defined.
+    """
+    of_one = np.array([not _is_difference(row) for row in table.to_dict("records")], bool)
+    rows = table[of_one & np.isfinite(float_column(table, "value"))]
+    stacks = ", " + rows["stack"].astype(str) if len(set(rows["stack"])) > 1 else ""
+    rows = rows.assign(name=rows["quantity"].astype(str) + stacks)
+    panels = []
+    for statistic, own in rows.groupby("statistic", sort=False):
+        groups = [
+            PointGroup(str(model), _COLOURS[number % len(_COLOURS)], of_model["name"].tolist(), of_model)
+            for number, model in enumerate(rows["model"].drop_duplicates())
+            for of_model in [own[own["model"] == model]]
+        ]
+        chance = pd.DataFrame({"value": own["expected"].dropna().unique()})
+        names = own["name"].drop_duplicates().tolist()
+        panels.append(PointPanel(_NAMES[str(statistic)], names, groups, chance, "by chance"))
+    return point_rows(_TITLE, panels) if panels else None
+
+
+def _is_difference(row: Mapping[Any, Any]) -> bool:
+    return not pd.isna(row["other_model"]) and row["other_model"] != ""
+
+
+def _interval(row: Mapping[Any, Any]) -> str:
+    low, high = row["ci_low"], row["ci_high"]
+    return "" if np.isnan(low) or np.isnan(high) else f"{number_text(low)} to {number_text(high)}"
