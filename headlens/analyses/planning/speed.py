@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
 from headlens.attention.model_normalizer import attention_of, switch
-from headlens.attention.normalizers import Entmax
+from headlens.attention.normalizers import ModelNormalizer
 from headlens.training.hyperparameters import Precision
 
 Kind = Literal["forward", "backward", "written"]
@@ -58,7 +58,7 @@ def measure_speed(
     kinds: frozenset[Kind] = frozenset({"forward"}),
     *,
     precision: Precision = "no",
-    attention: Entmax | None = None,
+    attention: ModelNormalizer | None = None,
 ) -> Speed:
     """Run batches of random tokens and look at the clock. Takes some seconds; weights stay as they are.
 
