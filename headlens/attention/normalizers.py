@@ -123,7 +123,7 @@ ModelNormalizer = Entmax | LearnedEntmax
 
 
 def alphas_of(module: nn.Module) -> Tensor:
-    """The alphas 1 + sigmoid(a) of the heads of an attention module that learns them, between 1.01 and 2: `(heads,)`."""
+    """The alphas 1 + sigmoid(a) of the heads of a module that learns them, from 1.01 to 2: `(heads,)`."""
     logits = module.get_parameter(ALPHAS)
     return (1 + torch.sigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))).clamp(min=_DENSEST)
 
