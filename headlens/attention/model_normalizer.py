@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.attention.install import configs_of, supports_sdpa
 from headlens.attention.interface import SWITCHED
-from headlens.attention.normalizers import Entmax, attend_as, parse_normalizer
+from headlens.attention.normalizers import LearnedEntmax, ModelNormalizer, alphas_of, attend_as, parse_normalizer
 from headlens.attention.sites import OWN, find_sites
 from headlens.errors import ModelError, OptionError
+from headlens.heads import HeadTable
+from headlens.weights.head_slicing import ALPHAS
 
 # Key in config.json, so that a checkpoint tells which attention it was trained with.
 KEY = "headlens_attention"
 SOFTMAX = "softmax"
 
 
-def switch(model: PreTrainedModel, normalizer: Entmax | None) -> None:
+def switch(model: PreTrainedModel, normalizer: ModelNormalizer | None) -> None:
     """Gives all heads of a model another normaliser; from then on it is the model's own attention.
 
     It holds in plain passes, training, sessions and replays, for copies, and for what is saved and loaded with
     headlens. Other programs that load such a checkpoint give it softmax.
 
+    With `LearnedEntmax` its attention modules get a parameter, from which every head begins with an alpha of 1.5; those
+    that have it already keep it. With any other normaliser they lose it.
+
     Args:
         model: in no session.
-        normalizer: function from scores to weights; None for softmax, the normaliser of the original model.
+        normalizer: from scores to weights; None for softmax, the normaliser of the original model.
 
     Raises:
         UnsupportedModelError: if the model's attention cannot be reached.
     """
     modules = [model.get_submodule(name) for name in dict.fromkeys(site.module for site in find_sites(model))]
+    if isinstance(normalizer, LearnedEntmax):
+        add_alphas(model)
+    else:
+        for module in modules:
+            module._parameters.pop(ALPHAS, None)
     if normalizer is None:
         if attention_of(model) is not None:
             for module in modules:
@@ -41,13 +54,41 @@ def switch(model: PreTrainedModel, normalizer: Entmax | None) -> None:
             delattr(model.config, KEY)
         return
     for module in modules:
-        setattr(module, OWN, partial(attend_as, normalizer))
+        setattr(module, OWN, partial(_attend, normalizer))
     for config in configs_of(model):
         config._attn_implementation_internal = SWITCHED
     setattr(model.config, KEY, str(normalizer))
 
 
-def attention_of(model: nn.Module) -> Entmax | None:
+def _attend(normalizer: ModelNormalizer, module: nn.Module, *tensors: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    return attend_as(normalizer.of_module(module), module, *tensors, **kwargs)
+
+
+def add_alphas(model: PreTrainedModel) -> None:
+    """Gives attention modules the parameter of `LearnedEntmax` where they do not have it, at an alpha of 1.5."""
+    for site in find_sites(model):
+        module = model.get_submodule(site.module)
+        if ALPHAS not in module._parameters:
+            like = next(module.parameters())
+            module.register_parameter(ALPHAS, nn.Parameter(like.detach().new_zeros(site.n_heads)))
+
+
+def parameters_of_attention(config: object) -> Callable[[PreTrainedModel], None] | None:
+    """What gives a new model the parameters of the attention that its configuration names; None where it has none."""
+    return add_alphas if getattr(config, KEY, None) == str(LearnedEntmax()) else None
+
+
+def learned_alphas(model: PreTrainedModel) -> HeadTable | None:
+    """The alphas that the heads of a model have learned, a column `alpha`; None for models that learn none."""
+    if not isinstance(attention_of(model), LearnedEntmax):
+        return None
+    sites = find_sites(model)
+    with torch.no_grad():
+        alphas = [alpha for site in sites for alpha in alphas_of(model.get_submodule(site.module)).tolist()]
+    return HeadTable.from_columns([head for site in sites for head in site.heads], alpha=alphas)
+
+
+def attention_of(model: nn.Module) -> ModelNormalizer | None:
     """The normaliser that a model was switched to; None for softmax."""
     text = getattr(getattr(model, "config", None), KEY, None)
     return None if text is None else parse_normalizer(str(text))

@@ -15,6 +15,7 @@ from headlens.attention.edits_and_observers import CallContext, repeat_groups
 from headlens.attention.sites import file_function
 from headlens.attention.supported_models import FAMILIES
 from headlens.errors import OptionError, UnsupportedModelError
+from headlens.weights.head_slicing import ALPHAS
 
 # (scores of shape (..., keys)) -> weights of the same shape that sum to 1 over the keys.
 Normalizer = Callable[[Tensor], Tensor]
@@ -22,6 +23,7 @@ Normalizer = Callable[[Tensor], Tensor]
 # Those with exact algorithms: the names of their functions, which are also names of normalisers.
 _EXACT = {1.5: "entmax15", 2.0: "sparsemax"}
 _SPARSEST = 10.0  # alpha beyond which bisection has nothing left to tell apart
+_DENSEST = 1.01  # learned alphas stay above, as in the authors' code: nearer to 1 their gradient is all rounding
 
 # Arguments that models hand on to every attention function and that mean nothing to this core: the mask
 # already holds what sliding_window, is_causal and the positions say.
@@ -74,22 +76,73 @@ class Entmax:
 
         exact = _EXACT.get(self.alpha)
         function = getattr(entmax, exact) if exact else partial(entmax.entmax_bisect, alpha=self.alpha)
-        # Rows that are masked throughout would come out as NaN.
-        lowest = torch.finfo(scores.dtype).min
-        is_masked = (scores <= lowest / 2).all(dim=-1, keepdim=True)
-        weights: Tensor = function(scores.masked_fill(is_masked, 0.0), dim=-1)
+        weights: Tensor = function(_without_masked_rows(scores), dim=-1)
+        return weights
+
+    def of_module(self, module: nn.Module) -> Normalizer:
+        """Returns the normaliser of an attention module, which is the same for all."""
+        del module
+        return self
+
+
+@dataclass(frozen=True)
+class LearnedEntmax:
+    """alpha-entmax with an alpha that every head learns (Correia, Niculae and Martins 2019, section 3).
+
+    Attention modules have a parameter `ALPHAS` for it, which `headlens.attention.model_normalizer.switch` gives them.
+    """
+
+    def __str__(self) -> str:
+        return "entmax:learned"
+
+    def of_module(self, module: nn.Module) -> Normalizer:
+        """Returns the normaliser of an attention module, with the alphas that its heads have now."""
+        return HeadEntmax(alphas_of(module))
+
+
+@dataclass(frozen=True, eq=False)
+class HeadEntmax:
+    """alpha-entmax over the keys, with an alpha for each head.
+
+    Args:
+        alphas: `(heads,)`, above 1; gradients flow to them.
+    """
+
+    alphas: Tensor
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Computes weights of scores `(batch, heads, query, key)`, of the same shape; masked rows as in `Entmax`."""
+        import entmax  # noqa: PLC0415 - heavy, and needed by few
+
+        alphas = self.alphas.to(scores.dtype)[:, None, None]  # (heads, query, key)
+        weights: Tensor = entmax.entmax_bisect(_without_masked_rows(scores), alpha=alphas, dim=-1)
         return weights
 
 
-def parse_normalizer(text: str) -> Entmax | None:
-    """Reads `softmax` (None), `entmax15`, `sparsemax` or `entmax:ALPHA`.
+ModelNormalizer = Entmax | LearnedEntmax
+
+
+def alphas_of(module: nn.Module) -> Tensor:
+    """The alphas 1 + sigmoid(a) of the heads of a module that learns them, from 1.01 to 2: `(heads,)`."""
+    logits = module.get_parameter(ALPHAS)
+    return (1 + torch.sigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))).clamp(min=_DENSEST)
+
+
+def _without_masked_rows(scores: Tensor) -> Tensor:
+    """Scores whose rows that are masked throughout, which would come out as NaN, are zeros."""
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill((scores <= lowest / 2).all(dim=-1, keepdim=True), 0.0)
+
+
+def parse_normalizer(text: str) -> ModelNormalizer | None:
+    """Reads `softmax` (None), `entmax15`, `sparsemax`, `entmax:learned` or `entmax:ALPHA`.
 
     Raises:
         OptionError: if it is none of these.
     """
     name, colon, alpha = (part.strip() for part in text.lower().partition(":"))
-    if not colon and name in _NAMED:
-        return _NAMED[name]
+    if name + colon + alpha in _NAMED:
+        return _NAMED[name + colon + alpha]
     try:
         if name != "entmax" or not colon:
             raise ValueError
@@ -100,7 +153,11 @@ def parse_normalizer(text: str) -> Entmax | None:
         ) from error
 
 
-_NAMED: dict[str, Entmax | None] = {"softmax": None} | {name: Entmax(alpha) for alpha, name in _EXACT.items()}
+_NAMED: dict[str, ModelNormalizer | None] = {
+    "softmax": None,
+    **{name: Entmax(alpha) for alpha, name in _EXACT.items()},
+    str(LearnedEntmax()): LearnedEntmax(),
+}
 
 
 def attend_as(

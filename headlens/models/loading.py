@@ -25,7 +25,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
 
-from headlens.attention.model_normalizer import attention_of, restore_attention
+from headlens.attention.model_normalizer import attention_of, parameters_of_attention, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.languages import (
@@ -316,7 +316,8 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
         own = copy.deepcopy(config)
         if classes is not None:
             own.num_labels = classes
-        whole = model_class(files.place, kind, getattr(config, "pruned_heads", None))
+        added = parameters_of_attention(config)
+        whole = model_class(files.place, kind, getattr(config, "pruned_heads", None), added)
         # Weights that the checkpoint does not have are random, and the same every time.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

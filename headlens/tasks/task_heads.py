@@ -225,6 +225,7 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
     stack: Any = old.base_model
     if any(heads_left(m) is not None for m in old.modules()):
         heads_of_model(stack).apply(built.base_model)
+    restore_attention(loaded.name, built)
     names = built.base_model.state_dict().keys()
     before = "" if stack is old else f"{old.base_model_prefix}."
     known_names = names - {name.removeprefix(before) for name in loaded.untrained}
@@ -234,7 +235,6 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
     known = {f"{prefix}{name}" for name in weights} | _load_masked_head(loaded, built)
     built.tie_weights()
     model: PreTrainedModel = built.to(device=old.device, dtype=old.dtype).eval()
-    restore_attention(loaded.name, model)
     fresh = [name for name, _ in model.named_parameters() if name not in known]
     if lost := [name for name in fresh if not is_optional(model, name)]:
         raise ModelError(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -254,8 +254,12 @@ def _check_consistent(path: Path, heads: HeadMap, content: dict[str, Any]) -> No
         raise ModelError(f"{path}: its lists of removed and masked heads contradict its sites.", _ADVICE)
 
 
-def model_class(place: str, original: Any, pruned: Any = None) -> Any:
-    """The class to load a checkpoint with: the original one, or one like it that has fewer heads from the start.
+def model_class(
+    place: str, original: Any, pruned: Any = None, finish: Callable[[PreTrainedModel], None] | None = None
+) -> Any:
+    """The class to load a checkpoint with: the original one, or one like it with other parameters from the start.
+
+    It may have fewer heads, or parameters that the original does not have.
 
     So the weights go straight to where they belong, and everything else about loading stays transformers' own.
 
@@ -264,15 +268,16 @@ def model_class(place: str, original: Any, pruned: Any = None) -> Any:
         original: the class by its configuration.
         pruned: `pruned_heads` of its config.json, where earlier versions of transformers noted heads that they had cut
             out: numbers of heads by layer. A map of heads, which knows of these as well, goes before it.
+        finish: adds parameters to a new model of the class; None where there are none to add.
 
     Raises:
         ModelError: if the map of heads cannot be read, or the class is not known.
     """
     heads = read_head_map(Path(place))
-    if heads is None and not pruned:
+    if heads is None and not pruned and finish is None:
         return original
     if not (isinstance(original, type) and issubclass(original, PreTrainedModel)):
-        source = "pruned_heads" if heads is None else FILE
+        source = FILE if heads is not None else "pruned_heads" if pruned else "parameters of its attention"
         raise ModelError(
             f"{place}: its config.json names no class of transformers, which a checkpoint with {source} needs.",
             'Add "architectures" to its config.json, such as ["BertModel"].',
@@ -280,11 +285,13 @@ def model_class(place: str, original: Any, pruned: Any = None) -> Any:
 
     def build(model: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
         original.__init__(model, *args, **kwargs)
-        if heads is None:
-            _prune(model, place, pruned)
-        else:
+        if heads is not None:
             check_fits(heads, model, Path(place))
             heads.apply(model)
+        elif pruned:
+            _prune(model, place, pruned)
+        if finish is not None:
+            finish(model)
 
     members = {"__init__": build, "__module__": original.__module__, _ORIGINAL: original}
     return type(original.__name__, (original,), members)

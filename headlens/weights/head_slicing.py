@@ -21,6 +21,8 @@ from headlens.errors import UnsupportedModelError
 _HEAD_SIZES = ("attention_head_size", "head_dim")
 # Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
 LEFT = "headlens_heads_left"
+# Parameter of an attention module whose heads learn the alpha of their entmax, a number for each of them.
+ALPHAS = "entmax_alpha_logits"
 # Left on it, too: how many heads it had in the original model.
 BEFORE = "headlens_heads_before"
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
@@ -209,9 +211,11 @@ def shrink(model: nn.Module, name: str, left: Sequence[int]) -> None:
     module = model.get_submodule(name)
     parts = projections(model, name)
     numbers = numbers_of(model, name)
-    features = features_of([numbers.index(h) for h in left], parts.head_size)
+    places = [numbers.index(h) for h in left]
+    features = features_of(places, parts.head_size)
     n_before = heads_before(model, name)
     _change_weights(parts, len(features), lambda tensor, axis: _selected(tensor, axis, features))
+    _change_alphas(module, lambda alphas: _selected(alphas, 0, places))
     _set_head_counts(module, parts, len(left))
     setattr(module, LEFT, tuple(left))
     setattr(module, BEFORE, n_before)
@@ -226,6 +230,7 @@ def refill(model: nn.Module, name: str) -> None:
     parts, n_heads = projections(model, name), heads_before(model, name)
     width, features = n_heads * parts.head_size, features_of(left, parts.head_size)
     _change_weights(parts, width, lambda tensor, axis: _spread(tensor, axis, features, width))
+    _change_alphas(module, lambda alphas: _spread(alphas, 0, list(left), n_heads))
     _set_head_counts(module, parts, n_heads)
     delattr(module, LEFT)
     delattr(module, BEFORE)
@@ -248,6 +253,13 @@ def _change_weights(parts: HeadProjections, width: int, change: Callable[[Tensor
         layer.out_features = width
     parts.output.weight = _parameter_like(parts.output.weight, change(parts.output.weight, 1))
     parts.output.in_features = width
+
+
+def _change_alphas(module: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+    """Replaces the alphas of the heads, `(heads,)`, of a module that learns them."""
+    alphas = getattr(module, ALPHAS, None)
+    if alphas is not None:
+        setattr(module, ALPHAS, _parameter_like(alphas, change(alphas)))
 
 
 def _selected(tensor: Tensor, axis: int, features: list[int]) -> Tensor:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watching import AddToMask, Watch, run
 
-from headlens.attention.normalizers import Entmax, check_core, softmax
+from headlens.attention.normalizers import Entmax, HeadEntmax, check_core, softmax
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, UnsupportedModelError
 
@@ -130,6 +130,19 @@ def test_gradients_flow_and_match_finite_differences(alpha: float) -> None:
         gradient = layer.attention.self.query.weight.grad
         assert torch.isfinite(gradient).all()
         assert gradient.abs().max() > 0
+
+
+def test_gradients_in_the_alphas_of_heads_match_finite_differences() -> None:
+    generator = torch.Generator().manual_seed(2)
+    scores = 2 * torch.randn(2, 3, 4, 6, dtype=torch.float64, generator=generator)  # (batch, heads, query, key)
+    scores[:, :, 0, 4:] = LOWEST
+    scores.requires_grad_()
+    alphas = torch.tensor([1.05, 1.5, 1.95], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x, a: HeadEntmax(a)(x), (scores, alphas), eps=1e-6, atol=1e-5, nondet_tol=1e-12
+    )
+    for head, alpha in enumerate(alphas.tolist()):
+        assert torch.allclose(HeadEntmax(alphas)(scores)[:, head], Entmax(alpha)(scores[:, head]), atol=1e-9)
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 1.3])

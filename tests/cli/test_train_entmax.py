@@ -17,8 +17,9 @@ from tiers import rest_slow
 
 import headlens as package
 from headlens.analyses.training.training_run import CheckpointFolder
-from headlens.attention.model_normalizer import attention_name
+from headlens.attention.model_normalizer import attention_name, learned_alphas
 from headlens.errors import Interrupted
+from headlens.heads import KEY_COLUMNS
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 3, "--batch-tokens", 150, "--learning-rate", "1e-3", "--no-figures")
@@ -49,6 +50,52 @@ def test_a_task_is_trained_and_measured_under_it(
         done = headlens("train", "run/model", *sentiment, *SHORT, *asked, "--out", "next", "--overwrite")
         assert done.code == 0, done.err
         assert attention_name(package.load("next/model").model) == name
+
+
+def test_heads_learn_their_alphas_which_every_command_reads(
+    headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]
+) -> None:
+    Path("text.txt").write_text("".join(f"{text(n)}\n" for n in range(60)), encoding="utf-8")
+    words = ("--task", "mlm", "--corpus", "text.txt", "--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-2")
+    done = headlens("train", made("judge"), *words, "--attention", "entmax:learned", "--out", "run")
+    assert done.code == 0, done.err
+    assert "Attention is entmax:learned, which other programs than headlens will not give" in done.out
+    assert "Learned alphas of entmax, mean and range over heads: encoder 1." in done.out
+    assert json.loads(Path("run/run.json").read_text())["models"][0]["attention"] == "entmax:learned"
+    assert Path("run/alphas.png").is_file() or Path("run/figures/alphas.png").is_file()
+    model = package.load("run/model").model
+    table, own = pd.read_csv("run/alphas.csv"), learned_alphas(model)
+    assert own is not None
+    assert list(table) == ["model", *KEY_COLUMNS, "alpha"]
+    assert table["alpha"].tolist() == own.rows["alpha"].tolist()
+    assert (table["alpha"] != 1.5).all(), "all of them have learned"
+    # Another head on top keeps them, and goes on learning.
+    done = headlens("train", "run/model", *sentiment, *SHORT, "--out", "next")
+    assert done.code == 0, done.err
+    after = pd.read_csv("next/alphas.csv")["alpha"]
+    assert ((after - table["alpha"]).abs() < 0.01).all()
+    assert (after != table["alpha"]).any()
+    data = ("--task", "sst2", "--data", "dev.tsv", "--no-figures", "--replicates", 50)
+    done = headlens("ablate", "next/model", *data, "--out", "ablated")
+    assert done.code == 0, done.err
+    metrics = pd.read_csv("next/metrics.csv").set_index("metric")["value"]
+    assert pd.read_csv("ablated/ablation.csv")["baseline"].iloc[0] == pytest.approx(metrics["accuracy"])
+    done = headlens("compact", "next/model", "--heads", "encoder.0.1", "--out", "smaller")
+    assert done.code == 0, done.err
+    left = learned_alphas(package.load("smaller").model)
+    assert left is not None
+    assert left.rows["alpha"].tolist() == after.drop(index=1).tolist()
+    small = ("--windows", "0,3", "--thresholds", "1", "--groups", "2", "--epochs", 1, "--task", "none")
+    done = headlens("sparsefinder", "run/model", "--corpus", "text.txt", *small, "--out", "found")
+    assert done.code == 0, done.err
+    assert pd.read_csv("found/alphas.csv")["alpha"].tolist() == table["alpha"].tolist()
+    assert "Learned alphas of entmax" in done.out
+    done = headlens(
+        "sparsefinder", made("judge"), "--corpus", "text.txt", "--attention", "entmax:learned", "--out", "no"
+    )
+    assert done.code == 2
+    assert "have not learned any alpha" in done.err
+    assert "headlens train MODEL --attention entmax:learned" in done.err
 
 
 @pytest.mark.parametrize("task", rest_slow(["mlm", "translation"]))

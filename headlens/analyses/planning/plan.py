@@ -13,7 +13,7 @@ import torch
 from headlens.analyses.planning.planned_sizes import DataSize, PlannedModel, corpus_size, planned_model, task_size
 from headlens.analyses.planning.speed import Kind, Speed, measure_speed
 from headlens.attention.model_normalizer import SOFTMAX
-from headlens.attention.normalizers import Entmax, parse_normalizer
+from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
 from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
@@ -136,7 +136,7 @@ class Planner:
     command: str
     reporter: Reporter = field(default_factory=SilentReporter)
     precision: Precision = "no"
-    attention: Entmax | None = None
+    attention: ModelNormalizer | None = None
     models: list[PlannedModel] = field(default_factory=list)
     data: list[DataSize] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)

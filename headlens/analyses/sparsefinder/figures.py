@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.attend.figures import attention_maps
+from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.command_report import Figures
 from headlens.plots import style
@@ -52,7 +53,7 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     """Draws every figure one after the other, so that only one is in memory.
 
     Args:
-        tables: `pareto`, `heads`, `clusters` and `examples`, as far as there.
+        tables: `pareto`, `heads`, `clusters`, `examples` and `alphas`, as far as there.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -69,6 +70,8 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         by_stack = tables["examples"].groupby("stack", sort=False)
         for stack, rows in by_stack:
             yield "examples" if len(by_stack) == 1 else f"examples_{stack}", example_maps(rows)
+    if ALPHAS in tables:
+        yield ALPHAS, alpha_histograms(tables[ALPHAS])
 
 
 def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:

@@ -177,13 +177,16 @@ def fit_centroids(vectors: Tensor, clusters: int, seed: int = 0) -> Tensor:
         OptionError: for more clusters than points.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415 - heavy, and needed here alone
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
     if clusters > vectors.shape[1]:
         raise OptionError(
             f"{clusters} clusters are more than {vectors.shape[1]} queries and keys.", "Collect more sentences."
         )
     kmeans = KMeans(clusters, n_init=1, random_state=seed)
-    centroids = [kmeans.fit(points).cluster_centers_ for points in vectors.numpy().astype(np.float64)]
+    # In an iteration on so few points threads wait for one another far longer than they work.
+    with threadpool_limits(1):
+        centroids = [kmeans.fit(points).cluster_centers_ for points in vectors.numpy().astype(np.float64)]
     return torch.from_numpy(np.stack(centroids)).float()
 
 

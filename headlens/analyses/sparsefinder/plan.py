@@ -8,7 +8,7 @@ from headlens.options import DEMO
 from headlens.runs.progress import Reporter
 
 # Seconds of a core for each token and head, when projections are learned and all methods tried (tests/benchmarks).
-_PROJECTION_SECONDS = 4e-4
+_PROJECTION_SECONDS = 1e-4
 
 
 def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:

@@ -20,8 +20,11 @@ from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySw
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
 from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, all_contents, check_shown
+from headlens.analyses.training.alphas_figure import ALPHAS
+from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
 from headlens.analyses.training.sweep import SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
+from headlens.attention.normalizers import LearnedEntmax, parse_normalizer
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
@@ -76,9 +79,12 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         restricted = _restricted(request, run, loaded, opened, points, swept.fitted)
         contents = all_contents(held, swept.fitted, request.counted_clusters)
         tables = Findings(request, loaded, held_out, swept, points, restricted, contents).tables()
+        if (alphas := alpha_table(loaded)) is not None:
+            tables[ALPHAS] = alphas
         left_out = [*train.notes, *(f"Held out: {note}" for note in held.notes)]
         dev = held_out.name if request.dev else None
-        notes += [*restricted.notes, *_notes(tables, held.sentences, dev), *left_out, *run.warnings]
+        notes += [*restricted.notes, *_notes(tables, held.sentences, dev), *alpha_notes(alphas)]
+        notes += [*left_out, *run.warnings]
         assert run.folder is not None
         with run.file("projections.safetensors") as path:
             save_fitted(path, swept.fitted)
@@ -116,6 +122,11 @@ def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:
     if attention is None:
         return attention_notes(loaded.model)
     before = attention_name(loaded.model)
+    if isinstance(parse_normalizer(attention), LearnedEntmax) and before != str(LearnedEntmax()):
+        raise OptionError(
+            f"--attention {attention}: the heads of {loaded.name} have not learned any alpha.",
+            f"Train them: headlens train MODEL --attention {attention}, or give a number: --attention entmax15.",
+        )
     switch_as_asked(loaded.model, attention)
     after = attention_name(loaded.model)
     if after == before:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
+from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.formatting import value_text
@@ -149,6 +150,7 @@ CAPTIONS = {
         "predicted at the distance that finds most with half of the pairs or fewer; recall and sparsity are the head's "
         "over all sentences held out.",
     ),
+    ALPHAS: CAPTION,
 }
 
 _SITE = {"model": (), "stack": STACKS}
@@ -180,11 +182,18 @@ REPORT = CommandReport(
             words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "quality": ()},
             identity=("model", "stack", "method", "quality"),
         ),
+        ALPHAS: COLUMNS,
     },
     needed=("pareto", "areas", "heads"),
     figures=lambda run: sparsefinder_figures(run.tables),
     captions=CAPTIONS,
-    sources={"pareto": ("pareto",), "heads": ("heads",), "clusters": ("clusters", "heads"), "examples": ("examples",)},
+    sources={
+        "pareto": ("pareto",),
+        "heads": ("heads",),
+        "clusters": ("clusters", "heads"),
+        "examples": ("examples",),
+        ALPHAS: (ALPHAS,),
+    },
     overviews=_overviews,
     heads=_heads,
     findings=_findings,

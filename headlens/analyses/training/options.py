@@ -49,8 +49,8 @@ _ON_TEXT = (*TEXT, "translation-loss")
 _OF_EXAMPLES = ("data", "columns", "text", "label", "min_words", "labels", "dev_data")
 _DEV_SHARE = Option("Share of the text or data that is held out without --dev, --dev-data.", TRAINING)
 _NORMALIZER = Option(
-    "What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, or "
-    "entmax:ALPHA; the checkpoint keeps it.",
+    "What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, "
+    "entmax:ALPHA, or entmax:learned, where every head learns its alpha between 1 and 2; the checkpoint keeps it.",
     TRAINING,
     metavar="NAME",
     shown="that of the model",

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headlens.analyses.result_notes import embedded_notes, left_out_notes, were
+from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
+from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.analyses.training.text_training import (
@@ -145,8 +147,13 @@ def _write(
 ) -> TrainRun:
     """Tables, figure, checkpoint and run.json of either kind of training; for the process that writes."""
     assert run.folder is not None
-    notes = [*notes, *measured.notes, *attention_notes(loaded.model)]
+    alphas = alpha_table(loaded)
+    notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas)]
     write_training(run, state, measured, figures=request.figures)
+    if alphas is not None:
+        run.folder.table(ALPHAS, alphas)
+        if request.figures:
+            run.folder.figure(ALPHAS, alpha_histograms(alphas))
     save_checkpoint(run, loaded.model, tokenizer_of(loaded))
     record = {
         "model": Path(request.model).name,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_histograms
 from headlens.errors import counted
 from headlens.pages.command_report import Caption, CommandReport, Drawings
 from headlens.pages.page_tables import PageTable, interval_cell, number_text, page_table
@@ -45,6 +46,8 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | Non
 def _draw(run: RecordedRun) -> Drawings:
     if "log" in run.tables:
         yield "training", training_curve(run.tables["log"], run.tables.get("evaluations", pd.DataFrame()))
+    if ALPHAS in run.tables:
+        yield ALPHAS, alpha_histograms(run.tables[ALPHAS])
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -82,6 +85,7 @@ REPORT = CommandReport(
             words={"model": (), "task": (), "data": (), "metric": ()},
             identity=("model", "task", "data", "metric"),
         ),
+        ALPHAS: COLUMNS,
     },
     figures=_draw,
     captions={
@@ -89,9 +93,10 @@ REPORT = CommandReport(
             "Training",
             "The loss by update: the line is the mean of the batches since the last point, the dots are evaluations "
             "on what was held out.",
-        )
+        ),
+        ALPHAS: CAPTION,
     },
-    sources={"training": ("log", "evaluations")},
+    sources={"training": ("log", "evaluations"), ALPHAS: (ALPHAS,)},
     overviews=_overviews,
     findings=_findings,
 )

@@ -6,8 +6,9 @@ import torch
 from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel
 
 from headlens.analyses.planning.speed import LiveBytes, Speed, measure_speed
-from headlens.attention.model_normalizer import attention_of
-from headlens.attention.normalizers import parse_normalizer
+from headlens.attention.model_normalizer import attention_of, switch
+from headlens.attention.normalizers import LearnedEntmax, parse_normalizer
+from headlens.weights.head_slicing import ALPHAS
 
 BERT = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 32}
 
@@ -54,6 +55,12 @@ def test_measuring_leaves_no_trace() -> None:
     assert all(p.grad is None for p in model.parameters())
     assert not model.training
     assert attention_of(model) is None
+    switch(model, LearnedEntmax())
+    with torch.no_grad():
+        alphas = next(own for key, own in model.named_parameters() if key.endswith(ALPHAS))
+        alphas.fill_(2.0)
+    measure_speed(model, 8, 64, attention=entmax)
+    assert (model.state_dict()[f"encoder.layer.0.attention.self.{ALPHAS}"] == 2.0).all(), "what was learned stays"
 
 
 def test_only_what_was_asked_for_is_timed() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_info
 
 from headlens.analyses.sparsefinder.fitting import (
     FittedSite,
@@ -92,6 +96,23 @@ def test_the_same_seed_learns_the_same(hidden: torch.Tensor) -> None:
         assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
+
+
+def test_clusters_are_those_of_each_head_alone_and_found_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    points, threads = torch.randn(HEADS, 300, 3, generator=torch.Generator().manual_seed(0)), []
+    fit = KMeans.fit
+
+    def counting(self: KMeans, *args: Any) -> KMeans:
+        threads.extend(pool["num_threads"] for pool in threadpool_info())
+        return fit(self, *args)
+
+    wanted = [fit(KMeans(5, n_init=1, random_state=7), head.double().numpy()).cluster_centers_ for head in points]
+    before = threadpool_info()
+    monkeypatch.setattr(KMeans, "fit", counting)
+    found = fit_centroids(points, 5, seed=7)
+    assert set(threads) == {1}
+    assert threadpool_info() == before
+    assert np.allclose(found.numpy(), np.stack(wanted), atol=1e-6)
 
 
 def test_points_have_no_padding_and_are_a_sample(hidden: torch.Tensor) -> None:

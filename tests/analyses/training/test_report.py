@@ -7,8 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from headlens.analyses.training.alphas_figure import alpha_histograms
+from headlens.analyses.training.learned_alphas import alpha_notes
 from headlens.analyses.training.report import REPORT, training_curve
 from headlens.errors import InputError
+from headlens.heads import KEY_COLUMNS
 from headlens.runs.reading import RecordedRun
 
 LOG = pd.DataFrame({"step": [10, 20, 30], "loss": [2.0, 1.5, 1.25]})
@@ -46,6 +49,39 @@ def test_a_report_draws_the_curve_again() -> None:
     assert figure is not None
     assert "evaluations" in REPORT.caption(name).text
     assert list(REPORT.figures(recorded())) == []
+
+
+def alphas(**stacks: list[list[float]]) -> pd.DataFrame:
+    """A row for each head, from the alphas of the heads of each layer of each stack."""
+    rows = [
+        ("m", stack, layer, head, alpha)
+        for stack, layers in stacks.items()
+        for layer, heads in enumerate(layers)
+        for head, alpha in enumerate(heads)
+    ]
+    return pd.DataFrame(rows, columns=["model", *KEY_COLUMNS, "alpha"])
+
+
+def test_learned_alphas_are_counted_by_layer() -> None:
+    table = alphas(encoder=[[1.01, 1.02, 1.51], [2.0, 1.98, 1.99]], cross=[[1.5, 1.51, 1.52], [1.7, 1.3, 1.3]])
+    figure = alpha_histograms(table)
+    assert figure is not None
+    figure.canvas.draw()
+    first, second = ([axes for axes in figure.axes if axes.collections][place] for place in (0, 1))
+    counts = first.collections[0].get_array().filled(0)  # (layers, twentieths of 1 to 2)
+    assert counts.shape == (2, 20)
+    assert (counts[0, 0], counts[0, 10], counts[1, 19]) == (2, 1, 3), "2 is in the last part"
+    assert counts.sum() == 6
+    assert second.collections[0].get_array().filled(0)[0, 10] == 3
+    assert [axes.get_title(loc="left") for axes in (first, second)] == ["m, encoder", "m, cross"]
+    assert alpha_histograms(table[:0]) is None
+    ((name, again),) = REPORT.figures(recorded(alphas=table))
+    assert name == "alphas"
+    assert again is not None
+    assert alpha_notes(table) == [
+        "Learned alphas of entmax, mean and range over heads: encoder 1.58 (1.01 to 2.00), cross 1.47 (1.30 to 1.70)."
+    ]
+    assert alpha_notes(None) == []
 
 
 def test_the_overview_says_what_the_model_achieves() -> None:

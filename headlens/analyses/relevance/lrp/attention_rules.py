@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,7 +13,7 @@ from headlens.analyses.relevance.lrp.conservation import on_gradient
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.model_normalizer import attention_of
-from headlens.attention.normalizers import Normalizer, softmax
+from headlens.attention.normalizers import CallNormalizer, ModelNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site
 from headlens.errors import UnsupportedModelError
 
@@ -27,7 +28,25 @@ def constant_softmax(scores: Tensor) -> Tensor:
     return torch.softmax(scores.detach(), dim=-1)
 
 
-def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | None:
+@dataclass(frozen=True, eq=False)
+class ConstantNormalizer(CallNormalizer):
+    """The normaliser that a model was switched to, whose weights are constants to the backward pass.
+
+    Args:
+        model: the model that the calls are of.
+        own: its normaliser.
+    """
+
+    model: nn.Module
+    own: ModelNormalizer
+
+    def at(self, context: CallContext) -> Normalizer:
+        """Returns the normaliser of the module of a call, from scores that pass no gradient on."""
+        normalizer = self.own.of_module(self.model.get_submodule(context.site.module))
+        return lambda scores: normalizer(scores.detach()).detach()
+
+
+def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNormalizer | None:
     """What a rule computes weights with; None for the model's own attention.
 
     Raises:
@@ -37,7 +56,7 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | None:
     if own is None or rule == "gradient":
         return _NORMALIZERS[rule]
     if rule == "constant":
-        return lambda scores: own(scores.detach())
+        return ConstantNormalizer(model, own)
     raise UnsupportedModelError(
         f"Attention of this model is {own}, and this rule knows what softmax passes on.",
         "Choose the rule epsilon, gradxact or taylor.",

@@ -1,0 +1,71 @@
+"""The figure of the alphas that heads have learned for their entmax, and what reports say of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from headlens.heads import KEY_COLUMNS, STACKS
+from headlens.pages.command_report import Caption
+from headlens.plots import style
+from headlens.plots.cell_drawing import Scale
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
+from headlens.runs.reading import Columns
+
+ALPHAS = "alphas"  # name of table and figure
+COLUMNS = Columns(
+    keys=("layer", "head"),
+    numbers=("alpha",),
+    words={"model": (), "stack": STACKS},
+    identity=("model", *KEY_COLUMNS),
+)
+CAPTION = Caption(
+    "Learned alphas",
+    "How many heads of each layer have learned which alpha of their entmax: near 1 attention is all but softmax, 2 is "
+    "sparsemax, and all heads began at 1.5.",
+)
+_BINS = np.linspace(1.0, 2.0, 21)
+_ROW, _WORDS, _BAR, _LOWEST = 0.17, 0.9, 0.6, 0.7  # inches
+
+
+def alpha_histograms(alphas: pd.DataFrame) -> Figure | None:
+    """How many heads of each layer have an alpha in each twentieth of 1 to 2, a panel for each model and stack.
+
+    Args:
+        alphas: rows of `alphas.csv`.
+
+    Returns:
+        The figure, or None without alphas. Layer 0 is at the bottom, as in all grids of heads.
+    """
+    if not has_numbers(alphas, "alpha"):
+        return None
+    parts = by_model_and_stack(alphas)
+    across = 1 if style.in_column() else min(3, len(parts))
+    lines = -(-len(parts) // across)
+    layers = int(alphas["layer"].max()) + 1
+    height = 0.3 + lines * (max(_LOWEST, _ROW * layers) + _WORDS)
+    width = min(style.page_width(), _BAR + across * style.FULL_WIDTH / 2)
+    figure = style.constrained_figure(width, height, "Alphas that heads have learned")
+    counts = [_counts(part.rows, layers) for part in parts]
+    scale = Scale("heads", 0, max(1, *(int(heads.max()) for heads in counts)))
+    panels = figure.subplots(lines, across, squeeze=False)
+    for axes, part, heads in zip(panels.flat, parts, counts, strict=False):
+        style.dress(axes, "alpha of entmax", "layer")
+        cells = np.ma.masked_equal(heads, 0)
+        axes.pcolormesh(_BINS, np.arange(layers + 1) - 0.5, cells, edgecolors="white", linewidth=0.3, **scale.limits)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        style.heading(axes, part.name, width / across - 0.5)
+    for axes in panels.flat[len(parts) :]:
+        axes.set_axis_off()
+    bar = figure.colorbar(scale.mappable, ax=panels, aspect=30, ticks=MaxNLocator(integer=True, nbins=6))
+    style.dress(bar.ax, "", scale.label)
+    return figure
+
+
+def _counts(rows: pd.DataFrame, layers: int) -> Grid:
+    """Counts heads by layer and alpha: `(layers, bins)`."""
+    places = np.arange(layers + 1) - 0.5
+    counts: Grid = np.histogram2d(float_column(rows, "layer"), float_column(rows, "alpha"), bins=(places, _BINS))[0]
+    return counts
