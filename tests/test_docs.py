@@ -94,7 +94,15 @@ def test_readme_is_short_and_has_its_two_commands() -> None:
         assert len(block) == 1, mark
 
 
-def test_index_links_every_page() -> None:
+def test_indexes_link_every_page() -> None:
+    """Every page is linked by the index of the site, or by the index of a part that it links."""
     index = DOCS / "index.md"
-    linked = {(DOCS / target.partition("#")[0]).resolve() for target in links(index)}
+    linked = linked_pages(index)
+    for part in DOCS.glob("*/index.md"):
+        assert part in linked
+        linked |= linked_pages(part)
     assert set(DOCS.rglob("*.md")) - linked - {index} == set()
+
+
+def linked_pages(page: Path) -> set[Path]:
+    return {(page.parent / target.partition("#")[0]).resolve() for target in links(page)}
