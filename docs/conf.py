@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nbformat
-from sphinx.application import Sphinx
 
 import headlens
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "docs" / "tutorials" / "notebooks"
@@ -89,9 +92,6 @@ def copy_notebooks(target: Path, repository: str) -> None:
         nbformat.write(notebook, target / path.name)
 
 
-copy_notebooks(NOTEBOOKS, REPOSITORY)  # Sphinx reads nothing from outside of its folder
-
-
 def mark_code(_app: Sphinx, _what: str, _name: str, _value: object, _options: object, lines: list[str]) -> None:
     """Makes literal blocks of the code in docstrings, which stands indented below a paragraph."""
     for number in range(len(lines) - 1, 1, -1):
@@ -100,6 +100,13 @@ def mark_code(_app: Sphinx, _what: str, _name: str, _value: object, _options: ob
             lines[number:number] = ["::", ""]
 
 
+def link_copies(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Turns links to notebooks, which hold in the repository, into those to their copies."""
+    source[0] = source[0].replace("](../../notebooks/", "](notebooks/")
+
+
 def setup(app: Sphinx) -> None:
-    """Reads docstrings before napoleon (priority 500) does."""
+    """Reads docstrings before napoleon (priority 500) does, and pages before MyST."""
+    copy_notebooks(NOTEBOOKS, REPOSITORY)  # Sphinx reads nothing from outside of its folder
     app.connect("autodoc-process-docstring", mark_code, priority=400)
+    app.connect("source-read", link_copies)

@@ -25,7 +25,7 @@ KINDS = {
     name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.HeadlensError)
 }
 _DEPTH = 6  # names that are followed, one from the other
-_MOST = 12  # alternatives of one message that are told
+_MOST = 40  # alternatives of one message that are told
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 Branches = tuple[tuple[int, str], ...]
 
@@ -100,7 +100,11 @@ class Module:
     def reaching(self, node: ast.AST, scope: ast.AST, name: str) -> list[tuple[Branches, ast.expr]]:
         """Returns what a name may hold where it is used: its last certain assignment, and those in branches since."""
         use, line = self.branches(node, scope), getattr(node, "lineno", 0)
-        before = [one for one in _assignments(scope, name) if one[1].lineno <= line or isinstance(scope, ast.Module)]
+        before = [
+            one
+            for one in _assignments(scope, name)
+            if (one[1].lineno <= line or isinstance(scope, ast.Module)) and node not in ast.walk(one[1])
+        ]
         certain = max((v.lineno for branches, v in before if use[: len(branches)] == branches), default=0)
         return [
             (branches, value) for branches, value in before if value.lineno >= certain and not _excludes(branches, use)
@@ -130,6 +134,11 @@ class Catalogue:
         """Returns every message once, by module and text."""
         return sorted(set(itertools.chain.from_iterable(map(self._messages_of, self.modules.values()))))
 
+    @cached_property
+    def _advice_of_conllu(self) -> str:
+        module = self.modules[ROOT / "headlens" / "corpora" / "conllu.py"]
+        return self.texts(module, module.reaching(module.tree, module.tree, "ADVICE")[0][1])[0]
+
     def _messages_of(self, module: Module) -> Iterator[Message]:
         for name, calls in module.calls.items():
             for call in calls:
@@ -138,6 +147,10 @@ class Catalogue:
                 if name in KINDS and call.args:
                     start = "FILE:LINE: " if "line" in given else "FILE: " if "path" in given else ""
                     yield from self._made(module, call.args[0], advice, name, start=start)
+                elif name == "_FaultError" and call.args:  # of CoNLL-U, told with its file and line
+                    yield from self._made(
+                        module, call.args[0], ast.Constant(self._advice_of_conllu), "CorpusError", start="FILE:LINE: "
+                    )
                 elif name == "read_errors":
                     kind = ast.unparse(call.args[3]) if len(call.args) > 3 else "InputError"
                     for what, told in self._pairs(module, call.args[1], call.args[2]):
@@ -150,7 +163,7 @@ class Catalogue:
         self, module: Module, text: ast.expr, advice: ast.expr | None, kind: str, *, start: str
     ) -> Iterator[Message]:
         for message, told in self._pairs(module, text, advice):
-            if re.search(r"[a-z]{3}", message):  # of those that are handed on as they came nothing is known here
+            if re.search(r"[a-z]{2}", message):  # of those that are handed on as they came nothing is known here
                 yield Message(module.name, start + message, told, kind)
 
     def _pairs(self, module: Module, text: ast.expr, advice: ast.expr | None) -> Iterator[tuple[str, str]]:
@@ -158,7 +171,7 @@ class Catalogue:
         for home, value, told in self._chosen_together(module, text, advice):
             texts = self.texts(home, value)
             advices = [tidy(one) for one in self.texts(home, told)] if told is not None else [""]
-            if len(texts) == len(advices):
+            if isinstance(value, ast.IfExp) and isinstance(told, ast.IfExp) and len(texts) == len(advices):
                 yield from zip(map(tidy, texts), advices, strict=True)
             else:
                 yield from ((tidy(message), " / ".join(dict.fromkeys(advices))) for message in texts)
@@ -187,8 +200,11 @@ class Catalogue:
     def _calls_of(self, function: ast.AST, names: list[str]) -> Iterator[tuple[Module, dict[str, ast.expr]]]:
         """Yields the module of every call of a function with what is given for its parameters."""
         own = names[1:] if names[:1] in (["self"], ["cls"]) else names
-        for module in self.modules.values():
-            for call in module.calls.get(getattr(function, "name", ""), ()):
+        name = getattr(function, "name", "")
+        # A private name is its module's own.
+        homes = [m for m in self.modules.values() if not name.startswith("_") or m.functions.get(name) is function]
+        for module in homes:
+            for call in module.calls.get(name, ()):
                 given = dict(zip(own, call.args, strict=False))
                 yield module, given | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
@@ -209,6 +225,12 @@ class Catalogue:
                 found = self._named(module, node, name, depth - 1)
             case ast.Call() if depth:
                 found = self._returned(module, node, depth - 1)
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(place))) if depth:
+                scope = next(module.scopes(node))
+                values = [value for _, value in module.reaching(node, scope, name) if isinstance(value, ast.Call)]
+                found = [text for value in values for text in self._returned(module, value, depth - 1, place)] or [
+                    VALUE
+                ]
             case _:
                 found = [VALUE]
         return list(dict.fromkeys(found))[:_MOST]
@@ -223,7 +245,8 @@ class Catalogue:
         if part.conversion == ord("r"):
             return [f"'{VALUE}'"]
         texts = self.texts(module, part.value, depth)
-        return [VALUE] if len(texts) > 3 else texts  # names that are chosen from, not wordings
+        names = len(texts) > 3 and not any(" " in text for text in texts)
+        return [VALUE] if names or VALUE in texts else texts  # what covers the others, and names that are chosen from
 
     def _named(self, module: Module, node: ast.AST, name: str, depth: int) -> list[str]:
         for scope in module.scopes(node):
@@ -235,6 +258,8 @@ class Catalogue:
                 if name in names:  # what is given for it wherever a function of this name is called
                     calls = self._calls_of(scope, names)
                     given = [self.texts(home, parts[name], depth) for home, parts in calls if name in parts]
+                    default = dict(zip(reversed(names), reversed(scope.args.defaults), strict=False)).get(name)
+                    given.append([] if default is None else self.texts(module, default, depth))
                     return list(itertools.chain.from_iterable(given)) or [VALUE]
                 if name in {argument.arg for argument in scope.args.kwonlyargs}:
                     return [VALUE]
@@ -245,11 +270,12 @@ class Catalogue:
             return list(itertools.chain.from_iterable(self.texts(other, value, depth) for value in values)) or [VALUE]
         return [VALUE]
 
-    def _returned(self, module: Module, call: ast.Call, depth: int) -> list[str]:
+    def _returned(self, module: Module, call: ast.Call, depth: int, place: int | None = None) -> list[str]:
+        """What a call may return; of functions that return tuples, at one place of them."""
         name = called(call)
         match name, call.args:
-            case "counted", [_, ast.Constant(value=str(noun))]:
-                return [f"{VALUE} {noun}s"]
+            case "counted", [_, noun]:
+                return [f"{VALUE} {text}(s)" for text in self.texts(module, noun, depth)]
             case "format", _ if isinstance(call.func, ast.Attribute):
                 return [re.sub(r"\{[^}]*\}", VALUE, text) for text in self.texts(module, call.func.value, depth)]
         if not isinstance(call.func, ast.Name):
@@ -261,6 +287,9 @@ class Catalogue:
         if function is None:
             return [VALUE]
         values = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
+        if place is not None:
+            chosen = [part for value in values for part in ast.walk(value) if isinstance(part, ast.Tuple)]
+            values = [value.elts[place] for value in chosen if len(value.elts) > place]
         return list(itertools.chain.from_iterable(self.texts(module, value, depth) for value in values)) or [VALUE]
 
 
@@ -281,7 +310,7 @@ def _assignments(scope: ast.AST, name: str, branches: Branches = ()) -> Iterator
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     yield from ((inside, found) for found in _matched(target, node.value, name))
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            elif (isinstance(node, ast.AnnAssign) and node.value is not None) or isinstance(node, ast.NamedExpr):
                 yield from ((inside, found) for found in _matched(node.target, node.value, name))
             yield from _assignments(node, name, inside)
 

@@ -1,7 +1,7 @@
 // Shows the rows of the errors whose message is the one that was pasted, or holds it. `…` in a row stands for anything.
 "use strict";
 const plain = (text) => text.replace(/[\s"'‘’“”]+/g, " ").trim().toLowerCase();
-const pieces = (message) => plain(message).split("…").map((part) => part.trim()).filter((part) => part.length > 2);
+const pieces = (message) => plain(message).split(/…|\(s\)/).map((part) => part.trim()).filter((part) => part.length > 2);
 
 function matches(message, pasted) {
   if (plain(message).includes(pasted)) return true;
