@@ -49,6 +49,7 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
+napoleon_custom_sections = [("Options", "params_style")]  # of the functions of commands, see headlens/api.py
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
 

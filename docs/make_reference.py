@@ -124,12 +124,7 @@ def errors_page() -> str:
         '<p id="matches" role="status"></p>',
         '<script defer src="../_static/errors.js"></script>',
         "```",
-        "",
-        "| kind | what is wrong |",
-        "|---|---|",
     ]
-    documented = {name: inspect.getdoc(kind) or "" for name, kind in KINDS.items()}
-    lines += [f"| `{name}` | {_cell(about.splitlines()[0])} |" for name, about in documented.items()]
     parts: dict[str, list[Message]] = defaultdict(list)
     for message in Catalogue().messages():
         folder, *inner = message.module.split("/")
@@ -150,6 +145,8 @@ def errors_page() -> str:
         "|---|---|",
     ]
     lines += [f"| {_plain(one.text)} | {_advice(one)} |" for one in own]
+    lines += ["", "## Kinds", "", "| kind | what is wrong |", "|---|---|"]
+    lines += [f"| `{name}` | {_cell((inspect.getdoc(kind) or '').splitlines()[0])} |" for name, kind in KINDS.items()]
     return "\n".join(lines) + "\n"
 
 
