@@ -5,10 +5,17 @@ A test holds that they are as this script writes them.
 
 from __future__ import annotations
 
+import html
+import inspect
+import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
+from error_messages import KINDS, Catalogue, Message
+
+import headlens
 from headlens.analyses.classify.metric_declarations import MetricDeclaration
 from headlens.analyses.commands import commands
 from headlens.metrics.metric_registry import registered_metrics
@@ -65,10 +72,99 @@ def columns_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+# Where the public names are at home, from what most people need to what few do.
+_API_PARTS = {
+    "api": "One function for every command",
+    "result": "What they return",
+    "models": "Models",
+    "corpora": "Corpora",
+    "runs": "Corpora",
+    "tasks": "Tasks",
+    "analyses": "Passes without run folder and figures",
+    "attention": "Attention: observers and edits",
+    "interventions": "Edits and masks",
+    "metrics": "Metrics",
+    "heads": "Heads",
+    "statistics": "Statistics",
+    "errors": "Errors",
+}
+
+
+def api_page() -> str:
+    """Every public name, by what it is for; Sphinx writes a page for each from its docstring."""
+    parts: dict[str, list[str]] = {title: [] for title in _API_PARTS.values()}
+    for name in headlens.__all__:
+        parts[_API_PARTS[getattr(headlens, name).__module__.split(".")[1]]].append(name)
+    lines = [
+        _MADE,
+        "# Python API",
+        "",
+        "Everything that `import headlens` offers. [From Python](../python.md) begins with examples.",
+    ]
+    for title, names in parts.items():
+        listed = [f"   {name}" for name in sorted(names, key=str.casefold)]
+        lines += ["", f"## {title}", "", "```{eval-rst}", ".. currentmodule:: headlens", "", ".. autosummary::"]
+        lines += ["   :toctree: api", "   :nosignatures:", "", *listed, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def errors_page() -> str:
+    """Every message of an error and what it advises, by the part of the program that it comes from."""
+    lines = [
+        _MADE,
+        "# Errors",
+        "",
+        "Every message that headlens ends with on purpose, and what to do. `…` stands for what is known only then: a",
+        "file, a name, a number. An error that you can mend ends with exit code 2; in Python each is a",
+        "`headlens.HeadlensError`. Your browser finds a message on this page by any of its words; on the site the",
+        "field below takes a message as it was printed.",
+        "",
+        "```{raw} html",
+        '<input id="message" type="search" placeholder="Paste a message" aria-label="Paste a message">',
+        '<p id="matches" role="status"></p>',
+        '<script defer src="../_static/errors.js"></script>',
+        "```",
+    ]
+    parts: dict[str, list[Message]] = defaultdict(list)
+    for message in Catalogue().messages():
+        folder, *inner = message.module.split("/")
+        place = inner[0].removesuffix(".py") if folder == "analyses" else folder.removesuffix(".py")
+        parts["Self-checks" if message.kind == "SelfCheckError" else place].append(message)
+    own = parts.pop("Self-checks")
+    for place, messages in sorted(parts.items()):
+        lines += ["", f"## {place}", "", "| message | what to do | kind |", "|---|---|---|"]
+        lines += [f"| {_plain(one.text)} | {_advice(one)} | `{one.kind}` |" for one in messages]
+    lines += [
+        "",
+        "## Self-checks",
+        "",
+        "headlens found itself wrong, or a model that does something else than it says. Please report it with the",
+        "command and the model.",
+        "",
+        "| message | what to do |",
+        "|---|---|",
+    ]
+    lines += [f"| {_plain(one.text)} | {_advice(one)} |" for one in own]
+    lines += ["", "## Kinds", "", "| kind | what is wrong |", "|---|---|"]
+    lines += [f"| `{name}` | {_cell((inspect.getdoc(kind) or '').splitlines()[0])} |" for name, kind in KINDS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _advice(message: Message) -> str:
+    return " / ".join(map(_plain, message.advice.split(" / "))) if message.advice != "…" else ""
+
+
+def _plain(text: str) -> str:
+    """A text as it is: nothing in it is Markdown."""
+    return re.sub(r"([\\`*_\[\]|$~#{}])", r"\\\1", html.escape(text, quote=False))
+
+
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page of the reference and its text."""
     yield FOLDER / "options.md", options_page()
     yield FOLDER / "columns.md", columns_page()
+    yield FOLDER / "api.md", api_page()
+    yield FOLDER / "errors.md", errors_page()
 
 
 def _typed(own: DeclaredOption) -> str:

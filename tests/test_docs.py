@@ -11,7 +11,8 @@ from headlens.metrics.metric_registry import registered_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+ABOUT = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+PAGES = (*(ROOT / name for name in ABOUT), *sorted(DOCS.rglob("*.md")))
 
 
 def prose(page: Path) -> list[str]:
@@ -88,13 +89,21 @@ def test_every_picture_of_the_documents_is_shown() -> None:
 
 def test_readme_is_short_and_has_its_two_commands() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 200
+    assert len(text.splitlines()) <= 150
     for mark in ("first result", "tests"):
         block = re.findall(rf"^<!-- command: {mark} -->\n```bash\n(.+?)\n```$", text, flags=re.MULTILINE | re.DOTALL)
         assert len(block) == 1, mark
 
 
-def test_index_links_every_page() -> None:
+def test_indexes_link_every_page() -> None:
+    """Every page is linked by the index of the site, or by the index of a part that it links."""
     index = DOCS / "index.md"
-    linked = {(DOCS / target.partition("#")[0]).resolve() for target in links(index)}
+    linked = linked_pages(index)
+    for part in DOCS.glob("*/index.md"):
+        assert part in linked
+        linked |= linked_pages(part)
     assert set(DOCS.rglob("*.md")) - linked - {index} == set()
+
+
+def linked_pages(page: Path) -> set[Path]:
+    return {(page.parent / target.partition("#")[0]).resolve() for target in links(page)}

@@ -103,8 +103,8 @@ class RelevanceSession:
     - `attnlrp`: the same with halves for products and a linearised softmax (Achtibat et al. 2024).
     - `alpha-beta`: the rule of Voita et al.'s own code (`headlens.analyses.relevance.lrp.alpha_beta`); slow, for
       small inputs.
-    - `gradxact`: gradient times activation at the head outputs; `taylor`: its magnitude by query, |sum over neurons of
-      gradient times activation| (Michel et al. 2019, with the target in place of the loss).
+    - `gradxact`: gradient times activation at the head outputs; `taylor`: its magnitude by query, the absolute
+      value of its sum over neurons (Michel et al. 2019, with the target in place of the loss).
 
     Args:
         model: in evaluation mode. Its parameters ask for no gradients inside.

