@@ -19,8 +19,10 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.study import MASKS_COLUMNS, fine_tuned
-from headlens.analyses.training.training_run import CheckpointFolder
+from headlens.analyses.training.training_run import CheckpointFolder, measure
 from headlens.analyses.training.training_set import TrainingSet
+from headlens.attention.persistent_edit import persistent_edit_of
+from headlens.attention.sites import find_sites
 from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
@@ -398,3 +400,45 @@ def test_what_is_not_named_is_not_trained(run: Headlens, headlens: Headlens) -> 
     assert pd.read_csv("run/sparsity.csv").empty
     assert headlens("report", "run").code == 0
     assert not Path("run/figures/patterns.png").exists()
+
+
+def test_without_attention_and_without_layers(
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def measured(run: Any, loaded: LoadedModel, *more: Any) -> Any:
+        seen.append((len(find_sites(loaded.model)), persistent_edit_of(loaded.model) is not None))
+        return measure(run, loaded, *more)
+
+    options = ("--drop-attention", "last:1", "--drop-attention", "all", "--drop-layers", "last:1", "--no-controls")
+    with monkeypatch.context() as patch:
+        patch.setattr("headlens.analyses.training.sweep.measure", measured)
+        assert run(*options).code == 0
+    assert seen == [(2, False), (2, True), (2, True), (1, False)], "measured as it was trained"
+    rows = pd.read_csv("run/masks.csv")
+    named = [("full", "all"), ("drop-attention", "last:1"), ("drop-attention", "all"), ("drop-layers", "last:1")]
+    assert list(zip(rows["pattern"], rows["layers"], strict=True)) == named
+    assert rows["sparsity"].tolist() == rows["sparsity_texts"].tolist() == [0, 1, 1, 1]
+    assert rows["delta"].notna().tolist() == [False, True, True, True]
+    assert {"quality", "layers"} <= {p.stem for p in Path("run/figures").glob("*.png")}
+    assert "| sst2 | drop-layers | last:1 | 100.0 |" in Path("run/results.md").read_text(encoding="utf-8")
+    assert headlens("report", "run").code == 0
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+
+
+def test_layers_that_cannot_be_dropped(run: Headlens, headlens: Headlens) -> None:
+    for more, words in (
+        (("--drop-attention", "x"), "--drop-attention 'x' is no range of layers"),
+        (("--drop-attention", "7"), "--drop-attention: there is no layer 7 in the encoder"),
+        (("--drop-layers", "last:9"), "--drop-layers 'last:9': there are 2 layers"),
+        (("--drop-layers", "all"), "--drop-layers all leaves no model.\nName some of its layers, such as last:3."),
+        (("--drop-layers", "0-1"), "--drop-layers: no layer would be left"),
+    ):
+        done = run(*more, out="none")
+        assert done.code == 2, more
+        assert words in done.err, more
+        assert not list(Path().glob("none/.resume/full*")), "before anything is trained"
+    assert "--drop-layers is about models" in headlens("masks", "--drop-layers", "last:1", "--out", "none").err

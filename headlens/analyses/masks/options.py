@@ -36,6 +36,8 @@ PAPER = {
 PAPER_LENGTH = 128
 LONGEST = 2048
 LEARNED = "degrees:mu="  # in front of μ
+# What tables call layers without attention, and layers that are not there.
+DROP_ATTENTION, DROP_LAYERS = "drop-attention", "drop-layers"
 # What a grid calls the degrees, and what the pattern does.
 KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
@@ -158,6 +160,19 @@ class StudyRequest:
         metavar="LAYERS",
         shown="all",
     )
+    drop_attention: tuple[str, ...] = option(
+        (),
+        "Train without any attention in these layers, too: the residual stream and the feed-forward network stay, such "
+        "as last:3; can be given again.",
+        _STUDY,
+        metavar="LAYERS",
+    )
+    drop_layers: tuple[str, ...] = option(
+        (),
+        "Train without these whole layers, too, such as last:3; can be given again.",
+        _STUDY,
+        metavar="LAYERS",
+    )
     seeds: int = option(1, "Trainings of each, from --seed upwards.", _STUDY, metavar="N")
     controls: bool = option(
         True,
@@ -175,8 +190,11 @@ class StudyRequest:
 
         if self.seeds < 1:
             raise OptionError(f"--seeds {self.seeds} trains nothing.", "Give 1 or more; 3 tell how far seeds differ.")
-        for text in self.layers:
-            read_layers(text)
+        for flag, texts in ("--layers", self.layers), ("--drop-attention", self.drop_attention):
+            for text in texts:
+                read_layers(text, flag=flag)
+        if any(read_layers(text, flag="--drop-layers") is None for text in self.drop_layers):
+            raise OptionError("--drop-layers all leaves no model.", "Name some of its layers, such as last:3.")
         if self.grid is not None:
             parse_grid(self.grid)
         graphs = [parse_graph(text) for text in self.graph]
@@ -190,6 +208,17 @@ class StudyRequest:
         if self.parser != "gold" and not kinds:
             raise OptionError("--parser is about graphs, and there is none.", "Name some with --graph.")
         make_parser(self.parser, keep_words=False)
+
+    @property
+    def removed(self) -> tuple[tuple[str, str | None], ...]:
+        """What is trained with something taken out of the model: what tables call it, and the layers; None for all."""
+        layers = [(DROP_ATTENTION, None if text.strip() == "all" else text.strip()) for text in self.drop_attention]
+        return *layers, *((DROP_LAYERS, text.strip()) for text in self.drop_layers)
+
+    @property
+    def names_cases(self) -> bool:
+        """Whether anything but patterns is named that models are trained under, or without."""
+        return bool(self.graph or self.mask or self.degrees.patterns or self.removed)
 
     @property
     def options(self) -> TrainingOptions:
@@ -267,7 +296,7 @@ class MasksRequest:
         from headlens.interventions.patterns import parse_pattern
 
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
-        others = self.study is not None and (self.study.graph or self.study.mask or self.study.degrees.patterns)
+        others = self.study is not None and self.study.names_cases
         named = (*self.pattern, *grid) or (() if others else tuple(PAPER))
         return {text: parse_pattern(text) for text in each_once(named)}
 

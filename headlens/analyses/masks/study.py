@@ -19,7 +19,7 @@ from headlens.analyses.dam.learning import MaskLearningOptions, learn_mask, made
 from headlens.analyses.dam.sweep import MASKS, save_mask
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.options import DegreeOptions
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, DegreeOptions
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
@@ -30,9 +30,10 @@ from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, AttentionMask
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
 from headlens.interventions.mask_distributions import GumbelDegrees
+from headlens.interventions.removed_layers import remove_layers, without_attention
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
-from headlens.runs.model_mask import mask_edit
+from headlens.runs.model_mask import mask_edit, stack_layers
 from headlens.runs.run import Run
 from headlens.training.hyperparameters import TrainingOptions
 
@@ -54,7 +55,13 @@ _UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
 def under(model: PreTrainedModel, case: MaskCase, books: Books) -> AbstractContextManager[None]:
-    """Inside, a model runs under the mask of a case; graphs are in the books."""
+    """Inside, a model runs under the mask of a case, or without the attention that it takes away.
+
+    Graphs are in the books. A model without some of its layers is another model, see `fine_tuned`.
+    """
+    if case.pattern == DROP_ATTENTION:
+        stack, layers = stack_layers(model, case.layers, flag="--drop-attention")
+        return without_attention(model, layers, stack)
     source = case.source(books)
     return nullcontext() if source is None else attach_edit(model, mask_edit(model, source, case.layers))
 
@@ -67,7 +74,7 @@ def fine_tuned(
     callbacks: TrainingCallbacks | None = None,
     books: Books | None = None,
 ) -> PreTrainedModel:
-    """A copy of a model that was trained under a mask; it does not hold it.
+    """A copy of a model that was trained under a mask, which it does not hold, or that lost layers before.
 
     Args:
         loaded: a model with the head that the task needs; it stays as it is.
@@ -80,10 +87,19 @@ def fine_tuned(
     Raises:
         OptionError: if the mask does not fit the model.
     """
-    model = copy.deepcopy(loaded.model)
+    model = _copied(loaded.model, case)
     torch.manual_seed(case.seed)
     with under(model, case, books or {}):
         lesson.teach(model, replace(training, seed=case.seed), callbacks)
+    return model
+
+
+def _copied(model: PreTrainedModel, case: MaskCase) -> PreTrainedModel:
+    """A copy of a model, without the layers that a case takes away."""
+    model = copy.deepcopy(model)
+    if case.pattern == DROP_LAYERS:
+        stack, layers = stack_layers(model, case.layers, flag="--drop-layers")
+        remove_layers(model, layers or (), stack)
     return model
 
 
@@ -199,6 +215,8 @@ class MaskStudy:
                 source.block(texts.longest)
             if case.strength is not None:
                 made_mask(opened.lesson.task.network(opened.loaded.model), *self._dam(case, texts))
+            if case.pattern == DROP_LAYERS:
+                _copied(opened.loaded.model, case)
             with under(opened.loaded.model, case, texts.books):
                 pass
 
