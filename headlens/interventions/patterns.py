@@ -203,6 +203,36 @@ class BigBird(Pattern):
 
 
 @dataclass(frozen=True)
+class BlockSparse(Pattern):
+    """`bigbird` over blocks of b tokens instead of tokens, as its authors compute it (Zaheer et al. 2020, appendix D).
+
+    A query sees all tokens of the blocks that its own block sees; the last block of a sentence may be shorter. Of m = n
+    / b blocks with a window w and g global ones m² - (m - g - w)(m - g - w - 1) of m² are open without random ones.
+
+    Args:
+        size: b.
+        window: blocks to each side.
+        tokens: how many of the first blocks are global.
+        keys: blocks drawn for every block, of those it does not see.
+        seed: of the draw.
+    """
+
+    size: int = 8
+    window: int = 1
+    tokens: int = 0
+    keys: int = 0
+    seed: int = 0
+    name = "block-sparse"
+    least: ClassVar[dict[str, int]] = {"size": 1}
+
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True in the blocks that the block of the query sees: (queries, n)."""
+        n_blocks = -(-key.size // self.size)
+        between = BigBird(self.window, self.tokens, self.keys, self.seed).allowed(n_blocks)
+        return between[query // self.size, key // self.size]
+
+
+@dataclass(frozen=True)
 class Star(Pattern):
     """Neighbours, and the first token as the relay of all (Guo et al. 2019)."""
 
