@@ -252,6 +252,7 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
 
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
+    from headlens.analyses.masks.draws import SPREAD, draw_summary, mask_words, spread_texts
     from headlens.analyses.masks.study_figures import has_delta, means
     from headlens.pages.formatting import DELTA, share_text, value_text
     from headlens.pages.page_tables import summary_table
@@ -275,6 +276,14 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
             for row in rows.to_dict("records")
         ]
         shown.append(summary_table(f"{model} trained under masks, on {task}", lines))
+    if "draws" in tables:
+        draws = [
+            {"task": row["task"], "metric": row["metric"], "mask": mask_words(row)}
+            | dict(zip(SPREAD, spread_texts(row), strict=True))
+            | {"the mask that stays": value_text(*(row[name] for name in VALUES))}
+            for row in draw_summary(tables["draws"], tables["masks"])
+        ]
+        shown.append(summary_table("Masks drawn from learned degrees", draws))
     return shown
 
 

@@ -18,7 +18,7 @@ from tiers import rest_slow
 from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.study import MASKS_COLUMNS, fine_tuned
+from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS, fine_tuned
 from headlens.analyses.training.training_run import CheckpointFolder, measure
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.persistent_edit import persistent_edit_of
@@ -442,3 +442,47 @@ def test_layers_that_cannot_be_dropped(run: Headlens, headlens: Headlens) -> Non
         assert words in done.err, more
         assert not list(Path().glob("none/.resume/full*")), "before anything is trained"
     assert "--drop-layers is about models" in headlens("masks", "--drop-layers", "last:1", "--out", "none").err
+
+
+def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headlens) -> None:
+    kinds = ("--degree-kinds", "neighbour,global,random", "--largest-degree", 3)
+    options = ("--learn-degrees", "0,1000", *kinds, "--draws", 3, "--no-controls", "--layers", "last:1")
+    done = run(*options)
+    assert done.code == 0, done.err
+    rows, draws, degrees = (pd.read_csv(f"run/{name}.csv") for name in ("masks", "draws", "degrees"))
+    names = [f"degrees:mu={mu},kinds=neighbour+global+random" for mu in (0, 1000)]
+    assert list(rows["pattern"]) == ["full", *names]
+    assert list(draws.columns) == DRAWS_COLUMNS
+    assert list(zip(draws["pattern"], draws["draw"], strict=True)) == [(name, n) for name in names for n in range(3)]
+    chosen = degrees[degrees["chosen"]].groupby(["pattern", "kind"])["degree"].mean()
+    for kind in ("neighbour", "global", "random"):
+        assert rows.set_index("pattern").loc[names, f"degree_{kind}"].tolist() == [chosen[name, kind] for name in names]
+    loose, strict = (draws[draws["pattern"] == name] for name in names)
+    assert loose["sparsity_texts"].mean() < strict["sparsity_texts"].mean()
+    assert draws[["delta", "delta_low", "delta_high"]].notna().all(axis=None)
+    words = Path("run/results.md").read_text(encoding="utf-8")
+    assert "## Masks drawn from learned degrees" in words
+    assert "Masks drawn from learned degrees" in done.out
+    assert "counts a position once for each kind" in " ".join(done.out.split())
+    assert "of which shorter texts see fewer" in " ".join(done.out.split())
+    assert {"learned", "draws"} <= {p.stem for p in Path("run/figures").glob("*.png")}
+    assert headlens("report", "run").code == 0
+    assert f"under 3 masks drawn from {names[0]}" in Path("run/report.html").read_text(encoding="utf-8")
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    for name in ("masks", "draws"):
+        assert Path(f"run/{name}.csv").read_bytes() == Path(f"again/{name}.csv").read_bytes()
+
+
+def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
+    for more, words in (
+        (("--draws", 3), "--draws is about degrees that are learned.\nGive --learn-degrees"),
+        (("--learn-degrees", 1, "--draws", 1), "--draws 1 tells nothing of how far draws differ.\nGive 2 or more."),
+        (("--learn-degrees", 1, "--draws", -2), "--draws -2 tells nothing"),
+        (("--degree-kinds", "global"), "--degree-kinds is about degrees that are learned"),
+        (("--learn-degrees", 1, "--degree-kinds", "local"), "'local' is no kind of degree.\nKinds: neighbour, global"),
+        (("--learn-degrees", 1, "--degree-kinds", ","), "--degree-kinds names no kind of degree"),
+    ):
+        done = run(*more, out="none")
+        assert done.code == 2, more
+        assert words in done.err, more

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, LEARNED
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, LEARNED, strength_of
 from headlens.analyses.masks.study_figures import FULL
 from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import OptionError
@@ -89,7 +89,7 @@ class MaskCase:
     @property
     def strength(self) -> float | None:
         """μ, where degrees are learned; None for other masks."""
-        return float(self.pattern.removeprefix(LEARNED)) if self.pattern.startswith(LEARNED) else None
+        return strength_of(self.pattern) if self.pattern.startswith(LEARNED) else None
 
     @property
     def removed(self) -> bool:

@@ -201,7 +201,8 @@ def is_grid(masks: pd.DataFrame) -> bool:
     """Whether every combination of some degrees was trained under."""
     if not set(GRID) <= set(masks):
         return False
-    known = masks.loc[masks["control"] == "kept", GRID].dropna().drop_duplicates()
+    fixed = masks[(masks["control"] == "kept") & ~masks["pattern"].str.startswith(LEARNED)]
+    known = fixed[GRID].dropna().drop_duplicates()
     return len(known) >= _LEAST and len(known) == math.prod(known.nunique())
 
 
