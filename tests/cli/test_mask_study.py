@@ -486,3 +486,26 @@ def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
         done = run(*more, out="none")
         assert done.code == 2, more
         assert words in done.err, more
+
+
+def test_masked_scores_of_zero(run: Headlens, headlens: Headlens) -> None:
+    done = run("--pattern", "star", "--pattern", "full", "--graph", "neighbour", "--zero-scores", "--seeds", 1)
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/masks.csv")
+    trained = [*dict.fromkeys(rows["pattern"])]
+    assert trained == ["full", "star", "graph:neighbour", "zero:star", "zero:graph:neighbour"]
+    kept = rows[rows["control"] == "kept"].set_index("pattern")
+    for name in ("star", "graph:neighbour"):
+        assert kept.loc[f"zero:{name}", "sparsity_texts"] == kept.loc[name, "sparsity_texts"]
+    assert kept.loc["star", "degree_neighbour"] == 1
+    assert pd.isna(kept.loc["zero:star", "degree_neighbour"]), "no point of a grid"
+    assert (rows["control"] == "dropped").sum() == 5
+    assert "keeps a weight, as M ⊙ QKᵀ says literally" in " ".join(done.out.split())
+    assert {"quality", "layers"} <= {p.stem for p in Path("run/figures").glob("*.png")}
+    assert headlens("report", "run").code == 0
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+    done = run("--learn-degrees", 1, "--zero-scores", out="none")
+    assert done.code == 2
+    assert "--zero-scores: there is no mask whose scores could be 0.\nName one with --pattern." in done.err

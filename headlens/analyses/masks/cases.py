@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, LEARNED, strength_of
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, LEARNED, ZERO, strength_of
 from headlens.analyses.masks.study_figures import FULL
 from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import OptionError
@@ -46,7 +46,7 @@ class MaskCase:
     Args:
         pattern: a pattern in words, a mask file, `graph:` and a graph of each text in words, or `degrees:mu=` and the
             penalty under which degrees are learned; `full` masks nothing. `drop-attention` and `drop-layers` take the
-            attention of the layers away, or the layers.
+            attention of the layers away, or the layers. After `zero:` a masked score is 0.
         diagonal: whether it is `kept`; `dropped`: no token looks at itself; `random`: as many other positions as the
             diagonal has are masked instead.
         layers: in which layers the mask holds, or what they lose, such as `6-11`; None for all.
@@ -82,9 +82,19 @@ class MaskCase:
         return (self.pattern, self.diagonal) == (FULL, "kept")
 
     @property
+    def zeroed(self) -> bool:
+        """Whether masked scores are 0 instead of lost, see `zeroed_scores`."""
+        return self.pattern.startswith(ZERO)
+
+    @property
+    def mask_words(self) -> str:
+        """The mask in words, whatever becomes of masked scores."""
+        return self.pattern.removeprefix(ZERO)
+
+    @property
     def graph(self) -> str | None:
         """The graph in words; None for other masks."""
-        return self.pattern.removeprefix(GRAPH) if self.pattern.startswith(GRAPH) else None
+        return self.mask_words.removeprefix(GRAPH) if self.mask_words.startswith(GRAPH) else None
 
     @property
     def strength(self) -> float | None:
@@ -105,7 +115,7 @@ class MaskCase:
         """
         if self._made or self.whole:
             return None
-        source = PatternMask(Full()) if self.pattern == FULL else parse_mask(self.pattern)
+        source = PatternMask(Full()) if self.pattern == FULL else parse_mask(self.mask_words)
         if self.diagonal == "kept":
             return source
         return Controlled(source) if self.diagonal == "dropped" else Controlled(source, "random", self.seed)
@@ -119,7 +129,7 @@ class MaskCase:
         if self._made or self.pattern == FULL:
             return True
         try:
-            source = parse_mask(self.pattern)
+            source = parse_mask(self.mask_words)
         except OptionError:
             return True
         length = min(_FEW, source.length) if isinstance(source, AttentionMask) else _FEW
@@ -177,8 +187,11 @@ class MaskCase:
         return sum(masked) / max(sum(lengths.values()), 1)
 
     def degrees(self) -> dict[str, float | None]:
-        """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
-        source = None if self.pattern == FULL or self._made else parse_mask(self.pattern)
+        """Of patterns that are made of them, how many tokens are global, random, and near on each side.
+
+        None of masks whose scores are 0, which are no points of a grid: other keys keep their weights.
+        """
+        source = None if self.pattern == FULL or self._made or self.zeroed else parse_mask(self.pattern)
         sums: dict[str, float | None] = dict.fromkeys(("degree_global", "degree_random", "degree_neighbour"))
         for part in parts_of(source.pattern) if isinstance(source, PatternMask) else ():
             pattern = Longformer(1, 1) if isinstance(part, Star) else part

@@ -38,6 +38,7 @@ LONGEST = 2048
 LEARNED = "degrees:mu="  # in front of μ
 # What tables call layers without attention, and layers that are not there.
 DROP_ATTENTION, DROP_LAYERS = "drop-attention", "drop-layers"
+ZERO = "zero:"  # in front of a mask whose scores are 0 where it is closed
 # What a grid calls the degrees, and what the pattern does.
 KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
@@ -211,6 +212,12 @@ class StudyRequest:
         "Train without these whole layers, too, such as last:3; can be given again.",
         _STUDY,
         metavar="LAYERS",
+    )
+    zero_scores: bool = option(
+        False,
+        "Train under each pattern, mask file and graph also with the literal M ⊙ QKᵀ: a masked score is 0, and its key "
+        "keeps a weight; called zero:PATTERN.",
+        _STUDY,
     )
     seeds: int = option(1, "Trainings of each, from --seed upwards.", _STUDY, metavar="N")
     controls: bool = option(

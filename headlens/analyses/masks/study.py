@@ -34,6 +34,7 @@ from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope, SettledMask
 from headlens.interventions.mask_distributions import GumbelDegrees
 from headlens.interventions.removed_layers import remove_layers, without_attention
+from headlens.interventions.zeroed_scores import zeroed_scores
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.model_mask import mask_edit, stack_layers
@@ -61,6 +62,10 @@ _RANDOM_FILES = (
     "Random keys are drawn for the length of each text; the mask files hold those of {n} tokens, of which shorter "
     "texts see fewer."
 )
+_ZEROED = (
+    "zero: what is masked has the score 0 and keeps a weight, as M ⊙ QKᵀ says literally; the share that is masked is "
+    "that of these scores."
+)
 _KINDS = (
     "The penalty counts a position once for each kind of connections that opens it; what is masked is what no kind "
     "opens."
@@ -78,7 +83,10 @@ def under(model: PreTrainedModel, case: MaskCase, books: Books) -> AbstractConte
         stack, layers = stack_layers(model, case.layers, flag="--drop-attention")
         return without_attention(model, layers, stack)
     source = case.source(books)
-    return nullcontext() if source is None else attach_edit(model, mask_edit(model, source, case.layers))
+    if source is None:
+        return nullcontext()
+    edit = mask_edit(model, source, case.layers)
+    return zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit)
 
 
 def fine_tuned(
@@ -209,25 +217,33 @@ class MaskStudy:
                 settling = f"{share:.0%} of the degrees have not settled; more updates let them."
                 notes.append(f"{case.words}: {settling}")
         notes += told_of_trainings(notes_of_cases)
-        if texts is not None and texts.books:
-            notes.append(
+        notes += [] if texts is None else self._notes(planned, texts)
+        tables = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
+        if any(case.strength is not None for case in planned):
+            tables["degrees"] = degrees_table(degrees)
+        if draws:
+            tables["draws"] = pd.DataFrame(draws, columns=DRAWS_COLUMNS)
+        return tables, list(dict.fromkeys(notes))
+
+    def _notes(self, planned: list[MaskCase], texts: StudyTexts) -> Iterator[str]:
+        """What to know about the numbers of all trainings."""
+        if texts.books:
+            yield (
                 f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "
                 f"of {texts.mean_length:.1f} tokens on average."
             )
         if any(case.layers is not None for case in planned):
-            notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
+            yield "What is masked is a share of the positions in the layers that a mask holds in."
+        if any(case.zeroed for case in planned):
+            yield _ZEROED
         if len({case.seed for case in planned}) == 2:
-            notes.append("Intervals over two seeds say little; three seeds or more tell how far they differ.")
-        tables = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
+            yield "Intervals over two seeds say little; three seeds or more tell how far they differ."
         if any(case.strength is not None for case in planned):
-            tables["degrees"] = degrees_table(degrees)
-            notes.append(_DEGREES.format(n=round(texts.mean_length) if texts else self.n))
-            kinds = self.degrees.degree_kinds
-            notes += [_KINDS] * (len(kinds) > 1)
-            notes += [_RANDOM_FILES.format(n=max(self.n, texts.longest if texts else 0))] * ("random" in kinds)
-        if draws:
-            tables["draws"] = pd.DataFrame(draws, columns=DRAWS_COLUMNS)
-        return tables, list(dict.fromkeys(notes))
+            yield _DEGREES.format(n=round(texts.mean_length))
+            if len(self.degrees.degree_kinds) > 1:
+                yield _KINDS
+            if "random" in self.degrees.degree_kinds:
+                yield _RANDOM_FILES.format(n=max(self.n, texts.longest))
 
     def _check(self, opened: OpenedTraining, planned: list[MaskCase], texts: StudyTexts) -> None:
         """What is wrong with a mask is told before anything is trained."""
