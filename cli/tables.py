@@ -276,15 +276,12 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
             for row in rows.to_dict("records")
         ]
         shown.append(summary_table(f"{model} trained under masks, on {task}", lines))
-    if "draws" in tables:
-        draws = [
-            {"task": row["task"], "metric": row["metric"], "mask": mask_words(row)}
-            | dict(zip(SPREAD, spread_texts(row), strict=True))
-            | {"the mask that stays": value_text(*(row[name] for name in VALUES))}
-            for row in draw_summary(tables["draws"], tables["masks"])
-        ]
-        shown.append(summary_table("Masks drawn from learned degrees", draws))
-    return shown
+    drawn: dict[str, list[dict[str, object]]] = {}
+    for row in draw_summary(tables["draws"], tables["masks"]) if "draws" in tables else ():
+        line: dict[str, object] = {"mask": mask_words(row), **dict(zip(SPREAD, spread_texts(row), strict=True))}
+        line["the mask that stays"] = value_text(*(row[name] for name in VALUES))
+        drawn.setdefault(f"Masks drawn from learned degrees, {row['metric']} on {row['task']}", []).append(line)
+    return shown + [summary_table(title, lines) for title, lines in drawn.items()]
 
 
 def training_tables(run: TrainRun) -> list[Table]:
