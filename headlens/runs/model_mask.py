@@ -18,7 +18,7 @@ from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.patterns import PATTERNS, Full, parse_pattern
 from headlens.runs.mask_options import MaskOptions, read_layers
 
-_ALONE = (
+LEFT_ALONE = (
     "Under the mask some tokens are left without any key, as a sentence of one token is without the diagonal: they "
     "look where they would without the mask."
 )
@@ -64,7 +64,7 @@ def under_mask(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str
     with attach_edit(model, edit):
         yield
     if edit.left_alone:
-        tell(_ALONE)
+        tell(LEFT_ALONE)
 
 
 def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None) -> MaskEdit:

@@ -177,6 +177,14 @@ def test_nothing_else_is_gone_on_with(
     assert sorted(Path("run/.resume").iterdir()) == kept
 
 
+def test_tokens_without_any_key_are_told(run: Headlens) -> None:
+    done = run("--pattern", "window:0", "--no-figures")
+    assert done.code == 0, done.err
+    words = " ".join(done.out.split())
+    assert "window:0, no diagonal, seed 0: Under the mask some tokens are left without any key" in words
+    assert words.count("left without any key") == 1
+
+
 def test_what_has_no_diagonal_is_not_trained_without_it(run: Headlens) -> None:
     assert run("--pattern", "random:2", "--pattern", "random:2|window:1", "--no-figures").code == 0
     trained = pd.read_csv("run/masks.csv")[["pattern", "control"]].apply(tuple, axis=1).tolist()

@@ -124,8 +124,11 @@ class MaskCase:
     def has_diagonal(self) -> bool:
         """Whether its pattern or file lets some token look at itself, as random keys alone do not.
 
-        A file that is not there yet, as when a run is planned, may do so; `fixed` refuses it.
+        A file that is not there yet, as when a run is planned, may do so; `fixed` refuses it. Where global degrees are
+        learned the diagonal stays: a head with no degree at all would have no key left, and look everywhere.
         """
+        if self.strength is not None and "global" in self.pattern:
+            return False
         if self._made or self.pattern == FULL:
             return True
         try:

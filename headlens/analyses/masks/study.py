@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
@@ -37,7 +37,7 @@ from headlens.interventions.removed_layers import remove_layers, without_attenti
 from headlens.interventions.zeroed_scores import zeroed_scores
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
-from headlens.runs.model_mask import mask_edit, stack_layers
+from headlens.runs.model_mask import LEFT_ALONE, mask_edit, stack_layers
 from headlens.runs.run import Run
 from headlens.training.hyperparameters import TrainingOptions
 
@@ -74,19 +74,35 @@ _KINDS = (
 _UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
-def under(model: PreTrainedModel, case: MaskCase, books: Books) -> AbstractContextManager[None]:
+@contextmanager
+def under(
+    model: PreTrainedModel, case: MaskCase, books: Books, learned: MaskSource | None = None
+) -> Iterator[MaskEdit | None]:
     """Inside, a model runs under the mask of a case, or without the attention that it takes away.
 
-    Graphs are in the books. A model without some of its layers is another model, see `fine_tuned`.
+    A model without some of its layers is another model, see `fine_tuned`.
+
+    Args:
+        model: the model.
+        case: the mask, and in which layers it holds.
+        books: graphs of the texts, by words.
+        learned: the mask that was learned, which knows its layers; None before.
+
+    Yields:
+        The edit that masks; None where there is none.
     """
     if case.pattern == DROP_ATTENTION:
         stack, layers = stack_layers(model, case.layers, flag="--drop-attention")
-        return without_attention(model, layers, stack)
-    source = case.source(books)
+        with without_attention(model, layers, stack):
+            yield None
+        return
+    source = case.source(books, learned)
     if source is None:
-        return nullcontext()
-    edit = mask_edit(model, source, case.layers)
-    return zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit)
+        yield None
+        return
+    edit = MaskEdit(source) if source is learned else mask_edit(model, source, case.layers)
+    with zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit):
+        yield edit
 
 
 def fine_tuned(
@@ -277,10 +293,11 @@ class MaskStudy:
                 learned = learn_mask(loaded, lesson, case.strength, dam, training, callbacks, scope)
                 model = learned.model
         source = None if learned is None else SettledMask.kept(learned.mask)
-        with under(model, case, texts.books) if source is None else attach_edit(model, MaskEdit(source)):
+        with under(model, case, texts.books, source) as edit:
             measured = self.trainings.compared(loaded, lesson, model, baseline)
         compared_with = vars(measured.as_baseline) if case.whole else {}
-        outcome = CaseOutcome(case.name, measured.metrics, measured.notes, **compared_with)
+        notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
+        outcome = CaseOutcome(case.name, measured.metrics, notes, **compared_with)
         if learned is None or source is None:
             return outcome
         place = f"{MASKS}/{case.name}/{FILE}"
@@ -305,7 +322,7 @@ class MaskStudy:
         with self.run.reporter.progress(f"{case.words} (draws)", len(numbers)) as advance:
             for number in numbers:
                 source = SettledMask.drawn(learned.mask, case.seed * 100_003 + number)
-                with attach_edit(learned.model, MaskEdit(source)):
+                with under(learned.model, case, texts.books, source):
                     measured = self.trainings.compared(opened.loaded, opened.lesson, learned.model, baseline)
                 degrees = mean_degrees(learned.mask, source.values)
                 masked = dict(zip(SHARES, self._shares(case, texts, source), strict=True))

@@ -52,7 +52,18 @@ def test_full_asks_for_the_controls_alone() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "has"),
-    [("full", True), ("star", True), ("window:0", True), ("random:2", False), ("not/made/yet/mask.safetensors", True)],
+    [
+        ("full", True),
+        ("star", True),
+        ("window:0", True),
+        ("random:2", False),
+        ("degrees:mu=1", True),
+        ("degrees:mu=1,kinds=neighbour+random", True),
+        ("degrees:mu=1,kinds=global", False),
+        ("zero:random:2", False),
+        ("zero:star", True),
+        ("not/made/yet/mask.safetensors", True),
+    ],
 )
 def test_which_have_a_diagonal_to_drop(pattern: str, has: bool) -> None:
     assert MaskCase(pattern).has_diagonal == has
