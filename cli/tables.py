@@ -258,6 +258,7 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
 
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
+    from headlens.analyses.masks.draws import SPREAD, draw_summary, mask_words, spread_texts
     from headlens.analyses.masks.study_figures import has_delta, means
     from headlens.pages.formatting import DELTA, share_text, value_text
     from headlens.pages.page_tables import summary_table
@@ -281,7 +282,12 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
             for row in rows.to_dict("records")
         ]
         shown.append(summary_table(f"{model} trained under masks, on {task}", lines))
-    return shown
+    drawn: dict[str, list[dict[str, object]]] = {}
+    for row in draw_summary(tables["draws"], tables["masks"]) if "draws" in tables else ():
+        line: dict[str, object] = {"mask": mask_words(row), **dict(zip(SPREAD, spread_texts(row), strict=True))}
+        line["the mask that stays"] = value_text(*(row[name] for name in VALUES))
+        drawn.setdefault(f"Masks drawn from learned degrees, {row['metric']} on {row['task']}", []).append(line)
+    return shown + [summary_table(title, lines) for title, lines in drawn.items()]
 
 
 def training_tables(run: TrainRun) -> list[Table]:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The experiments of Breaking BERT (Brahma, Zablotskaia and Mimno 2022) on one task: graphs of each text by layers;
-# BigBird's degrees as a grid; degrees that are learned, beside the grid and beside DAM_s (Shi et al. 2021).
+# BigBird's degrees as a grid; degrees that are learned, and masks drawn from them, beside the grid and beside DAM_s
+# (Shi et al. 2021); the last layers without attention, and without the layers themselves.
 #
 # Run:    examples/brahma2022_sparse_attention.sh mrpc train.txt test.txt
 # Short texts have little to mask (special tokens stay): MIN_WORDS=22 leaves them out.
@@ -15,13 +16,15 @@ lesson=(--task "$task" --data "$train" --dev-data "$dev" --min-words "${MIN_WORD
 study=("${lesson[@]}" --no-controls --seeds "${SEEDS:-3}")
 
 headlens masks "$model" "${study[@]}" --graph syntax --graph lexical --graph neighbour --graph random \
-  --parser "${PARSER:-spacy:en_core_web_sm}" --layers all --layers first:3 --layers last:3 --out "$out/$task-graphs"
+  --parser "${PARSER:-spacy:en_core_web_sm}" --layers all --layers first:3 --layers last:3 \
+  --drop-attention last:3 --drop-layers last:3 --out "$out/$task-graphs"
 
 headlens train-dam "$model" "${lesson[@]}" --lambdas "${LAMBDAS:-0.0001,0.001,0.01}" --longest "${LONGEST:-128}" \
   --out "$out/$task-dam"
 masks=()
 for file in "$out/$task-dam"/masks/*/mask.safetensors; do masks+=(--mask "$file"); done
 headlens masks "$model" "${study[@]}" --longest "${LONGEST:-128}" --length "${LONGEST:-128}" \
-  --grid "${GRID:-global=0,1 random=0,2 neighbour=1,3,6}" --learn-degrees "${STRENGTHS:-0.1,0.3,1,3}" "${masks[@]}" --out "$out/$task-degrees"
+  --grid "${GRID:-global=0,1 random=0,2 neighbour=1,3,6}" --learn-degrees "${STRENGTHS:-0.1,0.3,1,3}" --draws "${DRAWS:-5}" \
+  "${masks[@]}" --out "$out/$task-degrees"
 
 headlens report "$out/$task-graphs" "$out/$task-dam" "$out/$task-degrees" --out "$out/$task-report"

@@ -82,24 +82,33 @@ class MaskEdit(Edit):
         Raises:
             OptionError: where nobody declared which tokens are padding, or for a sentence longer than the mask.
         """
-        site = context.site
-        if site.stack != self.stack or (self.layers is not None and site.layer not in self.layers):
+        if not self._holds(context.site):
             return mask
-        if context.queries is None:
-            raise OptionError(
-                f"{site}: nobody said which tokens are padding, so a mask cannot be placed on the sentences.",
-                "Declare them with session.batch(...), or give the model its attention_mask (a decoder_attention_mask "
-                "for a decoder). A decoder that writes token by token cannot be masked: choose a task with one pass.",
-            )
-        real = context.queries.real  # which queries are tokens, (batch, query)
-        layers, n_heads = self.source.shape
-        layer = site.layer if layers > 1 else 0
-        heads = tuple(h.head for h in site.heads) if n_heads > 1 else (0,)
+        real = _real(context)
+        layer, heads = self._part(context.site)
         key = (layer, heads, id(real), id(mask))
         if self._cached is None or self._cached[0] != key:
             allowed = self._allowed(context, real, layer, heads)
             self._cached = key, (real, mask), self._within(allowed, mask, real, context.query.dtype)
         return self._cached[-1]
+
+    def allowed(self, context: CallContext) -> Tensor | None:
+        """Where the queries of a call may look, True also at padding: (batch, heads or 1, query, key).
+
+        None where the mask does not hold. What the model itself masks is not in it.
+
+        Raises:
+            OptionError: as `mask` does.
+        """
+        return self._allowed(context, _real(context), *self._part(context.site)) if self._holds(context.site) else None
+
+    def _holds(self, site: Site) -> bool:
+        return site.stack == self.stack and (self.layers is None or site.layer in self.layers)
+
+    def _part(self, site: Site) -> tuple[int, tuple[int, ...]]:
+        """The layer and the heads of the source that are those of a site."""
+        layers, n_heads = self.source.shape
+        return site.layer if layers > 1 else 0, tuple(h.head for h in site.heads) if n_heads > 1 else (0,)
 
     def _allowed(self, context: CallContext, real: Tensor, layer: int, heads: tuple[int, ...]) -> Tensor:
         """The mask on the tokens of every sentence, True elsewhere: (batch, heads or 1, query, key)."""
@@ -134,3 +143,14 @@ class MaskEdit(Edit):
         alone = (~reaches & real[:, None, :, None]).any()
         self._any_alone = alone if self._any_alone is None else self._any_alone.to(alone.device) | alone
         return torch.where(allowed | ~reaches, model_mask, lowest)
+
+
+def _real(context: CallContext) -> Tensor:
+    """Which queries are tokens: (batch, query)."""
+    if context.queries is None:
+        raise OptionError(
+            f"{context.site}: nobody said which tokens are padding, so a mask cannot be placed on the sentences.",
+            "Declare them with session.batch(...), or give the model its attention_mask (a decoder_attention_mask "
+            "for a decoder). A decoder that writes token by token cannot be masked: choose a task with one pass.",
+        )
+    return context.queries.real

@@ -35,6 +35,8 @@ class MaskDistribution(ABC):
     # Whether masks need a structure by offset, and whether the penalty is on probabilities instead of the draw.
     by_offset: ClassVar[bool] = False
     expected: ClassVar[bool] = False
+    # Kinds of connections whose numbers follow each other.
+    kinds = 1
 
     def __post_init__(self) -> None:
         for name in ("temperature", "final_temperature"):
@@ -139,14 +141,19 @@ class GumbelDegrees(MaskDistribution):
     draws are rounded (straight through, the default) its expectation is P_k = P(D ≥ k), the mass of degrees ≥ k; soft
     draws are nearer to the middle than that. The paper gives no code and leaves the relaxation open.
 
+    Of several kinds of connections each has a degree of its own: α are those of the first kind, then those of the next,
+    and so are the numbers M.
+
     Args:
         largest: w.
+        kinds: how many kinds of connections have a degree.
 
     Raises:
         OptionError: if the largest degree is below 1.
     """
 
     largest: int = 16
+    kinds: int = 1
 
     by_offset: ClassVar[bool] = True
     expected: ClassVar[bool] = True
@@ -157,17 +164,17 @@ class GumbelDegrees(MaskDistribution):
             raise OptionError(f"--largest-degree {self.largest} leaves nothing to learn.", "Give 1 or more.")
 
     def size(self, values: int) -> int:
-        """One α for every degree from 0 to w.
+        """One α for every degree from 0 to w of every kind.
 
         Raises:
             OptionError: if degrees are larger than the text.
         """
-        if self.largest >= values:
+        if self.largest >= (tokens := values // self.kinds):
             raise OptionError(
-                f"--largest-degree {self.largest} is more than texts of {values} tokens have.",
-                f"Give at most {values - 1}.",
+                f"--largest-degree {self.largest} is more than texts of {tokens} tokens have.",
+                f"Give at most {tokens - 1}.",
             )
-        return self.largest + 1
+        return self.kinds * (self.largest + 1)
 
     def start(self, near_zero: Tensor) -> Tensor:
         """Parameters α with which the largest degree has probability 0.9.
@@ -177,7 +184,7 @@ class GumbelDegrees(MaskDistribution):
         """
         # softmax gives the last of w + 1 the share p if its α is log(p / (1 - p) w) above the others.
         alpha = near_zero.clone()
-        alpha[..., -1] += math.log(_FIRST / (1 - _FIRST) * self.largest)
+        self.by_kind(alpha)[..., -1] += math.log(_FIRST / (1 - _FIRST) * self.largest)
         return alpha
 
     def noise(self, alpha: Tensor) -> Tensor:
@@ -185,43 +192,52 @@ class GumbelDegrees(MaskDistribution):
         return -torch.log(-torch.log(_uniform(alpha)))
 
     def sample(self, alpha: Tensor, noise: Tensor | float, temperature: Tensor | float = 1.0) -> Tensor:
-        """The numbers M of every offset from 0 to w: (..., w + 1).
+        """The numbers M of every offset from 0 to w: (..., kinds x (w + 1)).
 
         Args:
-            alpha: α, (..., w + 1).
+            alpha: α, (..., kinds x (w + 1)).
             noise: G, of the same shape.
             temperature: τ.
         """
-        chosen = torch.softmax((alpha + noise) / temperature, dim=-1)
+        chosen = torch.softmax(self.by_kind((alpha + noise) / temperature), dim=-1)
         if self.straight_through:
             chosen = rounded(torch.nn.functional.one_hot(chosen.argmax(dim=-1), chosen.shape[-1]), chosen)
-        return at_least(chosen)
+        return at_least(chosen).flatten(-2)
 
     def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
         """The mass of degrees ≥ k of softmax(α / τ), where draws are rounded that of the median of softmax(α)."""
-        soft = at_least(torch.softmax(alpha / temperature, dim=-1))
+        soft = at_least(torch.softmax(self.by_kind(alpha / temperature), dim=-1)).flatten(-2)
         return rounded(self.kept(alpha), soft) if self.straight_through else soft
 
     def probabilities(self, alpha: Tensor) -> Tensor:
         """Computes P_k = P(D ≥ k), the probability that the degree is at least k, for every offset k.
 
         Args:
-            alpha: α, (..., w + 1).
+            alpha: α, (..., kinds x (w + 1)).
 
         Returns:
-            Probabilities of shape (..., w + 1); P_0 is 1.
+            Probabilities of the same shape; P_0 is 1.
         """
-        return at_least(torch.softmax(alpha, dim=-1))
+        return at_least(self.by_kind(self.distribution(alpha))).flatten(-2)
 
     def kept(self, alpha: Tensor) -> Tensor:
         """True where P_k > 1/2: offsets up to the median of the degree, the smaller one of two."""
         kept = self.probabilities(alpha) > 0.5
-        kept[..., 0] = True  # P_0 = 1, whatever rounding makes of it
+        self.by_kind(kept)[..., 0] = True  # P_0 = 1, whatever rounding makes of it
         return kept
 
     def distribution(self, alpha: Tensor) -> Tensor:
-        """Computes the probability P(D = d) = softmax(α)_d of every degree d from 0 to w: (..., w + 1)."""
-        return torch.softmax(alpha, dim=-1)
+        """Computes the probability P(D = d) = softmax(α)_d of every degree d from 0 to w: (..., kinds x (w + 1))."""
+        return torch.softmax(self.by_kind(alpha), dim=-1).flatten(-2)
+
+    def by_kind(self, values: Tensor) -> Tensor:
+        """Views what is known of every degree by kind: (..., kinds, w + 1)."""
+        return split_kinds(values, self.kinds)
+
+
+def split_kinds(values: Tensor, kinds: int) -> Tensor:
+    """Views values of several kinds that follow each other by kind: (..., kinds, values of a kind)."""
+    return values.view(*values.shape[:-1], kinds, values.shape[-1] // kinds)
 
 
 def at_least(mass: Tensor) -> Tensor:

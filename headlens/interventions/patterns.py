@@ -203,6 +203,36 @@ class BigBird(Pattern):
 
 
 @dataclass(frozen=True)
+class BlockSparse(Pattern):
+    """`bigbird` over blocks of b tokens instead of tokens, as its authors compute it (Zaheer et al. 2020, appendix D).
+
+    A query sees all tokens of the blocks that its own block sees; the last block of a sentence may be shorter. Of m = n
+    / b blocks with a window w and g global ones m² - (m - g - w)(m - g - w - 1) of m² are open without random ones.
+
+    Args:
+        size: b.
+        window: blocks to each side.
+        tokens: how many of the first blocks are global.
+        keys: blocks drawn for every block, of those it does not see.
+        seed: of the draw.
+    """
+
+    size: int = 8
+    window: int = 1
+    tokens: int = 0
+    keys: int = 0
+    seed: int = 0
+    name = "block-sparse"
+    least: ClassVar[dict[str, int]] = {"size": 1}
+
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True in the blocks that the block of the query sees: (queries, n)."""
+        n_blocks = -(-key.size // self.size)
+        between = BigBird(self.window, self.tokens, self.keys, self.seed).allowed(n_blocks)
+        return between[query // self.size, key // self.size]
+
+
+@dataclass(frozen=True)
 class Star(Pattern):
     """Neighbours, and the first token as the relay of all (Guo et al. 2019)."""
 
@@ -308,14 +338,30 @@ def _blocks(n: int) -> Iterator[tuple[Positions, Positions]]:
 
 def _drawn(free: Allowed, query: Positions, keys: int, seed: int) -> Allowed:
     """As many of the free keys of every query, (queries, n), drawn without replacement."""
+    # Keys that are not free come last, and are closed again.
+    chosen = np.zeros_like(free)
+    np.put_along_axis(chosen, _order(free, query, seed)[:, :keys], values=True, axis=1)
+    return free & chosen
+
+
+def _order(free: Allowed, query: Positions, seed: int) -> Positions:
+    """The keys of every query in the order in which they are drawn, (queries, n), those that are not free last."""
     bits = np.random.PCG64([seed, free.shape[1]])
     # Skips the numbers of the queries before: a block gets those that it has in the whole pattern.
     bits.advance(int(query[0, 0]) * free.shape[1])
     draws = np.where(free, np.random.Generator(bits).random(free.shape), np.inf)
-    # The keys with the smallest numbers; those that are not free come last, and are closed again.
-    chosen = np.zeros_like(free)
-    np.put_along_axis(chosen, draws.argsort(axis=1, kind="stable")[:, :keys], values=True, axis=1)
-    return free & chosen
+    return draws.argsort(axis=1, kind="stable")
+
+
+def random_ranks(n: int, seed: int) -> Positions:
+    """The place of every key in the draw of a query, from 0: `Random(r, seed)` allows the places below r.
+
+    Returns:
+        Places (query, key); n for the query itself, which is never drawn.
+    """
+    free = ~np.eye(n, dtype=bool)
+    ranks = _order(free, np.zeros((1, 1), dtype=np.int64), seed).argsort(axis=1)
+    return np.where(free, ranks, n)
 
 
 def parse_pattern(text: str) -> Pattern:

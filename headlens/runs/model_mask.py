@@ -12,12 +12,13 @@ from transformers import PreTrainedModel
 
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.sites import find_sites
+from headlens.heads import Stack
 from headlens.interventions.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.patterns import PATTERNS, Full, parse_pattern
 from headlens.runs.mask_options import MaskOptions, read_layers
 
-_ALONE = (
+LEFT_ALONE = (
     "Under the mask some tokens are left without any key, as a sentence of one token is without the diagonal: they "
     "look where they would without the mask."
 )
@@ -63,7 +64,7 @@ def under_mask(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str
     with attach_edit(model, edit):
         yield
     if edit.left_alone:
-        tell(_ALONE)
+        tell(LEFT_ALONE)
 
 
 def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None) -> MaskEdit:
@@ -72,10 +73,31 @@ def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None)
     Raises:
         OptionError: if the model has fewer layers.
     """
+    stack, numbers = stack_layers(model, layers, source.stack)
+    return MaskEdit(source, numbers, stack)
+
+
+def stack_layers(
+    model: PreTrainedModel, layers: str | None, stack: Stack | None = None, flag: str = "--layers"
+) -> tuple[Stack, tuple[int, ...] | None]:
+    """Reads layers of one stack of a model.
+
+    Args:
+        model: the model.
+        layers: such as `6-11` or `last:3`; None for all.
+        stack: the stack; None for the first of the model.
+        flag: the option, for errors.
+
+    Returns:
+        The stack, and the numbers of the layers; None for all.
+
+    Raises:
+        OptionError: if they cannot be read, or the model has fewer.
+    """
     sites = find_sites(model)
-    stack = source.stack or next(iter(dict.fromkeys(s.stack for s in sites)))
+    stack = stack or sites[0].stack
     count = 1 + max((s.layer for s in sites if s.stack == stack), default=-1)
-    return MaskEdit(source, read_layers(layers, count), stack)
+    return stack, read_layers(layers, count, flag)
 
 
 def parse_mask(text: str) -> MaskSource:

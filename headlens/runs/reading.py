@@ -44,6 +44,7 @@ class Columns:
         optional: columns of numbers that may be missing.
         truths: columns of truth values, which may be empty.
         shares: those of the numbers that are not below 0 and not above 1.
+        later_identity: columns of words that tell rows apart, too, and that tables of earlier versions do not have.
     """
 
     keys: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Columns:
     optional: tuple[str, ...] = ()
     truths: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
+    later_identity: tuple[str, ...] = ()
 
     def check(self, frame: pd.DataFrame, path: Path) -> None:
         """Checks the columns and cells of a table.
@@ -71,10 +73,11 @@ class Columns:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
         self._check_numbers(frame, path, numbers)
         self._check_others(frame, path)
-        twice = np.flatnonzero(frame.duplicated(list(self.identity))) if self.identity else np.array([])
+        identity = [*self.identity, *(name for name in self.later_identity if name in frame)]
+        twice = np.flatnonzero(frame.duplicated(identity)) if self.identity else np.array([])
         if twice.size:
             row = int(twice[0])
-            what = ", ".join(str(frame[name].iloc[row]) for name in self.identity)
+            what = ", ".join(str(frame[name].iloc[row]) for name in identity)
             raise InputError(f"{path}:{_line(path, row)}: a row for {what} comes a second time.", _MEND)
 
     def _check_numbers(self, frame: pd.DataFrame, path: Path, numbers: Sequence[str]) -> None:
@@ -98,7 +101,7 @@ class Columns:
         for name, allowed in self.words.items():
             if allowed:
                 _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)
-        for name in frame.columns.difference([*WORDS, *self.words], sort=False):
+        for name in frame.columns.difference([*WORDS, *self.words, *self.later_identity], sort=False):
             truth = frame[name].map(lambda cell: isinstance(cell, bool))
             if name in self.truths:
                 _refuse(frame, name, frame[name].notna() & ~truth, "True or False", path)

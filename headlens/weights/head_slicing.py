@@ -113,15 +113,15 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
     )
 
 
-def output_weight(model: nn.Module, name: str) -> Tensor:
-    """The matrix of the output projection of an attention module: (features, heads x d), the heads in their order.
+def output_projection(model: nn.Module, name: str) -> nn.Linear | Conv1D:
+    """The output projection of an attention module, from the heads to the residual stream.
 
     Raises:
         UnsupportedModelError: if it is not known where that is.
     """
     path = _OUTPUTS.get(type(model.get_submodule(name)).__name__)
     if path is None:
-        return projections(model, name).output.weight
+        return projections(model, name).output
     module = model.get_submodule(f"{name}.{path}")
     kind = type(module)
     if kind not in (nn.Linear, Conv1D):
@@ -129,9 +129,18 @@ def output_weight(model: nn.Module, name: str) -> Tensor:
             f"The output projection of {name} is a {kind.__name__}, whose weights may be kept in another way.",
             "Load the model without quantisation or adapters.",
         )
-    weight = module.weight
-    assert isinstance(weight, Tensor)
-    return weight.T if kind is Conv1D else weight
+    assert isinstance(module, nn.Linear | Conv1D)
+    return module
+
+
+def output_weight(model: nn.Module, name: str) -> Tensor:
+    """The matrix of the output projection of an attention module: (features, heads x d), the heads in their order.
+
+    Raises:
+        UnsupportedModelError: if it is not known where that is.
+    """
+    module = output_projection(model, name)
+    return module.weight.T if isinstance(module, Conv1D) else module.weight
 
 
 def has_heads(module: nn.Module) -> bool:

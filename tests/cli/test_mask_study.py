@@ -18,9 +18,11 @@ from tiers import rest_slow
 from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.study import MASKS_COLUMNS, fine_tuned
-from headlens.analyses.training.training_run import CheckpointFolder
+from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS, fine_tuned
+from headlens.analyses.training.training_run import CheckpointFolder, measure
 from headlens.analyses.training.training_set import TrainingSet
+from headlens.attention.persistent_edit import persistent_edit_of
+from headlens.attention.sites import find_sites
 from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
@@ -173,6 +175,14 @@ def test_nothing_else_is_gone_on_with(
     assert done.code == 2
     assert f"{changed} changed since the run was interrupted." in done.err
     assert sorted(Path("run/.resume").iterdir()) == kept
+
+
+def test_tokens_without_any_key_are_told(run: Headlens) -> None:
+    done = run("--pattern", "window:0", "--no-figures")
+    assert done.code == 0, done.err
+    words = " ".join(done.out.split())
+    assert "window:0, no diagonal, seed 0: Under the mask some tokens are left without any key" in words
+    assert words.count("left without any key") == 1
 
 
 def test_what_has_no_diagonal_is_not_trained_without_it(run: Headlens) -> None:
@@ -398,3 +408,112 @@ def test_what_is_not_named_is_not_trained(run: Headlens, headlens: Headlens) -> 
     assert pd.read_csv("run/sparsity.csv").empty
     assert headlens("report", "run").code == 0
     assert not Path("run/figures/patterns.png").exists()
+
+
+def test_without_attention_and_without_layers(
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def measured(run: Any, loaded: LoadedModel, *more: Any) -> Any:
+        seen.append((len(find_sites(loaded.model)), persistent_edit_of(loaded.model) is not None))
+        return measure(run, loaded, *more)
+
+    options = ("--drop-attention", "last:1", "--drop-attention", "all", "--drop-layers", "last:1", "--no-controls")
+    with monkeypatch.context() as patch:
+        patch.setattr("headlens.analyses.training.sweep.measure", measured)
+        assert run(*options).code == 0
+    assert seen == [(2, False), (2, True), (2, True), (1, False)], "measured as it was trained"
+    rows = pd.read_csv("run/masks.csv")
+    named = [("full", "all"), ("drop-attention", "last:1"), ("drop-attention", "all"), ("drop-layers", "last:1")]
+    assert list(zip(rows["pattern"], rows["layers"], strict=True)) == named
+    assert rows["sparsity"].tolist() == rows["sparsity_texts"].tolist() == [0, 1, 1, 1]
+    assert rows["delta"].notna().tolist() == [False, True, True, True]
+    assert {"quality", "layers"} <= {p.stem for p in Path("run/figures").glob("*.png")}
+    assert "| sst2 | drop-layers | last:1 | 100.0 |" in Path("run/results.md").read_text(encoding="utf-8")
+    assert headlens("report", "run").code == 0
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+
+
+def test_layers_that_cannot_be_dropped(run: Headlens, headlens: Headlens) -> None:
+    for more, words in (
+        (("--drop-attention", "x"), "--drop-attention 'x' is no range of layers"),
+        (("--drop-attention", "7"), "--drop-attention: there is no layer 7 in the encoder"),
+        (("--drop-layers", "last:9"), "--drop-layers 'last:9': there are 2 layers"),
+        (("--drop-layers", "all"), "--drop-layers all leaves no model.\nName some of its layers, such as last:3."),
+        (("--drop-layers", "0-1"), "--drop-layers: no layer would be left"),
+    ):
+        done = run(*more, out="none")
+        assert done.code == 2, more
+        assert words in done.err, more
+        assert not list(Path().glob("none/.resume/full*")), "before anything is trained"
+    assert "--drop-layers is about models" in headlens("masks", "--drop-layers", "last:1", "--out", "none").err
+
+
+def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headlens) -> None:
+    kinds = ("--degree-kinds", "neighbour,global,random", "--largest-degree", 3)
+    options = ("--learn-degrees", "0,1000", *kinds, "--draws", 3, "--no-controls", "--layers", "last:1")
+    done = run(*options)
+    assert done.code == 0, done.err
+    rows, draws, degrees = (pd.read_csv(f"run/{name}.csv") for name in ("masks", "draws", "degrees"))
+    names = [f"degrees:mu={mu},kinds=neighbour+global+random" for mu in (0, 1000)]
+    assert list(rows["pattern"]) == ["full", *names]
+    assert list(draws.columns) == DRAWS_COLUMNS
+    assert list(zip(draws["pattern"], draws["draw"], strict=True)) == [(name, n) for name in names for n in range(3)]
+    chosen = degrees[degrees["chosen"]].groupby(["pattern", "kind"])["degree"].mean()
+    for kind in ("neighbour", "global", "random"):
+        assert rows.set_index("pattern").loc[names, f"degree_{kind}"].tolist() == [chosen[name, kind] for name in names]
+    loose, strict = (draws[draws["pattern"] == name] for name in names)
+    assert loose["sparsity_texts"].mean() < strict["sparsity_texts"].mean()
+    assert draws[["delta", "delta_low", "delta_high"]].notna().all(axis=None)
+    words = Path("run/results.md").read_text(encoding="utf-8")
+    assert "## Masks drawn from learned degrees" in words
+    assert "Masks drawn from learned degrees" in done.out
+    assert "counts a position once for each kind" in " ".join(done.out.split())
+    assert "of which shorter texts see fewer" in " ".join(done.out.split())
+    assert {"learned", "draws"} <= {p.stem for p in Path("run/figures").glob("*.png")}
+    assert headlens("report", "run").code == 0
+    assert f"under 3 masks drawn from {names[0]}" in Path("run/report.html").read_text(encoding="utf-8")
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    for name in ("masks", "draws"):
+        assert Path(f"run/{name}.csv").read_bytes() == Path(f"again/{name}.csv").read_bytes()
+
+
+def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
+    for more, words in (
+        (("--draws", 3), "--draws is about degrees that are learned.\nGive --learn-degrees"),
+        (("--learn-degrees", 1, "--draws", 1), "--draws 1 tells nothing of how far draws differ.\nGive 2 or more."),
+        (("--learn-degrees", 1, "--draws", -2), "--draws -2 tells nothing"),
+        (("--degree-kinds", "global"), "--degree-kinds is about degrees that are learned"),
+        (("--learn-degrees", 1, "--degree-kinds", "local"), "'local' is no kind of degree.\nKinds: neighbour, global"),
+        (("--learn-degrees", 1, "--degree-kinds", ","), "--degree-kinds names no kind of degree"),
+    ):
+        done = run(*more, out="none")
+        assert done.code == 2, more
+        assert words in done.err, more
+
+
+def test_masked_scores_of_zero(run: Headlens, headlens: Headlens) -> None:
+    done = run("--pattern", "star", "--pattern", "full", "--graph", "neighbour", "--zero-scores", "--seeds", 1)
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/masks.csv")
+    trained = [*dict.fromkeys(rows["pattern"])]
+    assert trained == ["full", "star", "graph:neighbour", "zero:star", "zero:graph:neighbour"]
+    kept = rows[rows["control"] == "kept"].set_index("pattern")
+    for name in ("star", "graph:neighbour"):
+        assert kept.loc[f"zero:{name}", "sparsity_texts"] == kept.loc[name, "sparsity_texts"]
+    assert kept.loc["star", "degree_neighbour"] == 1
+    assert pd.isna(kept.loc["zero:star", "degree_neighbour"]), "no point of a grid"
+    assert (rows["control"] == "dropped").sum() == 5
+    assert "keeps a weight, as M ⊙ QKᵀ says literally" in " ".join(done.out.split())
+    assert {"quality", "layers"} <= {p.stem for p in Path("run/figures").glob("*.png")}
+    assert headlens("report", "run").code == 0
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+    done = run("--learn-degrees", 1, "--zero-scores", out="none")
+    assert done.code == 2
+    assert "--zero-scores: there is no mask whose scores could be 0.\nName one with --pattern." in done.err

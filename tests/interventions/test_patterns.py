@@ -14,6 +14,7 @@ from headlens.errors import OptionError
 from headlens.interventions.patterns import (
     PATTERNS,
     BigBird,
+    BlockSparse,
     FixedPattern,
     Full,
     Global,
@@ -57,6 +58,7 @@ SINGLE = st.one_of(
     fixed(),
     st.builds(Longformer, SMALL, SMALL),
     st.builds(BigBird, SMALL, SMALL, SMALL, SMALL),
+    st.builds(BlockSparse, POSITIVE, SMALL, SMALL, SMALL, SMALL),
     st.just(LogSparse()),
     st.just(Star()),
     st.just(Full()),
@@ -74,7 +76,9 @@ def test_counts_are_those_of_the_allowed_positions(pattern: Pattern, n: int) -> 
     assert count_masked(pattern, n, diagonal=False) == int((~(allowed & ~np.eye(n, dtype=bool))).sum())
 
 
-@pytest.mark.parametrize("pattern", [Random(2, 3), BigBird(), Global(2) | Random(1), Strided(3)], ids=str)
+@pytest.mark.parametrize(
+    "pattern", [Random(2, 3), BigBird(), BlockSparse(4, keys=1), Global(2) | Random(1), Strided(3)], ids=str
+)
 def test_blocks_count_the_same_positions(pattern: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = pattern.allowed(23)
     monkeypatch.setattr("headlens.interventions.patterns._BLOCK", 5 * 23)
@@ -89,6 +93,8 @@ RULES: list[tuple[Pattern, Callable[[int, int, int], bool]]] = [
     (FixedPattern(4, 2), lambda i, j, n: i // 4 == j // 4 or j % 4 in (2, 3)),
     (Longformer(1, 3), lambda i, j, n: abs(i - j) < 2 or min(i, j) < 3),
     (LogSparse(), lambda i, j, n: abs(i - j) in (0, 1, 2, 4, 8, 16, 32)),
+    (BlockSparse(3, 1), lambda i, j, n: abs(i // 3 - j // 3) < 2),
+    (BlockSparse(5, 0, 1), lambda i, j, n: i // 5 == j // 5 or min(i, j) < 5),
     (Star(), lambda i, j, n: abs(i - j) < 2 or i == 0 or j == 0),
     (Full(), lambda i, j, n: True),
 ]
@@ -139,6 +145,19 @@ def test_bigbird_draws_only_what_is_not_seen(n: int, window: int, tokens: int, k
     assert (extra == np.minimum(keys, free)).all()
 
 
+@given(st.integers(1, 7), st.integers(1, 9), st.integers(0, 4), st.integers(0, 4), st.integers(0, 3))
+def test_block_sparse_has_the_sparsity_of_the_closed_form(m: int, size: int, window: int, tokens: int, r: int) -> None:
+    pattern, n = BlockSparse(size, window, tokens, r), m * size
+    outside = max(m - tokens - window, 1)
+    closed = outside * (outside - 1)
+    # Of the blocks that a block does not see, r are drawn, as far as there are so many.
+    seen = [sum(abs(i - j) <= window or min(i, j) < tokens for j in range(m)) for i in range(m)]
+    drawn = sum(min(r, m - blocks) for blocks in seen)
+    assert count_masked(pattern, n) == (closed - drawn) * size**2
+    assert count_masked(pattern, n, diagonal=False) == (closed - drawn) * size**2 + n
+    assert np.array_equal(BlockSparse(1, window, tokens, r).allowed(n), BigBird(window, tokens, r).allowed(n))
+
+
 @given(st.lists(SINGLE, min_size=2, max_size=4), LENGTH)
 def test_unions_allow_what_any_allows(patterns: list[Pattern], n: int) -> None:
     union = patterns[0] | patterns[1]
@@ -167,6 +186,7 @@ def test_words_are_read_back(patterns: list[Pattern]) -> None:
         ("random:2,seed=7", Random(2, 7)),
         ("bigbird:1,3,seed=5,keys=4", BigBird(1, 3, 4, 5)),
         ("strided", Strided(4)),
+        ("block-sparse:16,keys=2", BlockSparse(16, keys=2)),
     ],
 )
 def test_short_forms(text: str, expected: Pattern) -> None:
@@ -187,6 +207,7 @@ def test_short_forms(text: str, expected: Pattern) -> None:
         ("window:1.5", "no whole number"),
         ("window:3_0", "window: width is '3_0', which is no whole number"),
         ("window:-1", "window: width is -1.\nGive 0 or more."),
+        ("block-sparse:0", "block-sparse: size is 0.\nGive 1 or more."),
         ("strided:0", "strided: stride is 0.\nGive 1 or more."),
         ("fixed:4,5", "a block of 4 tokens has no 5 to look at.\nsummary can be 0 to 4."),
         ("bigbird:sed=1", "bigbird has no parameter 'sed'.\nDid you mean seed?"),

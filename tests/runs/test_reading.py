@@ -219,5 +219,14 @@ def test_a_row_is_there_once() -> None:
         columns.check(twice, Path("x.csv"))
 
 
+def test_later_columns_tell_rows_apart_where_they_are() -> None:
+    columns = Columns(("layer",), identity=("layer",), later_identity=("kind",))
+    columns.check(pd.DataFrame({"layer": [0, 1]}), Path("x.csv"))
+    table = pd.DataFrame({"layer": [0, 0, 0], "kind": ["global", "random", "global"]})
+    columns.check(table.iloc[:2], Path("x.csv"))
+    with pytest.raises(InputError, match=r"^x\.csv:4: a row for 0, global comes a second time\."):
+        columns.check(table, Path("x.csv"))
+
+
 def test_an_empty_table_is_fine() -> None:
     COLUMNS.check(GOOD.iloc[:0], Path("x.csv"))

@@ -44,7 +44,7 @@ class LearnedMask:
     @classmethod
     def of(cls, name: str, mask: LearnedAttentionMask) -> LearnedMask:
         """Copies the current probabilities and kept positions of a mask module to the CPU."""
-        rules = mask.options.diagonal, mask.options.structured
+        rules = mask.options.diagonal, mask.options.ends
         return cls(name, mask.probabilities().cpu(), mask.kept().cpu(), *rules, mask.layers)
 
     @property

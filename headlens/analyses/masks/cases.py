@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from headlens.analyses.masks.options import LEARNED
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, LEARNED, ZERO, strength_of
 from headlens.analyses.masks.study_figures import FULL
 from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import OptionError
@@ -45,10 +45,11 @@ class MaskCase:
 
     Args:
         pattern: a pattern in words, a mask file, `graph:` and a graph of each text in words, or `degrees:mu=` and the
-            penalty under which degrees are learned; `full` masks nothing.
+            penalty under which degrees are learned; `full` masks nothing. `drop-attention` and `drop-layers` take the
+            attention of the layers away, or the layers. After `zero:` a masked score is 0.
         diagonal: whether it is `kept`; `dropped`: no token looks at itself; `random`: as many other positions as the
             diagonal has are masked instead.
-        layers: in which layers the mask holds, such as `6-11`; None for all.
+        layers: in which layers the mask holds, or what they lose, such as `6-11`; None for all.
         seed: of the training, a new head, and the random positions.
     """
 
@@ -81,25 +82,40 @@ class MaskCase:
         return (self.pattern, self.diagonal) == (FULL, "kept")
 
     @property
+    def zeroed(self) -> bool:
+        """Whether masked scores are 0 instead of lost, see `zeroed_scores`."""
+        return self.pattern.startswith(ZERO)
+
+    @property
+    def mask_words(self) -> str:
+        """The mask in words, whatever becomes of masked scores."""
+        return self.pattern.removeprefix(ZERO)
+
+    @property
     def graph(self) -> str | None:
         """The graph in words; None for other masks."""
-        return self.pattern.removeprefix(GRAPH) if self.pattern.startswith(GRAPH) else None
+        return self.mask_words.removeprefix(GRAPH) if self.mask_words.startswith(GRAPH) else None
 
     @property
     def strength(self) -> float | None:
         """μ, where degrees are learned; None for other masks."""
-        return float(self.pattern.removeprefix(LEARNED)) if self.pattern.startswith(LEARNED) else None
+        return strength_of(self.pattern) if self.pattern.startswith(LEARNED) else None
+
+    @property
+    def removed(self) -> bool:
+        """Whether layers lose their attention, or are not there, instead of a mask."""
+        return self.pattern in (DROP_ATTENTION, DROP_LAYERS)
 
     @property
     def fixed(self) -> MaskSource | None:
-        """The mask of a pattern or file; None where nothing is masked, for graphs, and for what is learned.
+        """The mask of a pattern or file; None where there is none, or none yet, as of graphs and what is learned.
 
         Raises:
             OptionError: if there is no such pattern or file.
         """
         if self._made or self.whole:
             return None
-        source = PatternMask(Full()) if self.pattern == FULL else parse_mask(self.pattern)
+        source = PatternMask(Full()) if self.pattern == FULL else parse_mask(self.mask_words)
         if self.diagonal == "kept":
             return source
         return Controlled(source) if self.diagonal == "dropped" else Controlled(source, "random", self.seed)
@@ -108,12 +124,15 @@ class MaskCase:
     def has_diagonal(self) -> bool:
         """Whether its pattern or file lets some token look at itself, as random keys alone do not.
 
-        A file that is not there yet, as when a run is planned, may do so; `fixed` refuses it.
+        A file that is not there yet, as when a run is planned, may do so; `fixed` refuses it. Where global degrees are
+        learned the diagonal stays: a head with no degree at all would have no key left, and look everywhere.
         """
+        if self.strength is not None and "global" in self.pattern:
+            return False
         if self._made or self.pattern == FULL:
             return True
         try:
-            source = parse_mask(self.pattern)
+            source = parse_mask(self.mask_words)
         except OptionError:
             return True
         length = min(_FEW, source.length) if isinstance(source, AttentionMask) else _FEW
@@ -121,8 +140,8 @@ class MaskCase:
 
     @property
     def _made(self) -> bool:
-        """Whether the mask is made in the run, of texts or by training."""
-        return self.graph is not None or self.strength is not None
+        """Whether there is no mask of a pattern or file: it is made in the run, or the model loses something."""
+        return self.graph is not None or self.strength is not None or self.removed
 
     def source(self, books: Mapping[str, GraphCache], learned: MaskSource | None = None) -> AnyMaskSource | None:
         """The mask; None where nothing is masked.
@@ -139,9 +158,14 @@ class MaskCase:
         return book if self.diagonal == "kept" else WithoutDiagonal(book)
 
     def sparsity(self, n: int, learned: MaskSource | None = None) -> float:
-        """Share of the n x n positions that are masked, in layers that are; of many heads the mean, of graphs NaN."""
+        """Share of the n x n positions that are masked, in layers that are; of many heads the mean, of graphs NaN.
+
+        Layers without attention, or that are not there, look nowhere: 1.
+        """
         if self.graph is not None:
             return math.nan
+        if self.removed:
+            return 1.0
         source = learned if self.strength is not None else self.fixed
         if source is None:
             return 0.0
@@ -166,8 +190,11 @@ class MaskCase:
         return sum(masked) / max(sum(lengths.values()), 1)
 
     def degrees(self) -> dict[str, float | None]:
-        """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
-        source = None if self.pattern == FULL or self._made else parse_mask(self.pattern)
+        """Of patterns that are made of them, how many tokens are global, random, and near on each side.
+
+        None of masks whose scores are 0, which are no points of a grid: other keys keep their weights.
+        """
+        source = None if self.pattern == FULL or self._made or self.zeroed else parse_mask(self.pattern)
         sums: dict[str, float | None] = dict.fromkeys(("degree_global", "degree_random", "degree_neighbour"))
         for part in parts_of(source.pattern) if isinstance(source, PatternMask) else ():
             pattern = Longformer(1, 1) if isinstance(part, Star) else part
@@ -177,7 +204,12 @@ class MaskCase:
 
 
 def cases(
-    patterns: tuple[str, ...], layers: tuple[str | None, ...], seeds: tuple[int, ...], *, controls: bool
+    patterns: tuple[str, ...],
+    layers: tuple[str | None, ...],
+    seeds: tuple[int, ...],
+    removed: tuple[tuple[str, str | None], ...] = (),
+    *,
+    controls: bool,
 ) -> list[MaskCase]:
     """All trainings, each once: no mask, every pattern in every range of layers, each without the diagonal, too.
 
@@ -188,6 +220,7 @@ def cases(
         patterns: see `MaskCase`.
         layers: ranges.
         seeds: each trains everything once.
+        removed: `drop-attention` or `drop-layers`, each with its layers; without controls, as nothing is left to drop.
         controls: whether diagonals are dropped, and as many random positions of attention without a mask.
     """
     diagonals: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
@@ -197,4 +230,5 @@ def cases(
         in_ranges = product(patterns, layers, diagonals[:2])
         ranged = [MaskCase(pattern, diagonal, layer_range, seed) for pattern, layer_range, diagonal in in_ranges]
         planned += [case for case in ranged if not case.whole]
+        planned += [MaskCase(pattern, "kept", layer_range, seed) for pattern, layer_range in removed]
     return list(dict.fromkeys(planned))

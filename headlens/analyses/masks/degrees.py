@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.masks.options import KINDS, LEARNED
+from headlens.analyses.masks.options import KINDS, LEARNED, strength_of
 from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means
 from headlens.errors import counted
 from headlens.pages.formatting import NOTHING, escaped, markdown_lines, unsigned, value_text
@@ -56,7 +56,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     """
     table = masks[masks["control"] == "kept"]
     degrees = table.drop_duplicates("pattern").set_index("pattern")[GRID].astype(float)
-    grid = set(degrees.index[degrees.notna().all(axis=1)])
+    grid = {name for name in degrees.index[degrees.notna().all(axis=1)] if not name.startswith(LEARNED)}
     learned = table["pattern"].str.startswith(LEARNED)
     if len(grid) < 2 and not learned.any():
         return None
@@ -144,7 +144,7 @@ def _points(axes: Axes, rows: pd.DataFrame, styles: dict[str, dict[str, Any]]) -
 def _line(axes: Axes, rows: pd.DataFrame) -> None:
     if rows.empty:
         return
-    strengths = rows["pattern"].str.removeprefix(LEARNED).astype(float)
+    strengths = rows["pattern"].map(strength_of)
     rows = rows.loc[strengths.sort_values().index]
     x, y = 100 * float_column(rows, "sparsity_texts"), float_column(rows, "value")
     draw_intervals(axes, x, rows, style.VERMILION)
@@ -173,14 +173,17 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     """
     if degrees.empty:
         return None
-    panels = list(degrees.groupby(["model", "pattern", "layers", "diagonal"], sort=False))
+    # Runs before there were other kinds have neighbours alone, and no column.
+    degrees = degrees if "kind" in degrees else degrees.assign(kind="neighbour")
+    panels = list(degrees.groupby(["model", "pattern", "layers", "diagonal", "kind"], sort=False))
     layers = sorted(set(degrees["layer"]))
     across = 1 if style.in_column() else min(_ACROSS, len(panels))
     side, slot = _SIDE, _ROW * len(layers) + _NAMES
     width, height = 0.45 + across * (side + 0.12) + 0.6, _TOP + -(-len(panels) // across) * slot + 0.3
     figure = style.new_figure(max(width, 3.3), height)
     width = float(figure.get_figwidth())
-    style.headline(figure, "Degrees of neighbours that were learned")
+    several = set(degrees["kind"]) != {"neighbour"}
+    style.headline(figure, "Degrees that were learned" if several else "Degrees of neighbours that were learned")
     image = None
     for number, (key, rows) in enumerate(panels):
         line, column = divmod(number, across)
@@ -188,7 +191,9 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
         left = 0.45 + column * (side + 0.12)
         axes = figure.add_axes((left / width, low / height, side / width, _ROW * len(layers) / height))
         last = number + across >= len(panels)
-        style.dress(axes, "neighbours a side" if last else "", "layer" if column == 0 else "")
+        style.dress(
+            axes, ("degree" if several else "neighbours a side") if last else "", "layer" if column == 0 else ""
+        )
         chosen = rows[rows["chosen"].astype(bool)]
         # Of the heads of every layer, by degree: (layers, degrees)
         shares = pd.crosstab(chosen["layer"], chosen["degree"], normalize="index").reindex(
@@ -209,8 +214,9 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
 
 
 def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:
-    model, pattern, layers, diagonal = key
-    parts = [f"μ {pattern.removeprefix(LEARNED)}: mean {mean:.1f}"]
+    model, pattern, layers, diagonal, kind = key
+    parts = [f"μ {strength_of(pattern):.10g}: mean {mean:.1f}"]
+    parts += [str(kind)] * (set(degrees["kind"]) != {"neighbour"})
     parts += [str(model)] * (len(set(degrees["model"])) > 1)
     parts += [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
     return ", ".join(parts)
@@ -235,6 +241,7 @@ def degree_effects(masks: pd.DataFrame) -> pd.DataFrame:
         apart; no intervals where there are no more trainings than coefficients.
     """
     rows = masks[(masks["control"] == "kept") & masks[GRID].notna().all(axis=1) & masks["value"].notna()]
+    rows = rows[~rows["pattern"].str.startswith(LEARNED)]
     found = (
         dict(zip(_REGRESSED, key, strict=True)) | row
         for key, group in rows.groupby(_REGRESSED, sort=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from headlens.analyses.training.options import TrainingSetOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.option_values import numbers
+from headlens.option_values import names, numbers
 from headlens.options import DEMO, MASK, CommandOptions, DeclaredOption, Option, build, declared_options, option
 from headlens.runs.mask_options import read_layers
 from headlens.runs.output_options import OutputOptions
@@ -36,15 +36,19 @@ PAPER = {
 PAPER_LENGTH = 128
 LONGEST = 2048
 LEARNED = "degrees:mu="  # in front of μ
+# What tables call layers without attention, and layers that are not there.
+DROP_ATTENTION, DROP_LAYERS = "drop-attention", "drop-layers"
+ZERO = "zero:"  # in front of a mask whose scores are 0 where it is closed
 # What a grid calls the degrees, and what the pattern does.
 KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
 _LARGEST = 16
+_KINDS = ("neighbour",)
 
 
 @dataclass(frozen=True)
 class DegreeOptions:
-    """How degrees of neighbours are learned: a training for each weight μ of the expected density.
+    """How degrees are learned: a training for each weight μ of the expected density.
 
     `degrees_of` says whether each of the heads has a distribution, or all heads of each of the layers share one.
 
@@ -54,8 +58,8 @@ class DegreeOptions:
 
     learn_degrees: tuple[float, ...] = option(
         (),
-        "Learn how many neighbours to each side every head needs, for these strengths μ of the penalty on the share of "
-        "open positions, such as 0.1,1,10.",
+        "Learn how many neighbours to each side every head needs, or what --degree-kinds names, for these strengths μ "
+        "of the penalty on the share of open positions, such as 0.1,1,10.",
         _STUDY,
         metavar="NUMBERS",
         parse=numbers,
@@ -63,6 +67,21 @@ class DegreeOptions:
     largest_degree: int = option(_LARGEST, "The largest degree that is learned.", _STUDY, metavar="N")
     degrees_of: Literal["heads", "layers"] = option(
         "heads", "Whether heads of a layer have degrees of their own, or one together.", _STUDY
+    )
+    degree_kinds: tuple[str, ...] = option(
+        ("neighbour",),
+        "What has degrees that are learned: neighbour, global, random, or several with commas; each kind is penalised "
+        "for what it opens.",
+        _STUDY,
+        metavar="NAMES",
+        parse=names,
+    )
+    draws: int = option(
+        0,
+        "Measure the model also under so many masks that are drawn from the degrees that it learned: how far one draw "
+        "differs from another.",
+        _STUDY,
+        metavar="N",
     )
 
     def __post_init__(self) -> None:
@@ -72,16 +91,29 @@ class DegreeOptions:
             GumbelDegrees(largest=self.largest_degree)
         if self.degrees_of not in ("heads", "layers"):
             raise OptionError(f"--degrees-of {self.degrees_of} is none.", "Choose heads or layers.")
-        if not self.learn_degrees and (self.largest_degree != _LARGEST or self.degrees_of != "heads"):
-            name = "--degrees-of" if self.degrees_of != "heads" else "--largest-degree"
+        given = {
+            "--degrees-of": self.degrees_of != "heads",
+            "--largest-degree": self.largest_degree != _LARGEST,
+            "--degree-kinds": self.degree_kinds != _KINDS,
+            "--draws": self.draws != 0,
+        }
+        if not self.learn_degrees and any(given.values()):
+            name = next(name for name, changed in given.items() if changed)
             raise OptionError(f"{name} is about degrees that are learned.", "Give --learn-degrees 0.1,1 as well.")
+        if self.degree_kinds != _KINDS:
+            from headlens.interventions.learned_mask import check_connections
+
+            check_connections(self.degree_kinds)
+        if self.draws < 0 or self.draws == 1:
+            raise OptionError(f"--draws {self.draws} tells nothing of how far draws differ.", "Give 2 or more.")
         for strength in self.learn_degrees:
             check_strength(strength, "--learn-degrees")
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """What tables call them, one for every μ."""
-        return tuple(f"{LEARNED}{strength:.10g}" for strength in self.learn_degrees)
+        kinds = "" if self.degree_kinds == _KINDS else f",kinds={'+'.join(self.degree_kinds)}"
+        return tuple(f"{LEARNED}{strength:.10g}{kinds}" for strength in self.learn_degrees)
 
     def scope(self, typical: int) -> Scope:
         """Heads and positions that count.
@@ -93,20 +125,30 @@ class DegreeOptions:
 
         return Scope(per_head=self.degrees_of == "heads", counted=typical)
 
-    def dam(self, longest: int, layers: str | None, *, diagonal: bool) -> MaskLearningOptions:
-        """A mask whose offsets have learned degrees.
+    def dam(self, longest: int, layers: str | None, *, diagonal: bool, seed: int = 0) -> MaskLearningOptions:
+        """A mask whose connections have learned degrees.
 
         Args:
             longest: tokens of the longest text.
             layers: in which layers it holds; None for all.
             diagonal: whether a token may look at itself.
+            seed: of random keys.
         """
         from headlens.analyses.dam.learning import MaskLearningOptions
         from headlens.interventions.learned_mask import LearnedMaskOptions
         from headlens.interventions.mask_distributions import GumbelDegrees
 
-        mask = LearnedMaskOptions(longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal)
-        return MaskLearningOptions(mask, GumbelDegrees(largest=self.largest_degree), "mean", layers=layers)
+        mask = LearnedMaskOptions(
+            longest,
+            structured=True,
+            per_layer=True,
+            form="renormalised",
+            diagonal=diagonal,
+            connections=self.degree_kinds,
+            seed=seed,
+        )
+        law = GumbelDegrees(largest=self.largest_degree, kinds=len(self.degree_kinds))
+        return MaskLearningOptions(mask, law, "mean", layers=layers)
 
 
 @dataclass(frozen=True)
@@ -158,6 +200,25 @@ class StudyRequest:
         metavar="LAYERS",
         shown="all",
     )
+    drop_attention: tuple[str, ...] = option(
+        (),
+        "Train without any attention in these layers, too: the residual stream and the feed-forward network stay, such "
+        "as last:3; can be given again.",
+        _STUDY,
+        metavar="LAYERS",
+    )
+    drop_layers: tuple[str, ...] = option(
+        (),
+        "Train without these whole layers, too, such as last:3; can be given again.",
+        _STUDY,
+        metavar="LAYERS",
+    )
+    zero_scores: bool = option(
+        False,
+        "Train under each pattern, mask file and graph also with the literal M ⊙ QKᵀ: a masked score is 0, and its key "
+        "keeps a weight; called zero:PATTERN.",
+        _STUDY,
+    )
     seeds: int = option(1, "Trainings of each, from --seed upwards.", _STUDY, metavar="N")
     controls: bool = option(
         True,
@@ -175,8 +236,11 @@ class StudyRequest:
 
         if self.seeds < 1:
             raise OptionError(f"--seeds {self.seeds} trains nothing.", "Give 1 or more; 3 tell how far seeds differ.")
-        for text in self.layers:
-            read_layers(text)
+        for flag, texts in ("--layers", self.layers), ("--drop-attention", self.drop_attention):
+            for text in texts:
+                read_layers(text, flag=flag)
+        if any(read_layers(text, flag="--drop-layers") is None for text in self.drop_layers):
+            raise OptionError("--drop-layers all leaves no model.", "Name some of its layers, such as last:3.")
         if self.grid is not None:
             parse_grid(self.grid)
         graphs = [parse_graph(text) for text in self.graph]
@@ -190,6 +254,17 @@ class StudyRequest:
         if self.parser != "gold" and not kinds:
             raise OptionError("--parser is about graphs, and there is none.", "Name some with --graph.")
         make_parser(self.parser, keep_words=False)
+
+    @property
+    def removed(self) -> tuple[tuple[str, str | None], ...]:
+        """What is trained with something taken out of the model: what tables call it, and the layers; None for all."""
+        layers = [(DROP_ATTENTION, None if text.strip() == "all" else text.strip()) for text in self.drop_attention]
+        return *layers, *((DROP_LAYERS, text.strip()) for text in self.drop_layers)
+
+    @property
+    def names_cases(self) -> bool:
+        """Whether anything but patterns is named that models are trained under, or without."""
+        return bool(self.graph or self.mask or self.degrees.patterns or self.removed)
 
     @property
     def options(self) -> TrainingOptions:
@@ -267,9 +342,18 @@ class MasksRequest:
         from headlens.interventions.patterns import parse_pattern
 
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
-        others = self.study is not None and (self.study.graph or self.study.mask or self.study.degrees.patterns)
+        others = self.study is not None and self.study.names_cases
         named = (*self.pattern, *grid) or (() if others else tuple(PAPER))
         return {text: parse_pattern(text) for text in each_once(named)}
+
+
+def strength_of(pattern: str) -> float:
+    """μ of degrees that are learned.
+
+    Args:
+        pattern: what tables call them, see `DegreeOptions.patterns`.
+    """
+    return float(pattern.removeprefix(LEARNED).partition(",")[0])
 
 
 def parse_grid(text: str) -> tuple[str, ...]:

@@ -20,9 +20,11 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
     planner = Planner("masks", reporter, study.training.precision)
     planner.model(study.model, study.model_options)
     learned, held_out = training_set_sizes(planner, study.lesson, offline=study.model_options.offline)
-    loop, runs = TrainingSteps.of(study.training, learned), len(study_cases(study, request.pattern))
+    planned = study_cases(study, request.pattern)
+    loop, runs = TrainingSteps.of(study.training, learned), len(planned)
     planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))
-    planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=runs, length=held_out.length))
+    drawn = study.degrees.draws * sum(case.strength is not None for case in planned)
+    planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=runs + drawn, length=held_out.length))
     if study.parser != "gold":
         planner.notes.append(f"The time of {study.parser} is not in the estimate: it parses each text once, before.")
     return planner.plan()

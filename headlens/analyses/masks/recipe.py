@@ -11,13 +11,23 @@ import pandas as pd
 from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
 from headlens.analyses.masks.degrees import degree_effects
-from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, MasksRequest, StudyRequest, each_once, parse_grid
+from headlens.analyses.masks.options import (
+    LEARNED,
+    PAPER,
+    PAPER_LENGTH,
+    ZERO,
+    MasksRequest,
+    StudyRequest,
+    each_once,
+    parse_grid,
+)
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
+from headlens.analyses.masks.study_figures import FULL
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun
 from headlens.corpora.parsers import make_parser
-from headlens.errors import counted
+from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, PatternMask
 from headlens.interventions.patterns import Pattern, count_masked
 from headlens.runs.model_record import model_record
@@ -45,8 +55,14 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     seeds = tuple(range(first, first + study.seeds))
     grid = parse_grid(study.grid) if study.grid is not None else ()
     graphs = (f"{GRAPH}{text.strip()}" for text in study.graph)
-    trained = (*patterns, *grid, *study.mask, *graphs, *study.degrees.patterns) or tuple(PAPER)
-    planned = cases(trained, study.layers or (None,), seeds, controls=study.controls)
+    trained = (*patterns, *grid, *study.mask, *graphs, *study.degrees.patterns)
+    trained = trained if trained or study.names_cases else tuple(PAPER)
+    if study.zero_scores:
+        zeroed = [f"{ZERO}{text}" for text in trained if text != FULL and not text.startswith(LEARNED)]
+        if not zeroed:
+            raise OptionError("--zero-scores: there is no mask whose scores could be 0.", "Name one with --pattern.")
+        trained += tuple(zeroed)
+    planned = cases(trained, study.layers or (None,), seeds, study.removed, controls=study.controls)
     return [case for case in planned if case.diagonal == "kept" or case.has_diagonal]
 
 

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, quality_by_degrees
+from headlens.analyses.masks.draws import draw_summary, draws_markdown, mask_words, quality_of_draws
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
@@ -37,7 +38,7 @@ from headlens.analyses.masks.task_tables import (
 from headlens.errors import counted
 from headlens.interventions.patterns import Allowed, parse_pattern
 from headlens.pages.command_report import Caption, CommandReport, Drawings, Together
-from headlens.pages.formatting import DELTA, value_text
+from headlens.pages.formatting import DELTA, DIFFERENCE, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
 from headlens.plots.curves import VALUES
@@ -56,7 +57,7 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     """Draw every figure one after the other.
 
     Args:
-        tables: `sparsity`, `masks` and `degrees`, as far as there: rows of the CSV files.
+        tables: `sparsity`, `masks`, `degrees` and `draws`, as far as there: rows of the CSV files.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -70,6 +71,8 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
         yield "degrees", quality_by_degrees(tables["masks"])
     if "degrees" in tables:
         yield "learned", learned_degrees(tables["degrees"])
+    if "draws" in tables and "masks" in tables:
+        yield "draws", quality_of_draws(tables["draws"], tables["masks"])
 
 
 def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
@@ -134,7 +137,8 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
 
     Args:
         run: the folder, started.
-        tables: `sparsity`, `masks` where models were trained, `effects` of a grid, and `degrees` that were learned.
+        tables: `sparsity`, `masks` where models were trained, `effects` of a grid, `degrees` that were learned, and
+            `draws` from them.
         figures: whether to draw.
     """
     for name, frame in tables.items():
@@ -143,6 +147,7 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
         with run.file("results.md") as path:
             parts = [study_markdown(tables["masks"])]
             parts += [effects_markdown(tables["effects"])] if "effects" in tables else []
+            parts += [draws_markdown(tables["draws"], tables["masks"])] if "draws" in tables else []
             path.write_text("\n".join(parts), encoding="utf-8")
     for name, figure in mask_figures(tables) if figures else ():
         run.figure(name, figure)
@@ -238,7 +243,21 @@ def _findings(run: RecordedRun) -> list[str]:
             sentences.append(
                 f"{model}: {task} under {counted(len(layer_rows), 'mask')} of {where}: {'; '.join(texts)}."
             )
-    return sentences
+    return sentences + _told_draws(run)
+
+
+def _told_draws(run: RecordedRun) -> list[str]:
+    """How far masks differ that were drawn from the same degrees."""
+    if "draws" not in run.tables:
+        return []
+    return [
+        f"{row['model']}: {metric} of {row['task']} under {counted(row['draws'], 'mask')} drawn from "
+        f"{mask_words(row)}: {row['lowest']:.3f} to {row['highest']:.3f}, mean "
+        f"{row['mean']:.3f}, standard deviation {row['sd']:.4f}; {row['different']} of them "
+        f"{'differs' if row['different'] == 1 else 'differ'} from the mask that stays ({_told(pd.Series(row))})."
+        for row in draw_summary(run.tables["draws"], run.tables["masks"])
+        for metric in (row["metric"],)
+    ]
 
 
 def _told(row: pd.Series[Any]) -> str:
@@ -278,8 +297,15 @@ CAPTIONS = {
         "the model that learned them; mask files, such as those of train-dam, on a model that was trained under them.",
     ),
     "learned": Caption(
-        "Degrees of neighbours that were learned",
-        "How many heads of each layer look how far to each side, in the end of a training under each penalty μ.",
+        "Degrees that were learned",
+        "How many heads of each layer look how far to each side, in the end of a training under each penalty μ; where "
+        "more kinds of connections have degrees, also at how many global tokens or random keys.",
+    ),
+    "draws": Caption(
+        "Masks drawn from learned degrees",
+        "The model that learned degrees, measured under masks that are drawn from what it learned: the mean of the "
+        "draws, and the range from the lowest to the highest; beside it the mask that stays, every degree at its "
+        "median, with its 95 % interval over the examples. The dashed line has no mask.",
     ),
     "together": Caption(
         "What models achieve under the masks of all runs",
@@ -317,6 +343,12 @@ REPORT = CommandReport(
             numbers=("layer", "head", "seed", "degree", "p"),
             words={"model": (), "pattern": (), "layers": ()},
             identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "degree"),
+            later_identity=("kind",),
+        ),
+        "draws": Columns(
+            numbers=("seed", "draw", "sparsity", "sparsity_texts", *VALUES, *DIFFERENCE, "n", *GRID),
+            words={"model": (), "task": (), "metric": (), "pattern": (), "layers": ()},
+            identity=("model", "task", "metric", "pattern", "layers", "diagonal", "seed", "draw"),
         ),
         "effects": Columns(
             numbers=("effect", "ci_low", "ci_high", "p_value", "density", "effect_per_percent", "n", "r_squared"),
@@ -334,6 +366,7 @@ REPORT = CommandReport(
         "layers": ("masks",),
         "degrees": ("masks",),
         "learned": ("degrees",),
+        "draws": ("draws", "masks"),
     },
     overviews=_overviews,
     findings=_findings,

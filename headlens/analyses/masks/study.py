@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.learning import MaskLearningOptions, learn_mask, made_mask
+from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, learn_mask, made_mask
 from headlens.analyses.dam.sweep import MASKS, save_mask
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.options import DegreeOptions
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, DegreeOptions
+from headlens.analyses.masks.study_figures import GRID, SHARES
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
@@ -27,12 +29,15 @@ from headlens.analyses.training.training_set import TrainingCallbacks, TrainingS
 from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted
-from headlens.interventions.attention_mask import FILE, AttentionMask
-from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
+from headlens.interventions.attention_mask import FILE, AttentionMask, MaskSource
+from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.learned_mask import LearnedAttentionMask, Scope, SettledMask
 from headlens.interventions.mask_distributions import GumbelDegrees
+from headlens.interventions.removed_layers import remove_layers, without_attention
+from headlens.interventions.zeroed_scores import zeroed_scores
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
-from headlens.runs.model_mask import mask_edit
+from headlens.runs.model_mask import LEFT_ALONE, mask_edit, stack_layers
 from headlens.runs.run import Run
 from headlens.training.hyperparameters import TrainingOptions
 
@@ -42,21 +47,62 @@ MASKS_COLUMNS = [
 ]
 DEGREES_COLUMNS = [
     *("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"),
-    *("degree", "p", "chosen"),
+    *("degree", "p", "chosen", "kind"),
+]
+DRAWS_COLUMNS = [
+    *("model", "task", "metric", "pattern", "layers", "diagonal", "seed", "draw", *GRID),
+    *("sparsity", "sparsity_texts", "value", "ci_low", "ci_high", "n", *DIFFERENCE),
 ]
 _DEGREES = (
     "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean of the texts. Models "
     "with learned degrees are measured as they were trained, under the degrees that are left; --mask trains anew under "
     "their files."
 )
+_RANDOM_FILES = (
+    "Random keys are drawn for the length of each text; the mask files hold those of {n} tokens, of which shorter "
+    "texts see fewer."
+)
+_ZEROED = (
+    "zero: what is masked has the score 0 and keeps a weight, as M ⊙ QKᵀ says literally; the share that is masked is "
+    "that of these scores."
+)
+_KINDS = (
+    "The penalty counts a position once for each kind of connections that opens it; what is masked is what no kind "
+    "opens."
+)
 
 _UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
-def under(model: PreTrainedModel, case: MaskCase, books: Books) -> AbstractContextManager[None]:
-    """Inside, a model runs under the mask of a case; graphs are in the books."""
-    source = case.source(books)
-    return nullcontext() if source is None else attach_edit(model, mask_edit(model, source, case.layers))
+@contextmanager
+def under(
+    model: PreTrainedModel, case: MaskCase, books: Books, learned: MaskSource | None = None
+) -> Iterator[MaskEdit | None]:
+    """Inside, a model runs under the mask of a case, or without the attention that it takes away.
+
+    A model without some of its layers is another model, see `fine_tuned`.
+
+    Args:
+        model: the model.
+        case: the mask, and in which layers it holds.
+        books: graphs of the texts, by words.
+        learned: the mask that was learned, which knows its layers; None before.
+
+    Yields:
+        The edit that masks; None where there is none.
+    """
+    if case.pattern == DROP_ATTENTION:
+        stack, layers = stack_layers(model, case.layers, flag="--drop-attention")
+        with without_attention(model, layers, stack):
+            yield None
+        return
+    source = case.source(books, learned)
+    if source is None:
+        yield None
+        return
+    edit = MaskEdit(source) if source is learned else mask_edit(model, source, case.layers)
+    with zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit):
+        yield edit
 
 
 def fine_tuned(
@@ -67,7 +113,7 @@ def fine_tuned(
     callbacks: TrainingCallbacks | None = None,
     books: Books | None = None,
 ) -> PreTrainedModel:
-    """A copy of a model that was trained under a mask; it does not hold it.
+    """A copy of a model that was trained under a mask, which it does not hold, or that lost layers before.
 
     Args:
         loaded: a model with the head that the task needs; it stays as it is.
@@ -80,10 +126,19 @@ def fine_tuned(
     Raises:
         OptionError: if the mask does not fit the model.
     """
-    model = copy.deepcopy(loaded.model)
+    model = _copied(loaded.model, case)
     torch.manual_seed(case.seed)
     with under(model, case, books or {}):
         lesson.teach(model, replace(training, seed=case.seed), callbacks)
+    return model
+
+
+def _copied(model: PreTrainedModel, case: MaskCase) -> PreTrainedModel:
+    """A copy of a model, without the layers that a case takes away."""
+    model = copy.deepcopy(model)
+    if case.pattern == DROP_LAYERS:
+        stack, layers = stack_layers(model, case.layers, flag="--drop-layers")
+        remove_layers(model, layers or (), stack)
     return model
 
 
@@ -98,6 +153,9 @@ class CaseOutcome:
         notes: what to know about them.
         mask: the file of a mask that was learned, below the folder of the run.
         degrees: of the heads of that mask, see `degree_rows`.
+        shares: that it masks, of n tokens and of the texts.
+        draws: the metrics under masks that were drawn from the degrees, a row each, see `DRAWS_COLUMNS`; differences
+            are from the mask that was learned.
         records: without a mask, of every example.
         keys: of these examples.
     """
@@ -107,6 +165,8 @@ class CaseOutcome:
     notes: list[str] = field(default_factory=list)
     mask: str | None = None
     degrees: list[Record] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    draws: list[Record] = field(default_factory=list)
     records: list[list[float]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
@@ -139,7 +199,7 @@ class MaskStudy:
         return Trainings(self.run, self.training, self.longest)
 
     def tables(self, planned: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
-        """`masks`, where degrees are learned also `degrees`, and what to know about them.
+        """`masks`, where degrees are learned also `degrees` and `draws`, and what to know about them.
 
         Raises:
             OptionError: if a mask does not fit the model.
@@ -147,6 +207,7 @@ class MaskStudy:
         rows, opened, texts, seed = [], None, None, None
         baseline: Baseline | None = None
         degrees: list[Record] = []
+        draws: list[Record] = []
         notes: list[str] = []
         notes_of_cases: list[tuple[str, list[str]]] = []
         for case in planned:
@@ -167,24 +228,38 @@ class MaskStudy:
             rows += [row | {"chance": chance.get(row["metric"])} for row in self._rows(case, outcome, texts)]
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
             degrees += [about | row for row in outcome.degrees]
+            draws += [_key(case) | row for row in outcome.draws]
             if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
-                settling = f"{share:.0%} of the heads have not settled on a degree; more updates let them."
+                settling = f"{share:.0%} of the degrees have not settled; more updates let them."
                 notes.append(f"{case.words}: {settling}")
         notes += told_of_trainings(notes_of_cases)
-        if texts is not None and texts.books:
-            notes.append(
+        notes += [] if texts is None else self._notes(planned, texts)
+        tables = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
+        if any(case.strength is not None for case in planned):
+            tables["degrees"] = degrees_table(degrees)
+        if draws:
+            tables["draws"] = pd.DataFrame(draws, columns=DRAWS_COLUMNS)
+        return tables, list(dict.fromkeys(notes))
+
+    def _notes(self, planned: list[MaskCase], texts: StudyTexts) -> Iterator[str]:
+        """What to know about the numbers of all trainings."""
+        if texts.books:
+            yield (
                 f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "
                 f"of {texts.mean_length:.1f} tokens on average."
             )
         if any(case.layers is not None for case in planned):
-            notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
+            yield "What is masked is a share of the positions in the layers that a mask holds in."
+        if any(case.zeroed for case in planned):
+            yield _ZEROED
         if len({case.seed for case in planned}) == 2:
-            notes.append("Intervals over two seeds say little; three seeds or more tell how far they differ.")
-        tables = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
+            yield "Intervals over two seeds say little; three seeds or more tell how far they differ."
         if any(case.strength is not None for case in planned):
-            tables["degrees"] = degrees_table(degrees)
-            notes.append(_DEGREES.format(n=round(texts.mean_length) if texts else self.n))
-        return tables, list(dict.fromkeys(notes))
+            yield _DEGREES.format(n=round(texts.mean_length))
+            if len(self.degrees.degree_kinds) > 1:
+                yield _KINDS
+            if "random" in self.degrees.degree_kinds:
+                yield _RANDOM_FILES.format(n=max(self.n, texts.longest))
 
     def _check(self, opened: OpenedTraining, planned: list[MaskCase], texts: StudyTexts) -> None:
         """What is wrong with a mask is told before anything is trained."""
@@ -199,6 +274,8 @@ class MaskStudy:
                 source.block(texts.longest)
             if case.strength is not None:
                 made_mask(opened.lesson.task.network(opened.loaded.model), *self._dam(case, texts))
+            if case.pattern == DROP_LAYERS:
+                _copied(opened.loaded.model, case)
             with under(opened.loaded.model, case, texts.books):
                 pass
 
@@ -215,32 +292,57 @@ class MaskStudy:
                 training = replace(self.training, seed=case.seed)
                 learned = learn_mask(loaded, lesson, case.strength, dam, training, callbacks, scope)
                 model = learned.model
-        with under(model, case, texts.books) if learned is None else learned.hardened():
+        source = None if learned is None else SettledMask.kept(learned.mask)
+        with under(model, case, texts.books, source) as edit:
             measured = self.trainings.compared(loaded, lesson, model, baseline)
         compared_with = vars(measured.as_baseline) if case.whole else {}
-        outcome = CaseOutcome(case.name, measured.metrics, measured.notes, **compared_with)
-        if learned is None:
+        notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
+        outcome = CaseOutcome(case.name, measured.metrics, notes, **compared_with)
+        if learned is None or source is None:
             return outcome
         place = f"{MASKS}/{case.name}/{FILE}"
         if self.run.writes:
             save_mask(self.run.path / place, LearnedMask.of(case.name, learned.mask), learned)
-        return replace(outcome, mask=place, degrees=degree_rows(learned.mask))
+        return replace(
+            outcome,
+            mask=place,
+            degrees=degree_rows(learned.mask),
+            shares=self._shares(case, texts, source),
+            draws=list(self._drawn(opened, case, texts, learned, measured.as_baseline)),
+        )
+
+    def _drawn(
+        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, learned: LearnedMaskResult, baseline: Baseline
+    ) -> Iterator[Record]:
+        """The metrics under masks that are drawn from learned degrees, compared with those under the mask that stays.
+
+        The model is the one that learned the degrees, which saw a draw of them in every update.
+        """
+        numbers = range(self.degrees.draws)
+        with self.run.reporter.progress(f"{case.words} (draws)", len(numbers)) as advance:
+            for number in numbers:
+                source = SettledMask.drawn(learned.mask, case.seed * 100_003 + number)
+                with under(learned.model, case, texts.books, source):
+                    measured = self.trainings.compared(opened.loaded, opened.lesson, learned.model, baseline)
+                degrees = mean_degrees(learned.mask, source.values)
+                masked = dict(zip(SHARES, self._shares(case, texts, source), strict=True))
+                for row in measured.metrics:
+                    yield {"draw": number} | degrees | masked | {k: row[k] for k in DRAWS_COLUMNS if k in row}
+                advance(1)
+
+    def _shares(self, case: MaskCase, texts: StudyTexts, learned: MaskSource | None = None) -> list[float]:
+        """Share of positions that a case masks, of n tokens and of the texts."""
+        return [case.sparsity(self.n, learned), case.sparsity_of_texts(texts.lengths, texts.books, learned)]
 
     def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
         longest = max(self.n, texts.longest)
-        dam = self.degrees.dam(longest, case.layers, diagonal=case.diagonal == "kept")
+        dam = self.degrees.dam(longest, case.layers, diagonal=case.diagonal == "kept", seed=case.seed)
         return dam, self.degrees.scope(round(texts.mean_length))
 
     def _rows(self, case: MaskCase, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
-        learned = AttentionMask.load(self.run.path / outcome.mask) if outcome.mask and self.run.writes else None
-        degrees = case.degrees()
-        if outcome.degrees:
-            degrees["degree_neighbour"] = mean_degree(outcome.degrees)
-        masked = {
-            "sparsity": case.sparsity(self.n, learned),
-            "sparsity_texts": case.sparsity_of_texts(texts.lengths, texts.books, learned),
-            "control": case.diagonal,
-        }
+        degrees = case.degrees() | mean_chosen(outcome.degrees)
+        shares = outcome.shares or self._shares(case, texts)
+        masked = dict(zip(SHARES, shares, strict=True)) | {"control": case.diagonal}
         names = ("task", "metric", "value", "ci_low", "ci_high", "n", "model")
         return [
             _key(case) | degrees | masked | {k: row[k] for k in names} | {k: row[k] for k in DIFFERENCE if k in row}
@@ -258,37 +360,65 @@ def _key(case: MaskCase) -> Record:
 
 
 def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
-    """The distribution of the degree of every head: layer, head, degree, p, and which degree is chosen in the end.
+    """The distribution of every degree of every head: layer, head, kind, degree, p, and which is chosen in the end.
 
     Heads are None where those of a layer share a distribution.
     """
     assert isinstance(mask.law, GumbelDegrees)
     alpha = mask.alpha.detach().cpu()
-    masses, degrees = mask.law.distribution(alpha), mask.law.kept(alpha).sum(dim=-1) - 1
+    masses, degrees = mask.law.by_kind(mask.law.distribution(alpha)), degrees_of(mask, mask.law.kept(alpha))
     return [
         {
             "layer": site.layer,
             "head": head if mask.scope.per_head else None,
+            "kind": kind,
             "degree": degree,
             "p": float(p),
-            "chosen": degree == int(degrees[row, head]),
+            "chosen": degree == int(degrees[row, head, number]),
         }
+        for row, head in _masked_heads(mask)
+        for site in (mask.sites[row],)
+        for number, kind in enumerate(mask.options.connections)
+        for degree, p in enumerate(masses[row, head, number])
+    ]
+
+
+def degrees_of(mask: LearnedAttentionMask, values: Tensor) -> Tensor:
+    """The degree of each kind that numbers M of 0 and 1 stand for: (layers, heads or 1, kinds)."""
+    assert isinstance(mask.law, GumbelDegrees)
+    return mask.law.by_kind(values).sum(dim=-1) - 1
+
+
+def mean_degrees(mask: LearnedAttentionMask, values: Tensor) -> dict[str, float]:
+    """The means over the heads of the degrees that numbers M of 0 and 1 stand for, by column."""
+    rows, heads = zip(*_masked_heads(mask), strict=True)
+    means = degrees_of(mask, values)[list(rows), list(heads)].double().mean(dim=0)
+    return {f"degree_{kind}": float(mean) for kind, mean in zip(mask.options.connections, means, strict=True)}
+
+
+def _masked_heads(mask: LearnedAttentionMask) -> list[tuple[int, int]]:
+    """Row and column of α of each head that the model has; of each layer, where its heads share a distribution."""
+    return [
+        (row, head)
         for row, site in enumerate(mask.sites)
-        for head in range(alpha.shape[1])
+        for head in range(mask.alpha.shape[1])
         if not mask.scope.per_head or head in {h.head for h in site.heads}
-        for degree, p in enumerate(masses[row, head])
     ]
 
 
 def unsettled(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The share of heads of which no degree has a probability above 1/2."""
-    highest = pd.DataFrame(rows).groupby(["layer", "head"], dropna=False)["p"].max()
+    """The share of degrees of heads of which no number has a probability above 1/2."""
+    highest = pd.DataFrame(rows).groupby(["layer", "head", "kind"], dropna=False)["p"].max()
     return float((highest <= 0.5).mean())
 
 
-def mean_degree(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The mean of the degrees that were chosen."""
-    return fmean(row["degree"] for row in rows if row["chosen"])
+def mean_chosen(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The means of the degrees that were chosen, by column; nothing where none was learned."""
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    return {
+        f"degree_{kind}": fmean(row["degree"] for row in rows if row["chosen"] and row["kind"] == kind)
+        for kind in kinds
+    }
 
 
 def degrees_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

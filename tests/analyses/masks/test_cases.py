@@ -26,6 +26,20 @@ def test_everything_with_and_without_the_diagonal_for_every_seed() -> None:
     assert [(c.pattern, c.diagonal) for c in alone] == [("full", "kept"), ("star", "kept")]
 
 
+def test_what_is_taken_away_is_trained_once_a_seed() -> None:
+    removed = (("drop-attention", "last:1"), ("drop-attention", None), ("drop-layers", "last:1"))
+    found = cases((), (None,), (0, 1), removed, controls=True)
+    assert [(c.pattern, c.diagonal, c.layers) for c in found[3:6]] == [(p, "kept", layers) for p, layers in removed]
+    assert len(found) == 2 * (3 + 3)
+    assert len({c.name for c in found}) == len(found)
+    for case in found[3:6]:
+        assert case.removed
+        assert case.fixed is None
+        assert case.sparsity(9) == 1
+        assert case.sparsity_of_texts({4: 2, 9: 1}, {}) == 1
+        assert set(case.degrees().values()) == {None}
+
+
 def test_full_asks_for_the_controls_alone() -> None:
     """Attention without a mask is trained once, however it is named."""
     plain = cases(("full",), (None,), (0, 1), controls=True)
@@ -38,7 +52,18 @@ def test_full_asks_for_the_controls_alone() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "has"),
-    [("full", True), ("star", True), ("window:0", True), ("random:2", False), ("not/made/yet/mask.safetensors", True)],
+    [
+        ("full", True),
+        ("star", True),
+        ("window:0", True),
+        ("random:2", False),
+        ("degrees:mu=1", True),
+        ("degrees:mu=1,kinds=neighbour+random", True),
+        ("degrees:mu=1,kinds=global", False),
+        ("zero:random:2", False),
+        ("zero:star", True),
+        ("not/made/yet/mask.safetensors", True),
+    ],
 )
 def test_which_have_a_diagonal_to_drop(pattern: str, has: bool) -> None:
     assert MaskCase(pattern).has_diagonal == has

@@ -9,7 +9,7 @@ import torch
 
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.options import DegreeOptions, parse_grid
-from headlens.analyses.masks.study import degree_rows, degrees_table, mean_degree, unsettled
+from headlens.analyses.masks.study import degree_rows, degrees_table, mean_chosen, unsettled
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
@@ -82,7 +82,7 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
         assert sum(row["p"] for row in own) == pytest.approx(1.0)
         assert sum(row["chosen"] for row in own) == 1
     # All degrees alike: the median is 1; of layer 2 the degrees are 1 and 0, or 0 where heads share it.
-    assert mean_degree(rows) == pytest.approx(0.5 if shared else 0.75)
+    assert mean_chosen(rows) == {"degree_neighbour": pytest.approx(0.5 if shared else 0.75)}
     assert unsettled(rows) == 0.5
     assert list(degrees_table([{"model": "m", **row} for row in rows])["degree"]) == [0, 1, 2] * 2 * heads
 

@@ -15,7 +15,7 @@ from made_tasks import sentiment_table
 from headlens.analyses.ablate.options import AblateRequest, PruneOptions
 from headlens.analyses.ablate.plan import SHARED
 from headlens.analyses.classify.options import ClassifyRequest
-from headlens.analyses.masks.options import MasksRequest, StudyRequest
+from headlens.analyses.masks.options import DegreeOptions, MasksRequest, StudyRequest
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning.plan import plan_of
 from headlens.analyses.planning.speed import Speed
@@ -125,6 +125,10 @@ def test_cases_of_a_study() -> None:
     plan = plan_of(MasksRequest(("star", "bigbird"), 32, study=study))
     # no mask and two patterns, three seeds
     assert plan.work[0].updates == 5 * 3 * 3
+    degrees = DegreeOptions((0.1, 1.0), draws=4)
+    drawn = StudyRequest(lesson=study.lesson, seeds=3, training=training, controls=False, degrees=degrees)
+    # no mask and two strengths, each of these also measured under four draws, for three seeds
+    assert [work.each for work in plan_of(MasksRequest(length=32, study=drawn)).work[1:]] == [3 * (3 + 2 * 4)]
     nothing = plan_of(MasksRequest())
     assert not nothing.work
     assert nothing.total == plan_module.START
