@@ -14,6 +14,8 @@ from headlens.attention.attach_edit import attach_edit
 from headlens.attention.sites import find_sites
 from headlens.interventions.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.importance_mask import parse_kept
+from headlens.interventions.kept_text import kept_text
 from headlens.interventions.patterns import PATTERNS, Full, parse_pattern
 from headlens.runs.mask_options import MaskOptions, read_layers
 
@@ -31,7 +33,12 @@ def mask_source(options: MaskOptions) -> MaskSource | None:
     """
     if not options.given:
         return None
-    source = PatternMask(Full()) if options.mask is None else parse_mask(options.mask)
+    if options.mask is None:
+        source: MaskSource = PatternMask(Full())
+    elif options.keep is None:
+        source = parse_mask(options.mask)
+    else:
+        source = parse_mask(kept_text(options.mask, options.keep_order, options.keep))
     if options.no_diagonal:
         return Controlled(source)
     return Controlled(source, "random", options.mask_seed) if options.drop_random else source
@@ -59,7 +66,16 @@ def under_mask(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str
     if source is None:
         yield
         return
-    edit = mask_edit(model, source, options.layers)
+    with under_source(model, source, options.layers, tell):
+        yield
+
+
+@contextmanager
+def under_source(
+    model: PreTrainedModel, source: AnyMaskSource, layers: str | None, tell: Callable[[str], None]
+) -> Iterator[None]:
+    """Runs a model under a mask in some layers inside the context; errors and warnings as in `under_mask`."""
+    edit = mask_edit(model, source, layers)
     with attach_edit(model, edit):
         yield
     if edit.left_alone:
@@ -79,11 +95,13 @@ def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None)
 
 
 def parse_mask(text: str) -> MaskSource:
-    """Reads a mask from the path of its file or folder, or from a pattern.
+    """Reads a mask from the path of its file or folder, from learned importance (`parse_kept`), or from a pattern.
 
     Raises:
         OptionError: if it is none of these.
     """
+    if (kept := parse_kept(text)) is not None:
+        return kept
     path = Path(text).expanduser()
     is_pattern = re.split(r"[:|]", text)[0].strip().lower() in PATTERNS
     if not is_pattern and (path.exists() or path.suffix or len(path.parts) > 1):

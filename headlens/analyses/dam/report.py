@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from headlens.analyses.dam.results_table import CLASSES, UNMASKED, dam_markdown
 from headlens.errors import read_errors
+from headlens.interventions.importance_mask import PROBABILITIES
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots import style
@@ -183,7 +184,7 @@ def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
     rows = run.tables["sweep"].drop_duplicates("run")
     for name, mask in zip(rows["run"], rows["mask"], strict=True):
         place = run.folder / str(mask)
-        beside = place.with_name("probabilities.safetensors")
+        beside = place.with_name(PROBABILITIES)
         if isinstance(mask, str) and place.is_file() and beside.is_file():
             with read_errors(place.parent, "does not hold a mask", "Run the command again."):
                 picture = str(name), load_file(beside)["p"], load_file(place)["allowed"]

@@ -21,6 +21,7 @@ from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import ResumeError
 from headlens.files import atomic_path, output_errors
 from headlens.interventions.attention_mask import AttentionMask
+from headlens.interventions.importance_mask import PROBABILITIES
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
@@ -184,7 +185,7 @@ def save_mask(path: Path, learned: LearnedMask, result: LearnedMaskResult) -> No
     with output_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         mask.save(path)
-        with atomic_path(path.with_name("probabilities.safetensors")) as temporary:
+        with atomic_path(path.with_name(PROBABILITIES)) as temporary:
             save_file({"p": learned.probabilities.float().contiguous()}, temporary)
 
 
@@ -196,7 +197,7 @@ def load_mask(folder: Path, name: str, options: MaskLearningOptions) -> LearnedM
     """
     try:
         mask = AttentionMask.load(folder)
-        probabilities = load_file(folder / "probabilities.safetensors")["p"]
+        probabilities = load_file(folder / PROBABILITIES)["p"]
     except Exception as error:  # also what masks are refused with elsewhere: this one was kept to go on
         raise ResumeError(f"{folder} has lost its mask: {error}", "Start again with --overwrite.") from error
     rules = options.mask.diagonal, options.mask.structured

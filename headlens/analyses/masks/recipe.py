@@ -45,7 +45,7 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     seeds = tuple(range(first, first + study.seeds))
     grid = parse_grid(study.grid) if study.grid is not None else ()
     graphs = (f"{GRAPH}{text.strip()}" for text in study.graph)
-    trained = (*patterns, *grid, *study.mask, *graphs, *study.degrees.patterns) or tuple(PAPER)
+    trained = (*patterns, *grid, *study.masks, *graphs, *study.degrees.patterns) or tuple(PAPER)
     planned = cases(trained, study.layers or (None,), seeds, controls=study.controls)
     return [case for case in planned if case.diagonal == "kept" or case.has_diagonal]
 

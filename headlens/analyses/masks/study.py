@@ -24,15 +24,15 @@ from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
-from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, AttentionMask
+from headlens.interventions.importance_mask import FiledMask
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
 from headlens.interventions.mask_distributions import GumbelDegrees
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
-from headlens.runs.model_mask import mask_edit
+from headlens.runs.model_mask import under_source
 from headlens.runs.run import Run
 from headlens.training.hyperparameters import TrainingOptions
 
@@ -53,10 +53,12 @@ _DEGREES = (
 _UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
-def under(model: PreTrainedModel, case: MaskCase, books: Books) -> AbstractContextManager[None]:
-    """Inside, a model runs under the mask of a case; graphs are in the books."""
+def under(
+    model: PreTrainedModel, case: MaskCase, books: Books, tell: Callable[[str], None] = lambda _: None
+) -> AbstractContextManager[None]:
+    """Inside, a model runs under the mask of a case; graphs are in the books, and `tell` gets what is to be known."""
     source = case.source(books)
-    return nullcontext() if source is None else attach_edit(model, mask_edit(model, source, case.layers))
+    return nullcontext() if source is None else under_source(model, source, case.layers, tell)
 
 
 def fine_tuned(
@@ -190,12 +192,12 @@ class MaskStudy:
         """What is wrong with a mask is told before anything is trained."""
         for case in planned:
             source = case.source(texts.books)
-            if isinstance(source, AttentionMask) and source.length < self.n:
+            if isinstance(source, FiledMask) and source.length < self.n:
                 raise OptionError(
                     f"The mask {case.pattern} is for {source.length} tokens, fewer than --length {self.n}.",
                     f"Give --length {source.length}.",
                 )
-            if isinstance(source, AttentionMask):
+            if isinstance(source, FiledMask):
                 source.block(texts.longest)
             if case.strength is not None:
                 made_mask(opened.lesson.task.network(opened.loaded.model), *self._dam(case, texts))
@@ -215,10 +217,11 @@ class MaskStudy:
                 training = replace(self.training, seed=case.seed)
                 learned = learn_mask(loaded, lesson, case.strength, dam, training, callbacks, scope)
                 model = learned.model
-        with under(model, case, texts.books) if learned is None else learned.hardened():
+        told: list[str] = []
+        with under(model, case, texts.books, told.append) if learned is None else learned.hardened():
             measured = self.trainings.compared(loaded, lesson, model, baseline)
         compared_with = vars(measured.as_baseline) if case.whole else {}
-        outcome = CaseOutcome(case.name, measured.metrics, measured.notes, **compared_with)
+        outcome = CaseOutcome(case.name, measured.metrics, [*measured.notes, *told], **compared_with)
         if learned is None:
             return outcome
         place = f"{MASKS}/{case.name}/{FILE}"
