@@ -24,6 +24,7 @@ from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, suitable_tokens, task_heads
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes
+from headlens.analyses.training.predicted import predicted_rows, write_predictions
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record
@@ -80,6 +81,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         known = () if first is None else classifier_names(first)
         task, source = open_examples(request.data, offline=request.model_options.offline, known=known)
         metric = chosen_metric(task, request.options.metric)
+        test = predicted_rows(request.predict, request.data, offline=request.model_options.offline)
         for name in request.models[1:]:
             # What is wrong with it is told before the first model is swept.
             other = run.load(name, request.model_options)
@@ -91,6 +93,9 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             label = model_label(loaded, results)
             with run.masked(loaded, request.mask):
                 results[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
+                if test is not None and run.folder is not None:
+                    options = EvaluationOptions(request.options.batch_tokens or EvaluationOptions.batch_tokens)
+                    results[label].notes.extend(write_predictions(run, loaded, task, test, options))
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, f in results.items() for note in f.notes]
         notes += run.warnings

@@ -11,6 +11,7 @@ from typing import Any
 from headlens.analyses.result_notes import embedded_notes, left_out_notes, were
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
+from headlens.analyses.training.predicted import predicted_rows, write_predictions
 from headlens.analyses.training.text_training import (
     block_length,
     evaluation,
@@ -70,6 +71,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
                 (counts, dev_counts),
                 offline=request.model_options.offline,
             )
+            test = predicted_rows(request.predict, request.data, offline=request.model_options.offline)
         loaded = _load(request, run, train)
         held_out = {} if dev is None else {"what is held out": fingerprint(dev.examples)}
         run.depend_on(loaded, {"the data": fingerprint(train.examples), **held_out})
@@ -92,6 +94,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             # The final model on what was held out, as if it was loaded again.
             options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
             measured = TaskResult() if dev_rows is None else measure(run, loaded, task, dev_rows.examples, options)
+            notes += [] if test is None else write_predictions(run, loaded, task, test, options)
         return _write(request, run, loaded, state, measured, notes, _facts(rows, dev_rows))
 
 
