@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 KeepOrder = Literal["most", "least", "random"]
+PROBABILITIES = "probabilities.safetensors"  # P of a learned mask, beside its file
 
 
 def kept_text(path: str, order: str, keep: float) -> str:

@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask import AttentionMask
-from headlens.interventions.importance_mask import PROBABILITIES, ImportanceMask, parse_kept
+from headlens.interventions.importance_mask import ImportanceMask, parse_kept
+from headlens.interventions.kept_text import PROBABILITIES
 
 
 def of_values(values: list[list[float]], n: int, *, structured: bool, **rules: Any) -> ImportanceMask:

@@ -24,7 +24,7 @@ from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, suitable_tokens, task_heads
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes
-from headlens.analyses.training.predicted import predicted_rows, write_predictions
+from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from headlens.analyses.dam.results_table import CLASSES, NO_DIAGONAL, UNMASKED, dam_markdown
 from headlens.errors import read_errors
-from headlens.interventions.importance_mask import PROBABILITIES
+from headlens.interventions.kept_text import PROBABILITIES
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots import style

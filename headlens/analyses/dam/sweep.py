@@ -22,7 +22,7 @@ from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import ResumeError
 from headlens.files import atomic_path, output_errors
 from headlens.interventions.attention_mask import AttentionMask
-from headlens.interventions.importance_mask import PROBABILITIES
+from headlens.interventions.kept_text import PROBABILITIES
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from headlens.analyses.result_notes import embedded_notes, left_out_notes, were
+from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.predicted import predicted_rows, write_predictions
 from headlens.analyses.training.text_training import (
     block_length,
     evaluation,
