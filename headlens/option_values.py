@@ -83,6 +83,22 @@ def share(given: Any) -> float:
     return number
 
 
+def positive_share(given: Any) -> float:
+    """Returns a number above 0 and up to 1.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if not share(given):
+        raise ValueError(f"{given} is not a number above 0 and up to 1.")
+    return share(given)
+
+
+def positive_shares(given: Any) -> tuple[float, ...]:
+    """Returns the numbers of a text with commas, or of a sequence, each above 0 and up to 1; errors as for one."""
+    return tuple(map(positive_share, numbers(given)))
+
+
 def folder(given: Any) -> Path:
     """Returns a path, `~` as the home folder; an empty text, which would be the current folder, is none.
 

@@ -64,6 +64,12 @@ BLEU_TOKENIZER = Option(
     TASK,
     shown="that of the target language where it is known, else 13a",
 )
+PREDICTED = Option(
+    "A test set without labels: predictions for all of its rows are written as GLUE takes them, such as SST-2.tsv.",
+    TASK,
+    "SOURCE",
+    shown="",
+)
 HELD_OUT_EXAMPLES = Option("Examples that the model is evaluated on.", TASK, "SOURCE", shown="a part of the data")
 MASKED_SHARE = Option("Share of the tokens that are to be guessed, for mlm.", TRAINING)
 LABEL_SMOOTHING = Option("Label smoothing of translation.", TRAINING)

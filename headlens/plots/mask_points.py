@@ -18,6 +18,8 @@ WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it"
 _CURVES = (ORANGE, GREEN, PURPLE, SKY)
 # A mask of a sweep of train-dam: the run, and λ.
 _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")
+# A part of such a mask, by learned importance: the mask and the order, and the share that is kept.
+_KEPT = re.compile(r"(?P<run>.+@(most|least|random))=(?P<strength>[^@=]+)")
 _EDGE = 0.08  # of the width that points fill
 # The share is that of the texts: a share of 128 tokens says little about a text of ten.
 SHARE_LABEL = "masked positions of the texts, %"
@@ -32,10 +34,13 @@ def short_names(patterns: Iterable[object]) -> dict[str, str]:
 
 
 def sweeps(patterns: Iterable[object]) -> dict[str, dict[str, str]]:
-    """Returns λ by pattern, by the name of the run, of every run of `train-dam` that learned at least two masks."""
+    """Returns λ by pattern, by the name of the run, of every run of `train-dam` that learned at least two masks.
+
+    Of a mask of which at least two parts were taken by importance the share that is kept, by its name and the order.
+    """
     by_run: dict[str, dict[str, str]] = {}
     for pattern in map(str, patterns):
-        if match := _LEARNED.fullmatch(pattern):
+        if match := _KEPT.fullmatch(pattern) or _LEARNED.fullmatch(pattern):
             by_run.setdefault(match["run"], {})[pattern] = match["strength"]
     by_run = {run: strengths for run, strengths in by_run.items() if len(strengths) > 1}
     names = short_names(by_run)
@@ -65,7 +70,8 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
     for number, (name, strengths) in enumerate(learned.items()):
         for layers, part in rows[rows["pattern"].isin(list(strengths))].groupby("layers", sort=False):
             where = "" if layers == "all" else f", layers {layers}"
-            _curve(axes, part, strengths, f"{name}{where}, by λ", _CURVES[number % len(_CURVES)])
+            label = f"{name}=…{where}" if "@" in name else f"{name}{where}, by λ"
+            _curve(axes, part, strengths, label, _CURVES[number % len(_CURVES)])
     axes.margins(x=0.12, y=0.1)  # room for the names
 
 

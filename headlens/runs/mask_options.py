@@ -6,9 +6,12 @@ import re
 from dataclasses import dataclass
 
 from headlens.errors import OptionError, counted
+from headlens.interventions.kept_text import KeepOrder
+from headlens.option_values import positive_share
 from headlens.options import MASK, option
 
 MASK_LAYERS = "--mask-layers"
+LEARNED_MASK = "Name one of train-dam, such as --mask runs/dam/masks/penalty-0.01."
 _NUMBER = re.compile("[0-9]{1,6}")
 _LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
 
@@ -37,6 +40,18 @@ class MaskOptions:
         shown="all",
         flags=(MASK_LAYERS, "--layers"),  # of headlens 0.1, where it looked like the layers that are measured
     )
+    keep: float | None = option(
+        None,
+        "Of a mask of train-dam: keep this share of the positions of every sentence and head, ranked by learned "
+        "importance, in place of those with P > 1/2.",
+        MASK,
+        metavar="SHARE",
+        shown="P > 1/2",
+        parse=positive_share,
+    )
+    keep_order: KeepOrder = option(
+        "most", "Which positions --keep keeps first: the most or the least important, or a random order.", MASK
+    )
     no_diagonal: bool = option(False, "No token looks at itself.", MASK)
     drop_random: bool = option(
         False, "The control: as many random positions as the diagonal has are masked instead.", MASK
@@ -51,6 +66,10 @@ class MaskOptions:
             )
         if self.mask_seed and not self.drop_random:
             raise OptionError("--mask-seed: nothing is drawn.", "It is for --drop-random; patterns have seed=N.")
+        if self.keep is not None and self.mask is None:
+            raise OptionError("--keep ranks the positions of a learned mask, and there is none.", LEARNED_MASK)
+        if self.keep is None and self.keep_order != "most":
+            raise OptionError("--keep-order ranks what --keep keeps.", "Give --keep 0.3 as well.")
         if self.layers is not None and not self.given:
             raise OptionError(f"{MASK_LAYERS} says where a mask holds, and there is none.", "Give --mask as well.")
         read_layers(self.layers, flag=MASK_LAYERS)
@@ -63,6 +82,7 @@ class MaskOptions:
     def as_options(self) -> list[str]:
         """Returns the same options as words of another command line."""
         typed = [] if self.mask is None else ["--mask", self.mask]
+        typed += [] if self.keep is None else ["--keep", f"{self.keep:.10g}", "--keep-order", self.keep_order]
         typed += [] if self.layers is None else [MASK_LAYERS, self.layers]
         typed += ["--no-diagonal"] * self.no_diagonal + ["--drop-random"] * self.drop_random
         return typed + (["--mask-seed", str(self.mask_seed)] if self.mask_seed else [])

@@ -15,6 +15,8 @@ from headlens.attention.sites import find_sites
 from headlens.heads import Stack
 from headlens.interventions.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.importance_mask import parse_kept
+from headlens.interventions.kept_text import kept_text
 from headlens.interventions.patterns import PATTERNS, Full, parse_pattern
 from headlens.runs.mask_options import MaskOptions, read_layers
 
@@ -32,7 +34,12 @@ def mask_source(options: MaskOptions) -> MaskSource | None:
     """
     if not options.given:
         return None
-    source = PatternMask(Full()) if options.mask is None else parse_mask(options.mask)
+    if options.mask is None:
+        source: MaskSource = PatternMask(Full())
+    elif options.keep is None:
+        source = parse_mask(options.mask)
+    else:
+        source = parse_mask(kept_text(options.mask, options.keep_order, options.keep))
     if options.no_diagonal:
         return Controlled(source)
     return Controlled(source, "random", options.mask_seed) if options.drop_random else source
@@ -101,11 +108,13 @@ def stack_layers(
 
 
 def parse_mask(text: str) -> MaskSource:
-    """Reads a mask from the path of its file or folder, or from a pattern.
+    """Reads a mask from the path of its file or folder, from learned importance (`parse_kept`), or from a pattern.
 
     Raises:
         OptionError: if it is none of these.
     """
+    if (kept := parse_kept(text)) is not None:
+        return kept
     path = Path(text).expanduser()
     is_pattern = re.split(r"[:|]", text)[0].strip().lower() in PATTERNS
     if not is_pattern and (path.exists() or path.suffix or len(path.parts) > 1):

@@ -120,6 +120,29 @@ def evaluate(
     reader = Reader.of(loaded, task.labels, options.max_length, task.outputs)
     notes = [*filter(None, [reader.order.note]), *task.notes(reader)]
     counts = SourceCounts()
+    records, ids, keys = records_of(task, loaded, source, reader, counts, options)
+    metrics = estimates(task, records, keys, options)
+    return Evaluation(task, records, ids, metrics, counts, keys, (*notes, *counts.notes))
+
+
+def records_of(
+    task: Task,
+    loaded: LoadedModel,
+    source: TaskSource,
+    reader: Reader,
+    counts: SourceCounts,
+    options: EvaluationOptions,
+) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
+    """Runs a model over a task's examples: their records, (n, k), ids and keys, in the order of the source.
+
+    Args:
+        task: the task.
+        loaded: the model.
+        source: the examples.
+        reader: that of the model.
+        counts: grows by what became of the source.
+        options: batches and callbacks; errors as in `evaluate`.
+    """
 
     def run(prepared: Sequence[PreparedExample]) -> Floats:
         batch = task.collate(prepared, reader, loaded.device)
@@ -140,8 +163,7 @@ def evaluate(
     # Batches come by length of their examples: back to the order of the source.
     records = np.concatenate(blocks)[np.argsort([index for index, _, _ in evaluated])]
     _, ids, keys = zip(*sorted(evaluated), strict=True)
-    metrics = estimates(task, records, keys, options)
-    return Evaluation(task, records, ids, metrics, counts, keys, (*notes, *counts.notes))
+    return records, ids, keys
 
 
 def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:

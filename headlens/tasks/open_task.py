@@ -156,6 +156,22 @@ def columns_by_role(data: TaskData) -> dict[str, str]:
     return columns | named
 
 
+def open_rows(
+    name: str, source: str, columns: Mapping[str, str], split: str, *, offline: bool = False
+) -> tuple[TaskEntry, RowSource]:
+    """Opens the rows of a task's data, whether they have labels or not; errors as in `open_task`.
+
+    Args:
+        name: name of the task.
+        source: a file, or `hub:NAME[:CONFIG]`.
+        columns: columns that the user names, by role.
+        split: split of a data set.
+        offline: never ask the hub.
+    """
+    entry = find_task(name, columns)
+    return entry, _open(entry, source, DataOptions(dict(columns), split, offline=offline))
+
+
 def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> RowSource:
     split = options.split or entry.split
     if options.target is not None:

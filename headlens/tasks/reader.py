@@ -41,6 +41,7 @@ class Reader:
         decoder_start_id: what an encoder-decoder's decoder reads first; None for other models.
         order: which of the model's outputs is which of the task's classes.
         max_unknown: share of unknown tokens from which data is refused; 1 refuses none.
+        cuts: whether a sequence that is too long loses its end, as where every row of a test set needs a prediction.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -50,6 +51,7 @@ class Reader:
     order: OutputOrder = field(default_factory=OutputOrder)
     max_unknown: float = 1.0
     target_limit: int | None = None
+    cuts: bool = False
 
     @classmethod
     def of(
@@ -103,8 +105,10 @@ class Reader:
         return self.order.places
 
     def sequence(self, text: str, second: str | None = None) -> TokenRow | None:
-        """Tokenises one text or a pair; None if it is longer than the limit, for nothing is ever cut."""
+        """Tokenises one text or a pair; None if it is longer than the limit, for nothing is cut unless asked for."""
         encoding = self.encode(text, second)
+        if self.cuts and not self.fits(len(encoding["input_ids"])):
+            encoding = self.encode(text, second, truncation=True, max_length=self.limit)
         ids = tuple(encoding["input_ids"])
         if not ids or not self.fits(len(ids)):
             return None

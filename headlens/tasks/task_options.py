@@ -46,6 +46,9 @@ class ClassTask:
         dataset: name on the hub, with its configuration; None for GLUE's.
         split: the labelled part that a model was not trained on.
         headerless: columns of the original files, where these have no header.
+        submission: what GLUE calls the file with the predictions of its test set, without its ending; None where it
+            takes none.
+        submits_numbers: whether that file has the numbers of classes, and not their names.
     """
 
     name: str
@@ -55,28 +58,41 @@ class ClassTask:
     dataset: str | None = None
     split: str = "validation"
     headerless: Layout = ()
+    submission: str | None = None
+    submits_numbers: bool = False
 
 
 CLASS_TASKS = (
-    ClassTask("sst2", ("negative", "positive"), _SENTENCE),
+    ClassTask("sst2", ("negative", "positive"), _SENTENCE, submission="SST-2", submits_numbers=True),
     ClassTask(
         "cola",
         ("unacceptable", "acceptable"),
         _SENTENCE,
         ("matthews", "accuracy"),
         headerless=("source", "label", "star", "sentence"),
+        submission="CoLA",
+        submits_numbers=True,
     ),
     ClassTask(
         "mrpc",
         ("not_equivalent", "equivalent"),
         (_PAIR, ("#1 String", "#2 String", "Quality")),
         ("f1", "accuracy"),
+        submission="MRPC",
+        submits_numbers=True,
     ),
-    ClassTask("qqp", ("not_duplicate", "duplicate"), _QUESTIONS, ("f1", "accuracy")),
-    ClassTask("mnli", _THREE, _NLI, split="validation_matched"),
-    ClassTask("mnli-mm", _THREE, _NLI, dataset=f"{GLUE}:mnli", split="validation_mismatched"),
-    ClassTask("qnli", _ENTAILED, (("question", "sentence", "label"),)),
-    ClassTask("rte", _ENTAILED, (_PAIR,)),
+    ClassTask(
+        "qqp",
+        ("not_duplicate", "duplicate"),
+        _QUESTIONS,
+        ("f1", "accuracy"),
+        submission="QQP",
+        submits_numbers=True,
+    ),
+    ClassTask("mnli", _THREE, _NLI, split="validation_matched", submission="MNLI-m"),
+    ClassTask("mnli-mm", _THREE, _NLI, dataset=f"{GLUE}:mnli", split="validation_mismatched", submission="MNLI-mm"),
+    ClassTask("qnli", _ENTAILED, (("question", "sentence", "label"),), submission="QNLI"),
+    ClassTask("rte", _ENTAILED, (_PAIR,), submission="RTE"),
     ClassTask("snli", _THREE, _NLI, dataset="stanfordnlp/snli"),
 )
 OWN_CLASSES = "classification"  # of data whose classes no task here has

@@ -66,6 +66,7 @@ def cola() -> str:
     return "".join(f"gj04\t{i % 2}\t\t{s}\n" for i, s in enumerate(SENTENCES))
 
 
+TEST = "index\tsentence\n" + "".join(f"{i}\t{s}\n" for i, s in enumerate(SENTENCES[7:]))
 FILES = {
     "sst2": ("train.tsv", sst2, ["accuracy"]),
     "cola": ("in_domain_train.tsv", cola, ["matthews", "accuracy"]),
@@ -265,3 +266,35 @@ def test_translation_models_classify_nothing(headlens: Headlens, tiny_marian: Pa
     done = headlens("train", tiny_marian, "--task", "sst2", "--data", "train.tsv", "--out", "run")
     assert done.code == 2
     assert "needs a sequence-classification head" in done.err
+
+
+def test_predictions_for_a_test_set(headlens: Headlens, made: Callable[..., str]) -> None:
+    """Of the model that was trained, and the same of its checkpoint, under the same mask."""
+    for name, content in (("train.tsv", sst2()), ("dev.tsv", sst2(8)), ("test.tsv", TEST)):
+        Path(name).write_text(content, encoding="utf-8")
+    task = ("--task", "sst2", "--predict", "test.tsv", "--no-diagonal")
+    learn = ("train", made("judge"), *task, "--data", "train.tsv")
+    done = headlens(*learn, "--dev-data", "dev.tsv", *SMALL, "--out", "run")
+    assert done.code == 0, done.err
+    lines = Path("run/SST-2.tsv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines[1:]] == [str(i) for i in range(13)]
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
+    assert "SST-2.tsv" in json.loads(Path("run/run.json").read_text())["files"]
+    measured = headlens("ablate", "run/model", *task, "--data", "dev.tsv", "--no-figures", "--out", "measured")
+    assert measured.code == 0, measured.err
+    assert Path("measured/SST-2.tsv").read_bytes() == Path("run/SST-2.tsv").read_bytes()
+    Path("empty.tsv").write_text("index\tsentence\n0\t\n", encoding="utf-8")
+    Path("bare.tsv").write_text("index\ttext\n0\tthe cat\n", encoding="utf-8")
+    two = ("ablate", "run/model", "run/model", *task, "--data", "dev.tsv")
+    for arguments, words in (
+        (two, "--predict writes the predictions of one model"),
+        (("train", "demo", "--task", "mlm", "--predict", "test.tsv"), "--predict is not for --task mlm"),
+        ((*learn, "--predict", "none.tsv"), "no such file"),
+        ((*learn, "--predict", "bare.tsv"), "which columns are text?"),
+        ((*learn, "--predict", "empty.tsv"), "empty.tsv:2: there is no text to predict anything of"),
+    ):
+        refused = headlens(*arguments, "--out", "none")
+        assert refused.code == 2, arguments
+        assert words in refused.err
+        assert not Path("none").exists()

@@ -204,6 +204,28 @@ def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) ->
     assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
 
 
+def test_parts_of_a_learned_mask_by_importance(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
+    """In every text, 0.25 and 0.5 of its positions, as the same command says for a model on a task."""
+    learned = "learned/masks/penalty-0.1"
+    assert run("--lambdas", 0.1, "--longest", 20, "--unstructured", command="train-dam", out="learned").code == 0
+    options = ("--keep", "0.25,0.5", "--keep-order", "most,least,random", "--length", 20, "--no-controls")
+    done = run("--mask", f"{learned}/mask.safetensors", *options)
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/masks.csv").set_index("pattern")
+    shares = {f"{learned}@{order}={keep}": keep for order in ("most", "least", "random") for keep in (0.25, 0.5)}
+    assert list(rows.index) == ["full", *shares]
+    for name, keep in shares.items():
+        assert rows["sparsity"][name] == pytest.approx(1 - keep, abs=1.01 / 400)
+        assert rows["sparsity_texts"][name] == pytest.approx(1 - keep, abs=0.01)
+    trained = run("--mask", learned, "--keep", 0.25, "--keep-order", "least", command="train", out="alone")
+    assert trained.code == 0, trained.err
+    assert Path("alone/run.json").is_file()
+    one = pd.read_csv("alone/metrics.csv").set_index("metric")["value"]["accuracy"]
+    assert one == pytest.approx(rows["value"][f"{learned}@least=0.25"])
+    # Of the share that is kept, tokens of some texts have no position at all.
+    assert "Under the mask some tokens are left without any key" in " ".join(done.out.split())
+
+
 @pytest.mark.parametrize("stop", rest_slow([2, 6, 13], [6]))
 def test_interrupted_and_gone_on_with(
     run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, stop: int
@@ -244,6 +266,12 @@ def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., 
         (("--layers", "7"), "there is no layer 7"),
         (("--layers", "x"), "is no range of layers"),
         (("--mask", "nowhere/mask.safetensors"), "there is no such mask file"),
+        (("--keep", "0.3"), "--keep ranks the positions of learned masks, and there is none"),
+        (("--mask", "m", "--keep-order", "least"), "--keep-order ranks what --keep keeps"),
+        (("--mask", "m", "--keep", "0.3", "--keep-order", "best"), "--keep-order best is none"),
+        (("--mask", "m", "--keep", "0.3,2"), "2.0 is not a number from 0 to 1"),
+        (("--mask", "m", "--keep", "0"), "0.0 is not a number above 0 and up to 1"),
+        (("--mask", "m", "--keep", "0.3"), "m: there is no such mask file"),
     ):
         done = run(*more, "--pattern", "star", out="none")
         assert done.code == 2, more

@@ -26,7 +26,7 @@ from headlens.interventions.attention_mask import AttentionMask
 Headlens = Callable[..., Any]
 BRIEF = ("--steps", 6, "--batch-tokens", 150, "--log-every", 3, "--longest", 40)
 SHORT = (*BRIEF, "--lambdas", "0,0.1")
-TABLES = ("sweep", "sparsity", "positions", "log")
+TABLES = ("sweep", "sparsity", "positions", "importance", "log")
 RUNS = ("penalty-0", "penalty-0.1")
 
 
@@ -52,7 +52,7 @@ def assert_same(one: str, two: str) -> None:
 def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlens) -> None:
     done = run("--per-layer")
     assert done.code == 0, done.err
-    sweep, sparsity, positions, log = (pd.read_csv(f"run/{name}.csv") for name in TABLES)
+    sweep, sparsity, positions, importance, log = (pd.read_csv(f"run/{name}.csv") for name in TABLES)
     assert sweep.columns.tolist() == SWEEP_COLUMNS
     assert sweep["run"].tolist() == ["plain", "unmasked", *RUNS]
     for row in sweep.iloc[2:].to_dict("records"):
@@ -70,8 +70,16 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     assert "minus unmasked" in done.out
     assert set(positions["class"]) == {"special", "diagonal", "neighbourhood", "rest", "offset"}
     assert log.groupby("run").size().to_dict() == dict.fromkeys(RUNS, 2)
+    assert importance.groupby(["run", "class"])["step"].apply(list).tolist() == [[0, 3, 6]] * 2 * 4
+    assert sweep["diagonal"].all()
+    assert sweep["diagonal_delta"].isna().all()
     drawn = {path.stem for path in Path("run/figures").glob("*.png")}
-    assert drawn == {"quality", "importance", *(f"{kind}_{name}" for kind in ("mask", "p") for name in RUNS)}
+    assert drawn == {
+        "quality",
+        "importance",
+        "importance_over_training",
+        *(f"{kind}_{name}" for kind in ("mask", "p") for name in RUNS),
+    }
     record = json.loads(Path("run/run.json").read_text())
     assert (record["status"], record["dam"]["updates"], record["dam"]["mask"]["longest"]) == ("finished", 6, 40)
     assert not Path("run/.resume").exists()
@@ -101,6 +109,33 @@ def test_the_same_training_without_a_mask(run: Headlens, headlens: Headlens, mad
     assert measured.code == 0, measured.err
     (found,) = Path("runs").glob("ablate-*/ablation.csv")
     assert pd.read_csv(found)["baseline"].iloc[0] == pytest.approx(sweep["value"]["unmasked"])
+
+
+def test_each_mask_without_the_diagonal_too(run: Headlens, headlens: Headlens) -> None:
+    """As a run without it gives it, compared also with the same mask with it, example by example."""
+    names = [f"{name}{end}" for name in RUNS for end in ("", "-no-diagonal")]
+    done = run("--controls", "--freeze", "all")
+    assert done.code == 0, done.err
+    sweep = pd.read_csv("run/sweep.csv").set_index("run")
+    assert sweep.index.tolist() == ["plain", *names]
+    assert sweep["diagonal"].tolist() == [True, *[True, False] * 2]
+    for name in RUNS:
+        row, own = sweep.loc[f"{name}-no-diagonal"], sweep.loc[name]
+        assert row["diagonal_delta"] == pytest.approx(row["value"] - own["value"])
+        assert row["diagonal_delta_low"] <= row["diagonal_delta"] <= row["diagonal_delta_high"]
+        assert row["delta"] == pytest.approx(row["value"] - sweep.loc["plain", "value"])
+        assert np.isnan(own["diagonal_delta"])
+        assert not AttentionMask.load(f"run/{row['mask']}").block(9).diagonal(dim1=2, dim2=3).any()
+    assert "With the diagonal and without it" in Path("run/results.md").read_text(encoding="utf-8")
+    assert run("--no-diagonal", "--freeze", "all", "--no-figures", out="alone").code == 0
+    alone = pd.read_csv("alone/sweep.csv").set_index("run")
+    for name in RUNS:
+        assert alone.loc[name, "value"] == sweep.loc[f"{name}-no-diagonal", "value"]
+        assert alone.loc[name, "sparsity"] == sweep.loc[f"{name}-no-diagonal", "sparsity"]
+    assert headlens("report", "run").code == 0
+    refused = run("--controls", "--no-diagonal", out="none")
+    assert refused.code == 2
+    assert "--controls learns masks with the diagonal, too.\nLeave --no-diagonal out." in refused.err
 
 
 def test_where_the_mask_alone_is_trained_the_model_is_its_own_comparison(run: Headlens) -> None:
@@ -204,7 +239,12 @@ def test_a_report_draws_what_the_run_did_not(run: Headlens, headlens: Headlens) 
     done = headlens("report", "run", "--out", "page")
     assert done.code == 0, done.err
     drawn = {path.stem.removeprefix("run_") for path in Path("page").rglob("*.png")}
-    expected = {"quality", "importance", *(f"{kind}_{name}" for kind in ("mask", "p") for name in RUNS)}
+    expected = {
+        "quality",
+        "importance",
+        "importance_over_training",
+        *(f"{kind}_{name}" for kind in ("mask", "p") for name in RUNS),
+    }
     assert {name for name in expected if any(name in other for other in drawn)} == expected, drawn
     Path("run/masks/penalty-0/mask.safetensors").write_bytes(b"none")
     done = headlens("report", "run", "--out", "other")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import zoo
+from safetensors.torch import save_file
 from watching import run
 
 from headlens.errors import OptionError
@@ -102,6 +103,8 @@ def test_controls() -> None:
         ({"no_diagonal": True, "drop_random": True}, "two controls"),
         ({"layers": "0-1"}, "--mask-layers says where a mask holds, and there is none"),
         ({"mask": "star", "mask_seed": 1}, "--mask-seed: nothing is drawn"),
+        ({"keep": 0.3}, "--keep ranks the positions of a learned mask, and there is none"),
+        ({"mask": "runs/m", "keep_order": "least"}, "--keep-order ranks what --keep keeps"),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, object], message: str) -> None:
@@ -118,6 +121,21 @@ def test_the_same_for_another_command_line() -> None:
     assert facts["layers"] == "0-1"
     assert facts["name"] == "window:width=1|global:tokens=1 without as many at random"
     assert len(facts["sha256"]) == 64
+
+
+def test_a_part_of_a_learned_mask(tmp_path: Path) -> None:
+    p = torch.rand(1, 1, 5, 5, generator=torch.Generator().manual_seed(0))
+    AttentionMask(p > 0.5, name="mine").save(tmp_path / "mask.safetensors")
+    save_file({"p": (p + p.mT) / 2}, tmp_path / "probabilities.safetensors")
+    options = MaskOptions(str(tmp_path), keep=0.25, keep_order="least", no_diagonal=True)
+    assert options.as_options() == [
+        *("--mask", str(tmp_path), "--keep", "0.25", "--keep-order", "least", "--no-diagonal")
+    ]
+    source = mask_source(options)
+    assert isinstance(source, Controlled)
+    assert source.name == "mine@least=0.25 without the diagonal"
+    with pytest.raises(OptionError, match=r"star: .*no such mask file"):
+        mask_source(MaskOptions("star", keep=0.25))
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])

@@ -12,7 +12,7 @@ from headlens.option_values import names, share, whole_numbers
 from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, CommandOptions, option
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import BATCH_TOKENS, FIGURES, ONE_OR_TWO_MODELS, SEED
+from headlens.shared_options import BATCH_TOKENS, FIGURES, ONE_OR_TWO_MODELS, PREDICTED, SEED
 from headlens.tasks.task_options import TaskData
 
 ReplacementMode = Literal["zero", "mean", "uniform"]
@@ -120,6 +120,7 @@ class AblateRequest:
 
     models: tuple[str, ...] = option((DEMO,), ONE_OR_TWO_MODELS)
     data: TaskData = field(default_factory=TaskData)
+    predict: str | None = option(None, PREDICTED)
     options: AblationOptions = field(default_factory=AblationOptions)
     pruning: PruneOptions = field(default_factory=PruneOptions)
     mask: MaskOptions = field(default_factory=MaskOptions)
@@ -130,6 +131,8 @@ class AblateRequest:
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+        if len(self.models) > 1 and self.predict is not None:
+            raise OptionError("--predict writes the predictions of one model, and two are given.", "Give one.")
         if len(self.models) > 1 and any(told.partition("=")[0].strip() == "model" for told in self.data.labels):
             raise OptionError(
                 "--labels model=… names the outputs of one model, and two are given.",

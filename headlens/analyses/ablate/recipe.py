@@ -26,6 +26,7 @@ from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
 from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes
+from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record
@@ -82,6 +83,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         known = () if first is None else classifier_names(first)
         task, source = open_examples(request.data, offline=request.model_options.offline, known=known)
         metric = chosen_metric(task, request.options.metric)
+        test = predicted_rows(request.predict, request.data, offline=request.model_options.offline)
         for name in request.models[1:]:
             # What is wrong with it is told before the first model is swept.
             other = run.load(name, request.model_options)
@@ -93,6 +95,9 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             label = model_label(loaded, results)
             with run.masked(loaded, request.mask):
                 results[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
+                if test is not None and run.folder is not None:
+                    options = EvaluationOptions(request.options.batch_tokens or EvaluationOptions.batch_tokens)
+                    results[label].notes.extend(write_predictions(run, loaded, task, test, options))
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, f in results.items() for note in f.notes]
         if len(results) > 1:

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.tables import LearnedMask
+from headlens.analyses.dam.tables import LearnedMask, PositionClasses
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet, freeze_unused
 from headlens.attention.attach_edit import attach_edit
 from headlens.errors import OptionError
@@ -51,6 +51,7 @@ class MaskLearningOptions:
             0.5.
         freeze: parts of the model that stay as they are, see `headlens.models.freezing.freeze`; None for none.
         layers: in which layers the mask holds, such as `6-11` or `last:3`; None for all.
+        window: offsets that count as neighbourhood where P is followed over the training.
 
     Raises:
         OptionError: if a number or a name cannot be.
@@ -62,6 +63,7 @@ class MaskLearningOptions:
     mask_learning_rate: float | None = None
     freeze: tuple[str, ...] | None = None
     layers: str | None = None
+    window: int = 1
 
     def __post_init__(self) -> None:
         read_layers(self.layers)
@@ -85,12 +87,15 @@ class LearnedMaskResult:
         task: says which part of the model is masked.
         mask: as it was learned, in evaluation mode.
         log: of the training; `loss` has the penalty in it.
+        importance: mean P of all heads by class of positions before the training and at every row of the log: columns
+            step, class, p.
     """
 
     model: PreTrainedModel
     task: Task
     mask: LearnedAttentionMask
     log: pd.DataFrame
+    importance: pd.DataFrame
 
     @contextmanager
     def hardened(self) -> Iterator[None]:
@@ -150,6 +155,8 @@ def learn_mask(
     mask = made_mask(network, options, scope, updates * training.accumulate)
     masked = MaskedModel(network, mask)
     objective = PenalizedObjective(lesson.objective, mask, strength, options.penalty)
+    of_classes = PositionClasses(options.mask.longest, options.window)
+    start = {"step": 0} | of_classes.importance(mask)
     with masked.eval().opened():
         freeze_unused(masked, objective, moved(lesson.data.batch((0,), 0), loaded.device))
         trainer = Trainer(
@@ -158,12 +165,16 @@ def learn_mask(
             keeper=callbacks.keeper,
             progress=callbacks.progress,
             scales={MASK: options.rate(updates) / training.learning_rate},
-            record=mask_log_columns,
+            record=lambda model: {**mask_log_columns(model), **of_classes.importance(mask)},
             clip_apart=True,
         )
         state = trainer.fit(masked, lesson.data)
     _release(model, loaded)
-    return LearnedMaskResult(model.eval(), lesson.task, mask.eval(), pd.DataFrame(state.log))
+    log = pd.DataFrame(state.log)
+    followed = pd.concat([pd.DataFrame([start]), log], ignore_index=True)[list(start)]
+    importance = followed.melt("step", var_name="class", value_name="p").sort_values("step", kind="stable")
+    log = log.drop(columns=[name for name in start if name != "step"])
+    return LearnedMaskResult(model.eval(), lesson.task, mask.eval(), log, importance.reset_index(drop=True))
 
 
 def unmasked(

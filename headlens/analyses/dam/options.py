@@ -47,6 +47,12 @@ class DamOptions:
     )
     strength: float = option(1e4, "c of the additive form.", _PANEL, metavar="NUMBER")
     diagonal: bool = option(True, "Whether a token may look at itself.", _PANEL, flags=("--diagonal/--no-diagonal",))
+    controls: bool = option(
+        False,
+        "Learn each mask without the diagonal, too, and compare the two.",
+        _PANEL,
+        flags=("--controls/--no-controls",),
+    )
     noise: Literal["training", "always", "never"] = option(
         "training", "When M is drawn; never with --soft is soft importance.", _PANEL
     )
@@ -116,6 +122,8 @@ class DamRequest:
         from headlens.training.new_models import is_new
 
         self.dam.learning()
+        if self.dam.controls and not self.dam.diagonal:
+            raise OptionError("--controls learns masks with the diagonal, too.", "Leave --no-diagonal out.")
         if not self.lambdas:
             raise OptionError("No penalty is given.", "Name some with --lambdas.")
         for strength in self.lambdas:
@@ -133,7 +141,7 @@ class DamRequest:
     @property
     def learning(self) -> MaskLearningOptions:
         """The mask and its training, with what is frozen: by default all for the embedded task, none for others."""
-        learning = self.dam.learning()
+        learning = replace(self.dam.learning(), window=self.window)
         if learning.freeze is not None:
             return learning
         return replace(learning, freeze=("all",) if self.lesson.embedded else ())

@@ -19,8 +19,8 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
     learned, held_out = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
     length = longest if request.lesson.data.task in TEXT else None
-    loop, runs = TrainingSteps.of(request.training, learned, length), len(request.lambdas)
-    planner.add(loop.work(f"train with a mask, {runs} penalties", each=MASKED, times=runs))
+    loop, runs = TrainingSteps.of(request.training, learned, length), len(request.lambdas) * (1 + request.dam.controls)
+    planner.add(loop.work(f"train with a mask, {runs} times", each=MASKED, times=runs))
     measured = 1 + runs
     if "all" not in (request.learning.freeze or ()):
         planner.add(loop.work("train without a mask"))

@@ -12,8 +12,9 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
-from headlens.analyses.dam.results_table import CLASSES, UNMASKED, dam_markdown
+from headlens.analyses.dam.results_table import CLASSES, NO_DIAGONAL, UNMASKED, dam_markdown
 from headlens.errors import read_errors
+from headlens.interventions.kept_text import PROBABILITIES
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots import style
@@ -41,7 +42,7 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
-        tables: `sweep` and `positions`, as far as there.
+        tables: `sweep`, `positions` and `importance`, as far as there.
         masks: by run.
 
     Yields:
@@ -51,6 +52,8 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
         yield "quality", quality_by_sparsity(tables["sweep"])
     if "positions" in tables:
         yield "importance", importance_by_place(tables["positions"])
+    if "importance" in tables:
+        yield "importance_over_training", importance_over_training(tables["importance"])
     for name, probabilities, kept in masks:
         yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float), f"Mask of {name} (white: attention)", KEPT)
         yield f"p_{name}", mask_picture(np.asarray(probabilities), f"Importance of positions, {name}", IMPORTANCE)
@@ -61,7 +64,7 @@ def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequenc
 
     Args:
         run: the folder, started.
-        tables: `sweep`, `sparsity`, `positions`, `log`.
+        tables: `sweep`, `sparsity`, `positions`, `importance`, `log`.
         masks: by run; none draws nothing.
     """
     for name, frame in tables.items():
@@ -73,7 +76,10 @@ def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequenc
 
 
 def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
-    """The task's main metric over the share of masked positions, with intervals; dashed lines without a mask."""
+    """The task's main metric over the share of masked positions, with intervals; dashed lines without a mask.
+
+    The same masks without the diagonal, where they are controls, are open circles.
+    """
     if sweep.empty:
         return None
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
@@ -85,9 +91,11 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     style.dress(axes, SHARE_LABEL, style.one_line(measured, 0.66 * 2.6, style.LABEL_SIZE))
     for penalty, colour in _colours(masked["penalty"]).items():
         penalty_rows = masked[masked["penalty"] == penalty]
-        x, y = 100 * float_column(penalty_rows, "sparsity_texts"), float_column(penalty_rows, "value")
-        axes.plot(x, y, "o", color=colour, markersize=4, label=f"λ {penalty:g}")
-        draw_intervals(axes, x, penalty_rows, colour)
+        for is_control, own in _with_controls(penalty_rows):
+            x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
+            fill, label = ("white", None) if is_control else (colour, f"λ {penalty:g}")
+            axes.plot(x, y, "o", color=colour, markerfacecolor=fill, markersize=4, label=label)
+            draw_intervals(axes, x, own, colour)
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before" if trained.any() else "no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "no mask")
@@ -96,9 +104,10 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
 
 
 def importance_by_place(positions: pd.DataFrame) -> Figure | None:
-    """Mean P of all heads by class, and by offset, a line for each λ."""
+    """Mean P of all heads by class, and by offset, a line for each λ, of runs that are no controls of others."""
     if positions.empty:
         return None
+    positions = positions[~positions["mask"].astype(str).str.endswith(NO_DIAGONAL)]
     colours = _colours(positions["penalty"])
     figure = style.new_figure(style.FULL_WIDTH, 2.7)
     style.headline(figure, "Where attention is needed: mean P of all heads")
@@ -119,6 +128,46 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
         style.heading(axes, words, 3.0)
     offsets.legend(fontsize=style.TICK_SIZE, frameon=False)
     return figure
+
+
+def importance_over_training(importance: pd.DataFrame) -> Figure | None:
+    """Mean P of all heads over the training, a panel for each class of positions and a line for each λ.
+
+    The same masks without the diagonal, where they are controls, are dotted lines.
+
+    Args:
+        importance: rows of `importance.csv`.
+
+    Returns:
+        The figure, or None where nothing was followed.
+    """
+    if importance.empty:
+        return None
+    colours, known = _colours(importance["penalty"]), [c for c in CLASSES if c in set(importance["class"])]
+    figure = style.new_figure(style.FULL_WIDTH, 2.4)
+    style.headline(figure, "Where attention is needed, over the training: mean P of all heads")
+    for place, name in enumerate(known):
+        axes = figure.add_axes((0.07 + place * 0.93 / len(known), 0.2, 0.93 / len(known) - 0.04, 0.55))
+        style.dress(axes, "update", "" if place else "mean P")
+        of_class = importance[importance["class"] == name]
+        for penalty, colour in colours.items():
+            for is_control, own in _with_controls(of_class[of_class["penalty"] == penalty]):
+                line, label = (":", None) if is_control else ("-", f"λ {penalty:g}")
+                for _, rows in own.groupby("run", sort=False):
+                    x, y = float_column(rows, "step"), float_column(rows, "p")
+                    axes.plot(x, y, line, color=colour, linewidth=1, label=label)
+        axes.set_ylim(0, 1.05)
+        style.heading(axes, "near by" if name == "neighbourhood" else name, 3.0)
+    figure.axes[-1].legend(fontsize=style.TICK_SIZE, frameon=False)
+    return figure
+
+
+def _with_controls(rows: pd.DataFrame) -> Iterator[tuple[bool, pd.DataFrame]]:
+    """Rows of the runs themselves, then of their controls without the diagonal, as far as there are any."""
+    controls = rows["run"].astype(str).str.endswith(NO_DIAGONAL)
+    for is_control in (False, True):
+        if (chosen := controls == is_control).any():
+            yield is_control, rows[chosen]
 
 
 def mask_picture(maps: Maps, title: str, scale: Scale) -> Figure:
@@ -183,7 +232,7 @@ def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
     rows = run.tables["sweep"].drop_duplicates("run")
     for name, mask in zip(rows["run"], rows["mask"], strict=True):
         place = run.folder / str(mask)
-        beside = place.with_name("probabilities.safetensors")
+        beside = place.with_name(PROBABILITIES)
         if isinstance(mask, str) and place.is_file() and beside.is_file():
             with read_errors(place.parent, "does not hold a mask", "Run the command again."):
                 picture = str(name), load_file(beside)["p"], load_file(place)["allowed"]
@@ -221,12 +270,19 @@ CAPTIONS = {
     "quality": Caption(
         "Quality by sparsity",
         "What the task is like under the final masks, with 95 % intervals, over the share of the texts' positions "
-        "that is masked; the dashed lines have no mask: grey the model before, black one that was trained likewise.",
+        "that is masked; the dashed lines have no mask: grey the model before, black one that was trained likewise. "
+        "Open circles are the same masks learned without the diagonal.",
     ),
     "importance": Caption(
         "Where attention is needed",
         "The mean probability P that a position stays, over all heads. On the left by class: special are the first and "
         "last row and column, near by is the neighbourhood of the diagonal. On the right by distance.",
+    ),
+    "importance_over_training": Caption(
+        "Where attention is needed, over the training",
+        "The mean probability P that a position stays, over all heads, by class of positions, from before the first "
+        "update to the last. Special are the first and last row and column, near by is the neighbourhood of the "
+        "diagonal. Dotted lines are the same masks learned without the diagonal.",
     ),
     "mask": Caption(
         "The mask",
@@ -248,12 +304,15 @@ REPORT = CommandReport(
             identity=("run", "metric"),
             filled=("metric",),
         ),
-        "positions": Columns(numbers=("penalty", "offset", "p"), words={"class": (*CLASSES, "offset")}),
+        "positions": Columns(numbers=("penalty", "offset", "p"), words={"class": (*CLASSES, "offset"), "mask": ()}),
+        "importance": Columns(
+            numbers=("penalty", "step", "p"), words={"run": (), "class": CLASSES}, counts=("step",), shares=("p",)
+        ),
     },
     needed=("sweep", "sparsity", "positions"),
     figures=lambda run: dam_figures(run.tables, list(_masks(run))),
     captions=CAPTIONS,
-    sources={"quality": ("sweep",), "importance": ("positions",)},
+    sources={"quality": ("sweep",), "importance": ("positions",), "importance_over_training": ("importance",)},
     overviews=_overviews,
     findings=_findings,
 )

@@ -19,6 +19,9 @@ from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 
 PLAIN, UNMASKED = "plain", "unmasked"
+NO_DIAGONAL = "-no-diagonal"  # how the names of runs end that are controls of others
+# A metric without the diagonal less that of the same run with it, paired by example.
+DIAGONAL_DIFFERENCE = tuple(f"diagonal_{name}" for name in DIFFERENCE)
 CLASSES = ("special", "diagonal", "neighbourhood", "rest")
 
 
@@ -35,6 +38,9 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
     for (model, task), group in sweep.groupby(["model", "task"], sort=False):
         parts += ["", f"## {escaped(str(task))} by {escaped(str(model))} [95 % interval over examples]", ""]
         parts += markdown_lines(list(_runs(group)))
+        if group["run"].str.endswith(NO_DIAGONAL).any():
+            parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", ""]
+            parts += markdown_lines(list(_diagonals(group)))
     if len(positions):
         parts += ["", "## Where attention is needed: mean P of all heads (share of the positions that stay)", ""]
         parts += markdown_lines(list(_classes(positions)))
@@ -63,6 +69,26 @@ def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
                 continue
             values, difference = ([float(float_column(there, n)[0]) for n in own_] for own_ in (VALUES, DIFFERENCE))
             line += [value_text(*values), difference_text(*difference)]
+        yield line
+
+
+def _diagonals(rows: pd.DataFrame) -> Iterator[list[str]]:
+    """A line for each λ: what is masked, and every metric, with the diagonal and without it."""
+    metrics = list(dict.fromkeys(rows["metric"]))
+    named = [(escaped(str(metric)), "without it", "less that with it [paired]") for metric in metrics]
+    names = ["masked, %", "without it", *(name for parts in named for name in parts)]
+    yield ["run", *names]
+    yield ["---", *("---:" for _ in names)]
+    by_run = {str(run): run_rows for run, run_rows in rows.groupby("run", sort=False)}
+    for run, kept in by_run.items():
+        dropped = by_run.get(run + NO_DIAGONAL)
+        if dropped is None:
+            continue
+        line = [escaped(run), *(share_text(float(part["sparsity"].iloc[0])) for part in (kept, dropped))]
+        for metric in metrics:
+            one, other = (part[part["metric"] == metric] for part in (kept, dropped))
+            line += [value_text(*(float(float_column(part, n)[0]) for n in VALUES)) for part in (one, other)]
+            line.append(difference_text(*(float(float_column(other, n)[0]) for n in DIAGONAL_DIFFERENCE)))
         yield line
 
 

@@ -7,20 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, learn_mask, trains_weights, unmasked
-from headlens.analyses.dam.results_table import PLAIN, UNMASKED
+from headlens.analyses.dam.results_table import DIAGONAL_DIFFERENCE, NO_DIAGONAL, PLAIN, UNMASKED
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import ResumeError
 from headlens.files import atomic_path, output_errors
 from headlens.interventions.attention_mask import AttentionMask
+from headlens.interventions.kept_text import PROBABILITIES
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
@@ -29,8 +31,10 @@ from headlens.training.hyperparameters import TrainingOptions
 MASKS = "masks"  # folder of the mask files
 SWEEP_COLUMNS = [
     *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
-    *("model", "task", "n", "mask", "checkpoint"),
+    *("model", "task", "n", "mask", "checkpoint", "diagonal", *DIAGONAL_DIFFERENCE),
 ]
+
+IMPORTANCE_COLUMNS = ["run", "penalty", "step", "class", "p"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,9 @@ class MaskOutcome:
         mask: the file of the mask, below the folder of the run.
         checkpoint: the folder of the model, there too.
         notes: what to know about the metrics.
-        records, keys: of a model without a mask, which others are compared with, see `Baseline`; empty for others.
+        records, keys: of a model that others are compared with, see `Baseline`; empty for others.
+        diagonal: whether a token may look at itself.
+        importance: mean P by class of positions over the training, see `LearnedMaskResult`, a row each.
     """
 
     run: str
@@ -60,6 +66,8 @@ class MaskOutcome:
     notes: list[str] = field(default_factory=list)
     records: list[list[float]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    diagonal: bool = True
+    importance: list[Record] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ class DamSweep:
         lambdas: strengths of the penalty.
         options: of every mask.
         training: of every run.
+        controls: whether each mask is learned without the diagonal, too.
     """
 
     run: Run
@@ -81,6 +90,7 @@ class DamSweep:
     lambdas: tuple[float, ...]
     options: MaskLearningOptions
     training: TrainingOptions
+    controls: bool = False
 
     @property
     def trainings(self) -> Trainings:
@@ -90,7 +100,8 @@ class DamSweep:
     def outcomes(self) -> list[MaskOutcome]:
         """The model as it was, the same training without a mask unless the mask alone is trained, then every run.
 
-        Runs with a mask are compared with the last of those without one.
+        Runs with a mask are compared with the last of those without one, and as controls without the diagonal also with
+        the same run with it.
         """
         remembered = self.trainings.remembered
         outcomes = [remembered(PLAIN, self._plain, MaskOutcome)]
@@ -100,16 +111,18 @@ class DamSweep:
         for strength in dict.fromkeys(self.lambdas):
             name = run_name(strength)
             outcomes.append(remembered(name, partial(self._learned, name, strength, baseline), MaskOutcome))
+            if self.controls:
+                name += NO_DIAGONAL
+                outcomes.append(remembered(name, partial(self._control, name, outcomes[-1], baseline), MaskOutcome))
         return outcomes
 
-    def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
-        """Builds the tables `sweep`, `sparsity`, `positions` and `log` from the outcomes of all training runs.
+    def tables(self, outcomes: list[MaskOutcome]) -> dict[str, pd.DataFrame]:
+        """Builds the tables `sweep`, `sparsity`, `positions`, `importance` and `log` from all training runs.
 
         Args:
             outcomes: of each training run.
-            window: largest offset |i - j| of the class `neighbourhood` in `positions`.
         """
-        masks = [(o, self.learned(o)) for o in outcomes if o.mask]
+        masks, window = [(o, self.learned(o)) for o in outcomes if o.mask], self.options.window
         lengths = self.lesson.text_lengths()
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
         sweep = [row | {"sparsity_texts": of_texts.get(o.run, 0.0)} for o in outcomes for row in self._measured(o)]
@@ -117,6 +130,10 @@ class DamSweep:
             "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS),
             "sparsity": pd.concat([_with_penalty(o, m.sparsities()) for o, m in masks], ignore_index=True),
             "positions": pd.concat([_with_penalty(o, m.positions(window)) for o, m in masks], ignore_index=True),
+            "importance": pd.DataFrame(
+                [{"run": o.run, "penalty": o.penalty, **row} for o, _ in masks for row in o.importance],
+                columns=IMPORTANCE_COLUMNS,
+            ),
             "log": pd.DataFrame([{"run": o.run, "penalty": o.penalty, **row} for o in outcomes for row in o.log]),
         }
 
@@ -128,7 +145,7 @@ class DamSweep:
         """
         assert outcome.mask is not None
         folder = (self.run.path / outcome.mask).parent
-        return load_mask(folder, outcome.run, self.options)
+        return load_mask(folder, outcome.run)
 
     def _plain(self, name: str = PLAIN, model: PreTrainedModel | None = None) -> MaskOutcome:
         measured = self.trainings.compared(self.loaded, self.lesson, model or self.loaded.model)
@@ -140,8 +157,25 @@ class DamSweep:
         plain = self._plain(UNMASKED, model)
         return replace(plain, checkpoint=self.trainings.saved(self.loaded, model, UNMASKED))
 
+    def _control(self, name: str, compared: MaskOutcome, baseline: Baseline) -> MaskOutcome:
+        """The same mask without the diagonal; its metrics also less those of the run with it."""
+        assert compared.penalty is not None
+        mask = replace(self.options.mask, diagonal=False)
+        control = replace(self, options=replace(self.options, mask=mask))
+        outcome = control._learned(name, compared.penalty, baseline)
+        records, keys = np.array(outcome.records, np.float64), outcome.keys
+        rows = []
+        for row in outcome.metrics:
+            difference = self.trainings.difference(
+                self.lesson.task, row["metric"], records, keys, Baseline(compared.records, compared.keys)
+            )
+            named = zip(DIAGONAL_DIFFERENCE, DIFFERENCE, strict=True)
+            rows.append(row | {name: difference[delta] for name, delta in named if delta in difference})
+        return replace(outcome, metrics=rows, records=[], keys=[])
+
     def _learned(self, name: str, strength: float, baseline: Baseline) -> MaskOutcome:
-        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
+        words = f"λ {strength:g}{', no diagonal' if name.endswith(NO_DIAGONAL) else ''}"
+        with self.trainings.followed(name, words, self.lesson.data) as callbacks:
             result = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, callbacks)
         with result.hardened():
             measured = self.trainings.compared(self.loaded, self.lesson, result.model, baseline)
@@ -151,11 +185,24 @@ class DamSweep:
             with self.run.reporter.status("saving"):
                 save_mask(self.run.path / mask, learned, result)
         checkpoint = self.trainings.saved(self.loaded, result.model, name)
-        log: list[Any] = result.log.to_dict("records")
-        return MaskOutcome(name, strength, learned.sparsity, log, measured.metrics, mask, checkpoint, measured.notes)
+        log, importance = (cast("list[Any]", t.to_dict("records")) for t in (result.log, result.importance))
+        compared = vars(measured.as_baseline) if self.controls else {}
+        return MaskOutcome(
+            name,
+            strength,
+            learned.sparsity,
+            log,
+            measured.metrics,
+            mask,
+            checkpoint,
+            measured.notes,
+            diagonal=self.options.mask.diagonal,
+            importance=importance,
+            **compared,
+        )
 
     def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
-        known = {k: getattr(outcome, k) for k in ("run", "penalty", "sparsity", "mask", "checkpoint")}
+        known = {k: getattr(outcome, k) for k in ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")}
         for row in outcome.metrics:
             yield {k: v for k, v in row.items() if k in SWEEP_COLUMNS} | known
 
@@ -184,11 +231,11 @@ def save_mask(path: Path, learned: LearnedMask, result: LearnedMaskResult) -> No
     with output_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         mask.save(path)
-        with atomic_path(path.with_name("probabilities.safetensors")) as temporary:
+        with atomic_path(path.with_name(PROBABILITIES)) as temporary:
             save_file({"p": learned.probabilities.float().contiguous()}, temporary)
 
 
-def load_mask(folder: Path, name: str, options: MaskLearningOptions) -> LearnedMask:
+def load_mask(folder: Path, name: str) -> LearnedMask:
     """What `save_mask` wrote.
 
     Raises:
@@ -196,8 +243,7 @@ def load_mask(folder: Path, name: str, options: MaskLearningOptions) -> LearnedM
     """
     try:
         mask = AttentionMask.load(folder)
-        probabilities = load_file(folder / "probabilities.safetensors")["p"]
+        probabilities = load_file(folder / PROBABILITIES)["p"]
     except Exception as error:  # also what masks are refused with elsewhere: this one was kept to go on
         raise ResumeError(f"{folder} has lost its mask: {error}", "Start again with --overwrite.") from error
-    rules = options.mask.diagonal, options.mask.structured
-    return LearnedMask(name, probabilities, mask.allowed, *rules, mask.layers)
+    return LearnedMask(name, probabilities, mask.allowed, mask.diagonal, mask.ends, mask.layers)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,7 @@ from headlens.interventions.learned_mask import LearnedAttentionMask
 from headlens.training.objectives import mask_sparsity
 
 SPARSITY_COLUMNS = ["mask", "layer", "head", "diagonal", "n", "sparsity"]
-POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept"]
+POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept", "diagonal"]
 OFFSET = "offset"
 _WHOLE = pd.Int64Dtype()
 
@@ -96,9 +97,9 @@ class LearnedMask:
         Args:
             window: w of the neighbourhood.
         """
-        groups = list(_groups(self.n, window))
+        groups = [*_classes(self.n, window), *_offsets(self.n)]
         # By position and group, (n * n, groups): a product with it sums over the positions of each group.
-        members = torch.stack([columns.flatten() for _, columns in groups], dim=1).double()
+        members = _members(groups)
         counts = members.sum(dim=0)
         # (layers or 1, heads, P or what stays, groups)
         means = torch.stack([t.double().flatten(2) @ members / counts for t in (self.probabilities, self.kept)], dim=2)
@@ -121,17 +122,64 @@ class LearnedMask:
         return frame.astype({name: _WHOLE for name in ("layer", "head", OFFSET) if name in columns})
 
 
-def _groups(n: int, window: int) -> Iterator[tuple[dict[str, Any], Tensor]]:
-    """Classes and offsets, and which positions are theirs: bool, (n, n)."""
+@dataclass(frozen=True)
+class PositionClasses:
+    """The classes of positions, see `LearnedMask.positions`, for following P over a training.
+
+    Args:
+        n: number of query positions, and of key positions.
+        window: w of the neighbourhood.
+    """
+
+    n: int
+    window: int
+
+    @torch.no_grad()
+    def importance(self, mask: LearnedAttentionMask) -> dict[str, float]:
+        """Computes the mean of P by class, over all heads and positions, in the layers that are masked.
+
+        Classes without any position, as that of all others in a mask of three tokens, are left out.
+        """
+        p = mask.probabilities()
+        p = p if mask.layers is None else p[list(mask.layers)]  # (layers or 1, heads or 1, n, n)
+        members = self._members.to(p.device)
+        sums, counts = p.double().mean(dim=(0, 1)).flatten() @ members, members.sum(dim=0)
+        means = zip(CLASSES, sums.tolist(), counts.tolist(), strict=True)
+        return {name: total / count for name, total, count in means if count}
+
+    @cached_property
+    def _members(self) -> Tensor:
+        return _members(list(_classes(self.n, self.window)))
+
+
+_Group = tuple[dict[str, Any], Tensor]
+
+
+def _members(groups: Sequence[_Group]) -> Tensor:
+    """1 where a position belongs to a group, else 0: (n * n, groups)."""
+    return torch.stack([positions.flatten() for _, positions in groups], dim=1).double()
+
+
+def _places(n: int) -> tuple[Tensor, Tensor]:
+    """The offset |i - j| of every position, and whether it is in the first or last row or column: (n, n)."""
     places = torch.arange(n)
-    apart = (places[:, None] - places).abs()
     end = (places == 0) | (places == n - 1)
-    special = end[:, None] | end
+    return (places[:, None] - places).abs(), end[:, None] | end
+
+
+def _classes(n: int, window: int) -> Iterator[_Group]:
+    """Classes, and which positions are theirs: bool, (n, n)."""
+    apart, special = _places(n)
     left = ~special
     inner = (apart == 0, apart <= window, torch.ones_like(special))
     yield {"class": CLASSES[0], OFFSET: None}, special
     for name, fits in zip(CLASSES[1:], inner, strict=True):
         yield {"class": name, OFFSET: None}, left & fits
         left = left & ~fits
+
+
+def _offsets(n: int) -> Iterator[_Group]:
+    """Offsets, and which positions are theirs: bool, (n, n)."""
+    apart, special = _places(n)
     for offset in range(n - 2):
         yield {"class": OFFSET, OFFSET: offset}, (apart == offset) & ~special

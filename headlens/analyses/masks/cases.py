@@ -22,6 +22,7 @@ from headlens.interventions.attention_mask import (
     PatternMask,
     WithoutDiagonal,
 )
+from headlens.interventions.importance_mask import ImportanceMask
 from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Random, Star, Window, parts_of
 from headlens.runs.mask_options import read_layers
 from headlens.runs.model_mask import parse_mask
@@ -135,6 +136,8 @@ class MaskCase:
             source = parse_mask(self.mask_words)
         except OptionError:
             return True
+        if isinstance(source, ImportanceMask):  # what it keeps of the diagonal differs with the length
+            return source.diagonal
         length = min(_FEW, source.length) if isinstance(source, AttentionMask) else _FEW
         return bool(source.block(length).diagonal(dim1=-2, dim2=-1).any())
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from headlens.analyses.training.options import TrainingSetOptions
 from headlens.errors import OptionError
+from headlens.interventions.kept_text import KeepOrder, kept_text
 from headlens.models.model_options import ModelOptions
-from headlens.option_values import names, numbers
+from headlens.option_values import names, numbers, positive_shares
 from headlens.options import DEMO, MASK, CommandOptions, DeclaredOption, Option, build, declared_options, option
-from headlens.runs.mask_options import read_layers
+from headlens.runs.mask_options import LEARNED_MASK, read_layers
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES
 from headlens.tasks.task_options import task_name
@@ -170,6 +171,23 @@ class StudyRequest:
         _STUDY,
         metavar="FILE",
     )
+    keep: tuple[float, ...] = option(
+        (),
+        "Of every --mask of train-dam, train under masks that keep these shares of the positions of every sentence and "
+        "head, ranked by learned importance, such as 0.1,0.3, in place of those with P > 1/2.",
+        _STUDY,
+        metavar="SHARES",
+        parse=positive_shares,
+        shown="P > 1/2",
+    )
+    keep_order: tuple[str, ...] = option(
+        ("most",),
+        "Which positions --keep keeps first, a training each: the most or the least important, or a random order, such "
+        "as most,least,random.",
+        _STUDY,
+        metavar="ORDERS",
+        parse=names,
+    )
     grid: str | None = option(
         None,
         "BigBird patterns with every combination of degrees are trained under, too, such as 'global=0,1 random=0,2 "
@@ -254,6 +272,23 @@ class StudyRequest:
         if self.parser != "gold" and not kinds:
             raise OptionError("--parser is about graphs, and there is none.", "Name some with --graph.")
         make_parser(self.parser, keep_words=False)
+        self._check_kept()
+
+    def _check_kept(self) -> None:
+        for order in self.keep_order:
+            if order not in get_args(KeepOrder):
+                raise OptionError(f"--keep-order {order} is none.", f"Choose of {', '.join(get_args(KeepOrder))}.")
+        if self.keep and not self.mask:
+            raise OptionError("--keep ranks the positions of learned masks, and there is none.", LEARNED_MASK)
+        if not self.keep and self.keep_order != ("most",):
+            raise OptionError("--keep-order ranks what --keep keeps.", "Give --keep 0.1,0.3 as well.")
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        """Masks of files that are trained under; with `keep` a part of each, for every order and share."""
+        if not self.keep:
+            return self.mask
+        return tuple(kept_text(*parts) for parts in product(self.mask, self.keep_order, self.keep))
 
     @property
     def removed(self) -> tuple[tuple[str, str | None], ...]:

@@ -55,7 +55,7 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     seeds = tuple(range(first, first + study.seeds))
     grid = parse_grid(study.grid) if study.grid is not None else ()
     graphs = (f"{GRAPH}{text.strip()}" for text in study.graph)
-    trained = (*patterns, *grid, *study.mask, *graphs, *study.degrees.patterns)
+    trained = (*patterns, *grid, *study.masks, *graphs, *study.degrees.patterns)
     trained = trained if trained or study.names_cases else tuple(PAPER)
     if study.zero_scores:
         zeroed = [f"{ZERO}{text}" for text in trained if text != FULL and not text.startswith(LEARNED)]

@@ -29,8 +29,9 @@ from headlens.analyses.training.training_set import TrainingCallbacks, TrainingS
 from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted
-from headlens.interventions.attention_mask import FILE, AttentionMask, MaskSource
+from headlens.interventions.attention_mask import FILE, MaskSource
 from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.importance_mask import FiledMask
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope, SettledMask
 from headlens.interventions.mask_distributions import GumbelDegrees
 from headlens.interventions.removed_layers import remove_layers, without_attention
@@ -265,12 +266,12 @@ class MaskStudy:
         """What is wrong with a mask is told before anything is trained."""
         for case in planned:
             source = case.source(texts.books)
-            if isinstance(source, AttentionMask) and source.length < self.n:
+            if isinstance(source, FiledMask) and source.length < self.n:
                 raise OptionError(
                     f"The mask {case.pattern} is for {source.length} tokens, fewer than --length {self.n}.",
                     f"Give --length {source.length}.",
                 )
-            if isinstance(source, AttentionMask):
+            if isinstance(source, FiledMask):
                 source.block(texts.longest)
             if case.strength is not None:
                 made_mask(opened.lesson.task.network(opened.loaded.model), *self._dam(case, texts))

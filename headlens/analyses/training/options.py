@@ -33,6 +33,7 @@ from headlens.shared_options import (
     LONGEST,
     MASKED_SHARE,
     NEXT_SENTENCE,
+    PREDICTED,
     SENTENCE_COLUMN,
     SPLIT,
     TARGET_COLUMN,
@@ -104,6 +105,7 @@ class FineTuneRequest:
     model: str = option(DEMO, TRAINED_MODEL)
     dev_data: str | None = option(None, HELD_OUT_EXAMPLES)
     dev_share: float = option(0.05, _DEV_SHARE)
+    predict: str | None = option(None, PREDICTED)
     longest: int | None = option(None, LONGEST)
     vocabulary: int = option(8000, VOCABULARY)
     training: TrainingOptions = field(default_factory=TrainingOptions)
@@ -163,7 +165,7 @@ def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     task = values.get("task") or "mlm"
     given = {name: value for name, value in values.items() if value not in (None, (), [], False, 0)}
     if task in TEXT:
-        refuse_others(task, given, _OF_EXAMPLES, "--corpus")
+        refuse_others(task, given, (*_OF_EXAMPLES, "predict"), "--corpus")
         return build(TrainRequest, {**values, "task": task})
     usual = {"corpus": DEMO, "label_smoothing": 0.1, "mask_share": 0.15}
     given = {name: value for name, value in given.items() if usual.get(name) != value}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.analyses.result_notes import embedded_notes, left_out_notes, were
+from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
 from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
 from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
@@ -72,6 +73,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
                 (counts, dev_counts),
                 offline=request.model_options.offline,
             )
+            test = predicted_rows(request.predict, request.data, offline=request.model_options.offline)
         loaded = _load(request, run, train)
         held_out = {} if dev is None else {"what is held out": fingerprint(dev.examples)}
         run.depend_on(loaded, {"the data": fingerprint(train.examples), **held_out})
@@ -94,6 +96,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             # The final model on what was held out, as if it was loaded again.
             options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
             measured = TaskResult() if dev_rows is None else measure(run, loaded, task, dev_rows.examples, options)
+            notes += [] if test is None else write_predictions(run, loaded, task, test, options)
         return _write(request, run, loaded, state, measured, notes, _facts(rows, dev_rows))
 
 

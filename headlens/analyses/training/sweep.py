@@ -28,6 +28,7 @@ from headlens.runs.signals import DeferredSignals
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.reader import Reader
+from headlens.tasks.task import Floats, Task
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import TrainingData
 
@@ -146,16 +147,33 @@ class Trainings:
         narrow: list[str] = []
         # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:
-            draws = Draws.of(keys, options.replicates, options.seed)
             theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
             for row in rows:
-                comparison = paired_comparison(lesson.task, row["metric"], theirs, draws).of(records)
-                values = (comparison.delta, comparison.low, comparison.high, comparison.p_value)
-                row |= dict(zip(DIFFERENCE, values, strict=True))
+                row.update(self.difference(lesson.task, row["metric"], records, keys, baseline))
                 narrow += narrow_interval_notes(lesson.task, row["metric"], keys, theirs, [records])
         limit = Reader.of(loaded, lesson.task.labels, self.longest).told_limit
         left_out = left_out_notes(result.evaluation.counts, lesson.held.name, limit)
         return TrainedResult(rows, [*left_out, *result.notes, *narrow], Baseline(records.tolist(), list(keys)))
+
+    def difference(
+        self, task: Task, metric: str, records: Floats, keys: Sequence[str], baseline: Baseline
+    ) -> dict[str, float]:
+        """Computes a metric less that of a baseline: `DIFFERENCE`, paired by example; nothing if examples differ.
+
+        Args:
+            task: of the records.
+            metric: its name.
+            records: of every example, (examples, k).
+            keys: of the examples.
+            baseline: what they are compared with.
+        """
+        if tuple(baseline.keys) != tuple(keys):
+            return {}
+        draws = Draws.of(keys, EvaluationOptions().replicates, self.training.seed)
+        theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
+        comparison = paired_comparison(task, metric, theirs, draws).of(records)
+        values = (comparison.delta, comparison.low, comparison.high, comparison.p_value)
+        return dict(zip(DIFFERENCE, values, strict=True))
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""

@@ -61,6 +61,32 @@ def test_model_and_mask_are_trained_together(
     assert torch.equal(outputs(found, lesson), plain)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        SMALL,
+        MaskLearningOptions(LearnedMaskOptions(40, diagonal=False), window=2),
+        MaskLearningOptions(LearnedMaskOptions(40, per_layer=True), layers="last:1"),
+    ],
+)
+def test_importance_is_followed_over_the_training(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, options: MaskLearningOptions
+) -> None:
+    """From α near 0 to what the table of positions says in the end."""
+    loaded, lesson = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, lesson, 0.01, options, SHORT)
+    by_step = found.importance.pivot_table(index="step", columns="class", values="p")
+    assert by_step.index.tolist() == [0, 3, 6]
+    structured, diagonal = options.mask.structured, options.mask.diagonal
+    start = {"special": 1.0 if structured else 0.5, "diagonal": 0.5 * diagonal, "neighbourhood": 0.5, "rest": 0.5}
+    if not diagonal and not structured:
+        start["special"] *= 154 / 156  # two corners are on the diagonal
+    assert by_step.loc[0].to_dict() == pytest.approx(start, abs=1e-3)
+    last = LearnedMask.of("mask", found.mask).positions(options.window)
+    assert by_step.loc[6].to_dict() == pytest.approx(last.groupby("class")["p"].mean().drop("offset").to_dict())
+    assert not set(found.importance["class"]) & set(found.log)
+
+
 def test_the_same_seed_learns_the_same(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
     one, two = (learn_mask(loaded, lesson, 0.01, SMALL, SHORT) for _ in range(2))
@@ -176,7 +202,7 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
     found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
     learned = LearnedMask.of("penalty-0.01", found.mask)
     save_mask(tmp_path / "own" / "mask.safetensors", learned, found)
-    again = load_mask(tmp_path / "own", "penalty-0.01", SMALL)
+    again = load_mask(tmp_path / "own", "penalty-0.01")
     assert torch.equal(again.kept, learned.kept)
     torch.testing.assert_close(again.probabilities, learned.probabilities)
     assert (again.name, again.structured, again.diagonal) == ("penalty-0.01", True, True)
@@ -185,7 +211,7 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
     assert file.metadata == {"form": "additive", "n": "40", "task": "sst2"}
     (tmp_path / "own" / "mask.safetensors").unlink()
     with pytest.raises(ResumeError, match="has lost its mask"):
-        load_mask(tmp_path / "own", "penalty-0.01", SMALL)
+        load_mask(tmp_path / "own", "penalty-0.01")
 
 
 def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -18,11 +18,12 @@ from headlens.analyses.dam.report import (
     REPORT,
     dam_figures,
     importance_by_place,
+    importance_over_training,
     mask_picture,
     quality_by_sparsity,
     write_dam,
 )
-from headlens.analyses.dam.results_table import CLASSES, dam_markdown
+from headlens.analyses.dam.results_table import CLASSES, DIAGONAL_DIFFERENCE, dam_markdown
 from headlens.analyses.report.registry import reports
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
@@ -60,9 +61,36 @@ def positions() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def importance() -> pd.DataFrame:
+    rows = [
+        {"run": f"penalty-{penalty:g}{end}", "penalty": penalty, "step": step, "class": name}
+        | {"p": 0.5 - penalty / 10 * step - 0.1 * bool(end)}
+        for penalty in (0.1, 1.0)
+        for end in ("", "-no-diagonal")
+        for step in range(3)
+        for name in CLASSES
+    ]
+    return pd.DataFrame(rows)
+
+
+def controlled() -> pd.DataFrame:
+    """The sweep with a control of the first mask."""
+    control = sweep().iloc[1:2].assign(run="penalty-0.1-no-diagonal", sparsity=0.71, sparsity_texts=0.4, value=0.85)
+    both = pd.concat([sweep(), control], ignore_index=True)
+    for name, value in zip(DIAGONAL_DIFFERENCE, (0.05, -0.02, 0.12, 0.2), strict=True):
+        both[name] = [np.nan, np.nan, np.nan, value]
+    return both
+
+
 def test_every_figure_is_drawn_and_has_a_caption() -> None:
-    drawn = dict(dam_figures({"sweep": sweep(), "positions": positions()}, [("penalty-0.1", *made())]))
-    assert list(drawn) == ["quality", "importance", "mask_penalty-0.1", "p_penalty-0.1"]
+    tables = {"sweep": sweep(), "positions": positions(), "importance": importance()}
+    drawn = dict(dam_figures(tables, [("penalty-0.1", *made())]))
+    names = ["quality", "importance", "importance_over_training", "mask_penalty-0.1", "p_penalty-0.1"]
+    assert list(drawn) == names
+    assert [REPORT.caption(name).title for name in names[1:3]] == [
+        "Where attention is needed",
+        "Where attention is needed, over the training",
+    ]
     assert all(figure is not None for figure in drawn.values())
     assert all(REPORT.caption(name) in REPORT.captions.values() for name in drawn)
     assert reports()["train-dam"] is REPORT
@@ -85,6 +113,40 @@ def test_quality_shows_the_same_training_without_a_mask() -> None:
     (axes,) = figure.axes
     levels = {line.get_label(): line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"}
     assert levels == {"before": 0.9, "no mask": 0.95}
+
+
+def test_quality_shows_controls_as_open_circles() -> None:
+    figure = quality_by_sparsity(controlled())
+    assert figure is not None
+    (axes,) = figure.axes
+    circles = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [line.get_xydata().tolist() for line in circles] == [[[35.0, 0.8]], [[40.0, 0.85]], [[47.5, 0.6]]]
+    assert [isinstance(line.get_markerfacecolor(), str) for line in circles] == [False, True, False]
+    assert np.array_equal(circles[0].get_color(), circles[1].get_color())
+
+
+def test_importance_over_the_training_by_class_and_penalty() -> None:
+    figure = importance_over_training(importance())
+    assert figure is not None
+    assert len(figure.axes) == len(CLASSES)
+    for axes in figure.axes:
+        lines = {(*line.get_color(), line.get_linestyle()): line.get_ydata().tolist() for line in axes.lines}
+        assert sorted(lines.values()) == [
+            pytest.approx(ys) for ys in ([0.4, 0.3, 0.2], [0.4, 0.39, 0.38], [0.5, 0.4, 0.3], [0.5, 0.49, 0.48])
+        ]
+    assert importance_over_training(importance().iloc[:0]) is None
+
+
+def test_markdown_compares_masks_with_and_without_the_diagonal() -> None:
+    found = dam_markdown(controlled(), positions()).splitlines()
+    start = found.index("With the diagonal and without it, as in the last table of Shi et al. (2021):")
+    assert found[start + 2 : start + 6] == [
+        "| run | masked, % | without it | accuracy | without it | less that with it [paired] |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| penalty-0.1 | 70.0 | 71.0 | 0.800 [0.700, 0.900] | 0.850 [0.700, 0.900] | 0.050 [-0.020, 0.120], p 0.2 |",
+        "",
+    ]
+    assert "less that with it" not in dam_markdown(sweep(), positions())
 
 
 def test_a_strange_task_stays_in_the_figure() -> None:

@@ -141,6 +141,9 @@ def test_masks_that_a_sweep_learned_are_a_curve() -> None:
 def test_which_masks_are_of_a_sweep() -> None:
     own = {"d/masks/penalty-1/mask.safetensors": "1", "d/masks/penalty-1e-05": "1e-05"}
     assert sweeps([*own, "star", "e/masks/penalty-1/mask.safetensors", "f/penalty.safetensors"]) == {"d": own}
+    kept = {"d/masks/penalty-1@most=0.3": "0.3", "d/masks/penalty-1@most=0.5": "0.5"}
+    other = {name.replace("most", "least"): share for name, share in kept.items()}
+    assert sweeps([*kept, *other, "e/m@most=0.5"]) == {"penalty-1@most": kept, "penalty-1@least": other}
     lines = study_markdown(pd.concat([masks(1), learned()], ignore_index=True))
     assert "| sst2 | dam-s/penalty-0.01 | all | 90.0 | 15.0 | 0.800 [0.400, 0.990] | 15.5 | 0.900" in lines
 
