@@ -13,6 +13,7 @@ from headlens.analyses.classify.head_cards import classification_facts, shown_at
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
 from headlens.analyses.classify.overviews import best_rows, fewest, measures, role_counts, roles_held
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
+from headlens.analyses.classify.relevance_roles_figure import relevance_roles
 from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
@@ -60,6 +61,7 @@ def classify_figures(
     if len(heads) and "similarity" in tables:
         yield "similarity", similarity_map(tables["similarity"], heads)
     if len(heads) and "relevance" in tables:
+        yield "relevance_roles", relevance_roles(heads)
         yield "confidence_relevance", confidence_against_relevance(heads)
     yield from relevance_figures(tables)
 
@@ -90,6 +92,14 @@ _SITE = {"model": (), "stack": STACKS}
 _HEAD = ("model", "stack", "layer", "head")
 _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
+    "relevance_roles": Caption(
+        "Relevance, confidence and functions",
+        "Three maps of the same heads, each at the same place in all of them, layer 0 at the bottom: on the left the "
+        "share of what its layer contributes to the output (blue: in the direction of the layer, red: against it), in "
+        "the middle the mean largest attention weight, separators left out, on the right the strongest role. A head "
+        "that is dark in the first map, yellow in the second and coloured in the third does something, is sure of it, "
+        "and the output depends on it. Whether a share differs from 0 stands in the map of relevance below.",
+    ),
     "confidence_relevance": Caption(
         "Confidence against relevance",
         "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance, coloured by its "
@@ -169,7 +179,7 @@ REPORT = CommandReport(
     ),
     captions=_CAPTIONS,
     sources={
-        **dict.fromkeys(("functions", "confidence_relevance", "positions"), ("heads",)),
+        **dict.fromkeys(("functions", "relevance_roles", "confidence_relevance", "positions"), ("heads",)),
         **dict.fromkeys(("best_heads", "syntax"), ("syntax",)),
         "offsets": ("positions",),
         "similarity": ("similarity", "heads"),

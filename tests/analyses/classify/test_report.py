@@ -85,7 +85,7 @@ def with_relevance() -> dict[str, pd.DataFrame]:
 
 def test_relevance_is_drawn_where_it_was_computed() -> None:
     drawn = dict(classify_figures(with_relevance()))
-    assert list(drawn) == [*ALL, "confidence_relevance", "relevance", "relevance_intervals"]
+    assert list(drawn) == [*ALL, "relevance_roles", "confidence_relevance", "relevance", "relevance_intervals"]
     assert all(figure is not None for figure in drawn.values())
     assert all(report_of_run(run({})).caption(name).text.endswith(".") for name in drawn)
     assert REPORT.caption("relevance_intervals").title == "Relevance with intervals"
