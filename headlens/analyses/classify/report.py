@@ -11,7 +11,15 @@ from headlens.analyses.classify.before_after import roles_before_after
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.head_cards import classification_facts, shown_attention
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
-from headlens.analyses.classify.overviews import best_rows, fewest, measures, role_counts, roles_held
+from headlens.analyses.classify.overviews import (
+    best_rows,
+    fewest,
+    measures,
+    role_counts,
+    roles_agree,
+    roles_compared,
+    roles_held,
+)
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
 from headlens.analyses.classify.relevance_roles_figure import relevance_roles
 from headlens.analyses.classify.role_map import function_map
@@ -67,7 +75,17 @@ def classify_figures(
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    makers = (role_counts, roles_before_after, best_rows, measures, roles_held, top_heads, largest_heads_table)
+    makers = (
+        role_counts,
+        roles_compared,
+        roles_agree,
+        roles_before_after,
+        best_rows,
+        measures,
+        roles_held,
+        top_heads,
+        largest_heads_table,
+    )
     return [table for make in makers if (table := make(runs)).rows]
 
 
@@ -172,6 +190,10 @@ REPORT = CommandReport(
             (*_HEAD, "other_layer", "other_head"), shares=("js_distance",),
         ),
         "relevance": RELEVANCE_COLUMNS,
+        "roles": Columns(
+            ("layer", "head"), ("heads", "held", "value", "score"), {**_SITE, "role": ()},
+            ("model", "stack", "role"), counts=("heads", "held"),
+        ),
     },
     needed=("heads", "positions"),
     figures=lambda run: named_after(
