@@ -57,6 +57,8 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
 def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
     """Cohen's κ of the roles of heads of the same place, of every two models of several runs."""
     heads = _labelled(runs, "heads", "role")
+    if len(heads):
+        heads["role"] = heads["role"].fillna("")  # a file has nothing where there is no role
     found = role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
     records = [
         {name.replace("_", " "): row[name] for name in ("model", "other_model", "stack", "heads", "same")}

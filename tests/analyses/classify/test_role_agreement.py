@@ -116,7 +116,13 @@ def recorded(label: str, tables: dict[str, pd.DataFrame]) -> RecordedRun:
 
 def test_runs_are_compared_as_models_of_one_run_are() -> None:
     runs = [
-        recorded(name, {"roles": scored("marian", [("encoder", "rare", 1, 0.6)]), "heads": table("marian", roles)})
+        recorded(
+            name,
+            {
+                "roles": scored("marian", [("encoder", "rare", 1, 0.6)]),
+                "heads": table("marian", roles).replace("", np.nan),
+            },
+        )
         for name, roles in (("en-de", [0, 1, 2, 4]), ("en-fr", [0, 1, 3, 1]))
     ]
     compared, agree = roles_compared(runs), roles_agree(runs)
