@@ -132,7 +132,9 @@ def test_tables_are_checked_for_the_columns_of_their_figures() -> None:
 
 
 def test_every_column_that_is_asked_for_is_written() -> None:
-    tables = with_relevance() | {"roles": pd.DataFrame(columns=["model", *ROLE_COLUMNS])}
+    names = ["model", "stack", "relation", "direction", "offset", "n", "share"]
+    more = {"roles": ["model", *ROLE_COLUMNS], "relation_offsets": names}
+    tables = with_relevance() | {name: pd.DataFrame(columns=columns) for name, columns in more.items()}
     for name, columns in REPORT.tables.items():
         assert {*columns.keys, *columns.numbers, *columns.words} <= set(tables[name])
 
