@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from headlens.analyses.attend.stored_maps import read_maps
 from headlens.analyses.classify.before_after import roles_before_after
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.head_cards import classification_facts, shown_attention
@@ -21,6 +22,7 @@ from headlens.analyses.classify.overviews import (
     roles_held,
 )
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
+from headlens.analyses.classify.rare_word_figure import rare_word_figures
 from headlens.analyses.classify.relation_offset_figure import TOLD_OFFSETS, relation_offset_figures
 from headlens.analyses.classify.relevance_roles_figure import relevance_roles
 from headlens.analyses.classify.role_map import function_map
@@ -32,6 +34,7 @@ from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOUR
 from headlens.analyses.relevance.scatter_figure import confidence_against_relevance
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
+from headlens.pages.head_cards import SentenceMap
 from headlens.pages.page_tables import PageTable
 from headlens.plots.style import named_after
 from headlens.runs.reading import Columns, RecordedRun
@@ -41,6 +44,7 @@ def classify_figures(
     tables: Mapping[str, pd.DataFrame],
     min_instances: int = FEWEST,
     declarations: Sequence[MetricDeclaration] | None = None,
+    maps: Sequence[SentenceMap] = (),
 ) -> Figures:
     """Draw every figure one after the other, so that only one is in memory.
 
@@ -49,6 +53,7 @@ def classify_figures(
             the CSV files, of one model or several.
         min_instances: relations with fewer instances are marked.
         declarations: of the metrics that have a heatmap; None for those that are registered.
+        maps: attention on some sentences that the run keeps.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -60,6 +65,7 @@ def classify_figures(
             if metric.title:
                 yield metric.name, metric.figure(heads)
         yield "positions", positional_map(heads)
+        yield from rare_word_figures(heads, maps)
     if "positions" in tables:
         yield "offsets", offset_profile(tables["positions"])
     if "relation_offsets" in tables:
@@ -146,6 +152,13 @@ _CAPTIONS = {
         "each distance. The columns at the ends hold all that is farther than 8 tokens. A bright column in one place "
         "is a positional head; a line without one follows something else.",
     ),
+    "rare_words": Caption(
+        "The head that points at rare words",
+        "Attention of the head that points at the least frequent word of a sentence most often, on the sentences that "
+        "the run keeps, word by word (to a word the sum over its pieces, from it the mean). Framed and in bold: the "
+        "least frequent word; a dot marks the word that each word attends to most, special tokens left out, and above "
+        "each map stands how many point at the framed one. A rare-word head has its dots in the frame.",
+    ),
     "relation_offsets": Caption(
         "Relative positions of relations",
         "How far the head of a dependent stands from it, in words, for the relations with the most cases (n): the "
@@ -214,7 +227,7 @@ REPORT = CommandReport(
     },
     needed=("heads", "positions"),
     figures=lambda run: named_after(
-        run.corpus_name, classify_figures(run.tables, fewest(run), declarations_of(run))
+        run.corpus_name, classify_figures(run.tables, fewest(run), declarations_of(run), read_maps(run, str))
     ),
     captions=_CAPTIONS,
     sources={
@@ -222,6 +235,7 @@ REPORT = CommandReport(
         **dict.fromkeys(("best_heads", "syntax"), ("syntax",)),
         "offsets": ("positions",),
         "relation_offsets": ("relation_offsets", "syntax"),
+        "rare_words": ("heads",),
         "similarity": ("similarity", "heads"),
         **RELEVANCE_SOURCES,
     },
