@@ -83,7 +83,7 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
         ablation = run.tables.get("ablation", pd.DataFrame(columns=["model", "mode", "stack"]))
         for row in pruning[pruning["n_pruned"] > 0].to_dict("records"):
             own = ablation[(ablation["model"] == row["model"]) & (ablation["mode"] != KEEP_ONLY)]
-            gone = Counter(Head.parse(name).stack for name in str(row["removed"]).split())
+            gone = Counter(name.partition(".")[0] for name in str(row["removed"]).split())
             sizes = {stack: int((own["stack"] == stack).sum()) for stack in STACKS}
             if sum(size > 0 for size in sizes.values()) > 1:
                 told: dict[str, Any] = {
