@@ -81,6 +81,8 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
     records: list[dict[str, Any]] = []
     for run, pruning in tables_of(runs, "pruning"):
         ablation = run.tables.get("ablation", pd.DataFrame(columns=["model", "mode", "stack"]))
+        if "removed" not in pruning:
+            continue
         for row in pruning[pruning["n_pruned"] > 0].to_dict("records"):
             own = ablation[(ablation["model"] == row["model"]) & (ablation["mode"] != KEEP_ONLY)]
             gone = Counter(name.partition(".")[0] for name in str(row["removed"]).split())

@@ -164,6 +164,7 @@ def test_pruned_heads_are_counted_by_stack() -> None:
     found = {"ablation": pd.concat([rows, cross]), "pruning": pruning.assign(removed=removed)}
     table = pruned_by_stack([run(found)])
     assert len(table.rows) == (pruning["n_pruned"] > 0).sum()
+    assert pruned_by_stack([run(found | {"pruning": pruning.drop(columns="removed")})]).rows == ()
     assert {*column(table, "encoder")} == {"1 of 6"}
     assert {*column(table, "cross")} == {"2 of 3"}
     assert "decoder" not in [c.name for c in table.columns]
