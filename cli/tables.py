@@ -22,10 +22,11 @@ MOST_RELATIONS = 12  # rows of a table
 def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
     """Roles by number of heads, and the best heads of the relations that heads follow farthest above a fixed offset."""
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
+    from headlens.analyses.classify.role_agreement import role_records
     from headlens.analyses.classify.roles import role_family
     from headlens.analyses.classify.syntax_figure import best_heads, gain, verdicts
     from headlens.analyses.layer_smoothness import smoothness_on_console
-    from headlens.pages.page_tables import summary_table
+    from headlens.pages.page_tables import page_table, summary_table
 
     heads = tables["heads"]
     held, nearest = (heads[name].map(role_family) for name in ("role", "nearest"))
@@ -37,6 +38,11 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     roles = [*sorted({*held, *nearest} - {"none"}), "none"]
     rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
     shown = [summary_table("Heads by their strongest role", rows)]
+    if len(set(heads["model"])) > 1:
+        title = (
+            "Roles that some model holds: by how many heads, and the best (its number, and as a share of the threshold)"
+        )
+        shown.append(page_table(title, role_records(tables["roles"])).console())
     shown.append(summary_table("Measures", list(measure_records(heads, registered_declarations()))))
     if "smoothness" in tables:
         shown += smoothness_on_console(tables["smoothness"])

@@ -9,6 +9,9 @@ MODEL_NAME = Option("Hugging Face id, local folder, or 'demo' (MiniLM, embedded)
 ONE_OR_TWO_MODELS = Option(
     "Hugging Face id, folder or 'demo'; two go side by side.", metavar="[MODEL] [SECOND]", shown="demo", argument=True
 )
+SEVERAL_MODELS = Option(
+    "Hugging Face id, folder or 'demo'; several go side by side.", metavar="[MODEL]...", shown="demo", argument=True
+)
 TRAINED_MODEL = Option(
     "Checkpoint to go on from, or new:bert-small, new:albert-small, new:marian-small (also -tiny, -base), or by "
     "layers, heads, width: new:marian-3x8x128.",

@@ -58,7 +58,7 @@ def test_options_and_defaults_are_those_of_the_command(name: str, command: Comma
 
 
 def test_the_result_of_classify(classified: headlens.Result, tmp_path: Path) -> None:
-    assert list(classified.tables) == ["heads", "positions", "rare", "syntax", "pos", "relation_offsets"]
+    assert list(classified.tables) == ["heads", "positions", "rare", "syntax", "pos", "relation_offsets", "roles"]
     assert repr(classified).startswith("headlens classify of MiniLM-L6: heads (72 rows), positions (1368 rows)")
     assert classified.findings
     assert classified.summary["roles"]

@@ -83,11 +83,13 @@ class TokenGroups:
         words: of each token the number of its word; words count from 0, in their order.
         forms: the text of each word.
         special: of each token whether it is one of the tokenizer's special tokens.
+        rarest: the numbers of the least frequent words of the sentence; empty where that is not known.
     """
 
     words: Sequence[int]
     forms: Sequence[str]
     special: Sequence[bool]
+    rarest: Sequence[int] = field(default_factory=list)
 
     def check(self, count: int) -> None:
         """Checks that these are groups of so many tokens.
@@ -99,6 +101,8 @@ class TokenGroups:
         fits = len(self.words) == len(self.special) == count and set(self.words) == set(range(len(self.forms)))
         if not fits or not all(own <= {kind} for own, kind in zip(kinds, (int, str, bool), strict=True)):
             raise ValueError(f"words {self.words} do not fit {count} tokens and {len(self.forms)} forms")
+        if not {*map(type, self.rarest)} <= {int} or not set(self.rarest) <= set(self.words):
+            raise ValueError(f"the rarest words {self.rarest} are not among {len(self.forms)} words")
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ SKY = "#56B4E9"
 PALE_BLUE = "#8DB9DB"
 YELLOW = "#F0E442"
 VERMILION = "#D55E00"
+BROWN = "#7A4B2A"  # not of the palette; darker than all of it
 
 INK = "#222222"
 FAINT = "#767676"  # the lightest grey that has a contrast of 4.5 on white

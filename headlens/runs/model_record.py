@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -39,5 +40,5 @@ def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
     """Returns the name of a model in tables: its short name, with parent folders where that is taken."""
     parts = Path(loaded.name).parts
     longer = ["/".join(parts[-count:]) for count in range(2, len(parts))]
-    names = (loaded.short_name, *longer, loaded.name, f"{loaded.name} (2)")
+    names = chain((loaded.short_name, *longer, loaded.name), (f"{loaded.name} ({number})" for number in count(2)))
     return next(n for n in names if n not in taken)

@@ -18,6 +18,7 @@ from headlens.runs.model_record import model_label
         ("mine", ("mine",), "mine (2)"),
         ("/a/mine", ("mine", "a/mine"), "/a/mine"),
         ("/a/mine", ("mine", "a/mine", "/a/mine"), "/a/mine (2)"),
+        ("/a/mine", ("mine", "a/mine", "/a/mine", "/a/mine (2)"), "/a/mine (3)"),
     ],
 )
 def test_a_label_is_as_short_as_it_can_be(name: str, taken: tuple[str, ...], label: str) -> None:

@@ -19,8 +19,8 @@ from headlens.plots.head_grid import LINE, TOP, Grid, float_column, has_numbers
 
 NONE, RANDOM = "none", "random"
 # Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
-_COLOURS = (style.BLUE, style.ORANGE, style.PURPLE, style.GREEN, style.VERMILION, style.SKY)
-_MARKERS = ("o", "s", "D", "^", "v", "P", "*")
+_COLOURS = (style.BLUE, style.ORANGE, style.PURPLE, style.GREEN, style.VERMILION, style.SKY, style.BROWN)
+_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
 # inches
 _LEFT, _RIGHT, _BOTTOM, _HEIGHT = 0.55, 0.08, 0.42, 2.3
 _LINE, _APART, _TICK = 0.16, 0.05, 0.22

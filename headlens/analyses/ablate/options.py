@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES
@@ -68,10 +69,11 @@ class PruneOptions:
     """Which numbers of heads are pruned, and how the heads are chosen.
 
     Strategies choose heads `ranked` by the damage of single heads; by `importance`, once, or anew after every removal
-    (`importance-steps`); `greedy`; by a `beam` search; at `random`.
+    (`importance-steps`); `greedy`; by a `beam` search; by `relevance`, as another run measured it if `relevance` names
+    one; at `random`.
 
     Raises:
-        OptionError: if there is no such strategy, or a number is out of range.
+        OptionError: if there is no such strategy, a number is out of range, or a run of relevance is not asked for.
     """
 
     prune: tuple[int, ...] = option(
@@ -98,6 +100,13 @@ class PruneOptions:
         metavar="0…1",
         parse=share,
     )
+    relevance: Path | None = option(
+        None,
+        "For the strategy relevance: a run of headlens relevance, or of classify --relevance, on this model.",
+        PRUNING,
+        metavar="RUN",
+        shown="measured on the examples that heads are chosen on",
+    )
 
     def __post_init__(self) -> None:
         for name in self.strategies:  # a configuration file may hold any
@@ -109,6 +118,12 @@ class PruneOptions:
             raise OptionError("--strategies names none.", f"Choose from {', '.join(STRATEGIES)}, or all.")
         if not self.prune and self.strategies != type(self).strategies:
             raise OptionError("--strategies is for pruning, which was not asked for.", "Give --prune 3,10,20,30 too.")
+        by_relevance = any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.strategies)
+        if self.relevance is not None and not (self.prune and by_relevance):
+            raise OptionError(
+                "--relevance is for the strategy relevance, which was not asked for.",
+                "Give --prune 3,10,20,30 --strategies relevance too.",
+            )
         for number in ("beam", "orders"):
             if getattr(self, number) < 1:
                 raise OptionError(f"--{number} {getattr(self, number)} is not a positive number.", "Give 1 or more.")

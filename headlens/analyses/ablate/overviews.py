@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ import pandas as pd
 
 from headlens.analyses.ablate.curve_figure import NONE
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
-from headlens.heads import Head
+from headlens.heads import STACKS, Head
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
-from headlens.plots.head_grid import float_column
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
@@ -53,6 +54,54 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
         "of the change are paired (dot, line; tick: no change); p-values are corrected for the number of heads (Holm)."
     )
     return page_table("Heads that the task needs most", _changes(groups, runs), about)
+
+
+def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
+    """How much the task suffers from the loss of single heads, by kind of attention and by layer."""
+    records = []
+    for run, ablation in tables_of(runs, "ablation"):
+        swept = ablation[(ablation["mode"] != KEEP_ONLY) & (ablation["n"] >= FEWEST)]
+        swept = swept.assign(worse=_worse(swept), sure=significant(swept))
+        for _, group in swept.groupby(["model", "mode"], sort=False):
+            for part in by_model_and_stack(group):
+                layers = list(part.rows.groupby("layer")) if len(set(part.rows["layer"])) > 1 else []
+                for layer, rows in [("all", part.rows), *layers]:
+                    records += [run_label(run, runs) | _damage(str(layer), rows)] if rows["worse"].notna().any() else []
+    about = (
+        f"Which kind of attention and which layers a task is most sensitive to, from {FEWEST} examples on: the change "
+        "of the metric without a single head, as a mean over the heads of a stack or layer, and for the head that is "
+        "missed most. Needed: heads without which the task does significantly worse (Holm's correction for all heads). "
+        "What the loss of several heads at once costs is another question, which pruning asks."
+    )
+    return page_table("Damage by stack and layer", records, about)
+
+
+def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
+    """Of models with several stacks, from which of them the heads were pruned."""
+    records: list[dict[str, Any]] = []
+    for run, pruning in tables_of(runs, "pruning"):
+        ablation = run.tables.get("ablation", pd.DataFrame(columns=["model", "mode", "stack"]))
+        if "removed" not in pruning:
+            continue
+        for row in pruning[pruning["n_pruned"] > 0].to_dict("records"):
+            own = ablation[(ablation["model"] == row["model"]) & (ablation["mode"] != KEEP_ONLY)]
+            gone = Counter(name.partition(".")[0] for name in str(row["removed"]).split())
+            sizes = {stack: int((own["stack"] == stack).sum()) for stack in STACKS}
+            if sum(size > 0 for size in sizes.values()) > 1:
+                told: dict[str, Any] = {
+                    stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()
+                }
+                names = ("model", "task", "metric", "strategy", "seed")
+                records.append(
+                    run_label(run, runs)
+                    | {name: row[name] for name in names}
+                    | {"pruned": row["n_pruned"], **told, "value": _cell(row["value"])}
+                )
+    about = (
+        "How many heads of each kind of attention are among those that were pruned: a strategy that takes many of a "
+        "stack says that the task can do without them."
+    )
+    return page_table("Pruned heads by stack", records, about)
 
 
 def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
@@ -113,6 +162,24 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
         "p (Holm)": _cell(row["p_holm"]),
         "significant": "yes" if sure else "no",
         "n": row["n"],
+    }
+
+
+def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
+    """A row on the heads of a stack or of one of its layers: columns of ablation.csv with `worse` and `sure`."""
+    worst = rows.iloc[int(np.nanargmax(float_column(rows, "worse")))]
+    return {
+        "model": worst["model"],
+        "task": worst["task"],
+        "metric": worst["metric"],
+        "mode": worst["mode"],
+        "stack": worst["stack"],
+        "layer": layer,
+        "heads": len(rows),
+        "mean change": _cell(rows["delta"].mean()),
+        "missed most": head_name(worst),
+        "change without it": _cell(worst["delta"]),
+        "needed": int((rows["sure"] & (rows["worse"] > 0)).sum()),
     }
 
 

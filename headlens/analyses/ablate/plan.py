@@ -51,6 +51,8 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
         tried = cost.candidates - model.heads
         if entry.scored_by == "importance":
             add(f"{strategy}: gradients of the heads", ranked, cost.calls, "backward")
+        elif entry.scored_by == "relevance" and pruning.relevance is None:
+            add(f"{strategy}: relevance of the heads", ranked, cost.calls, "backward")
         elif entry.scored_by == "metric" and tried > 0:
             add(f"{strategy}: heads tried, up to {counts[-1]} gone", ranked, tried / saved)
         orders = pruning.orders if entry.seeded else 1

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from headlens.analyses.ablate.pruning_strategies import (
     in_order,
     strategy_cost,
 )
+from headlens.analyses.ablate.relevance_scorer import RecordedRelevance, RelevanceEstimator
 from headlens.analyses.ablate.scorers import (
     CachedScore,
     CachedScorer,
@@ -36,7 +38,7 @@ from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
 from headlens.attention.session import AttentionSession
-from headlens.errors import counted
+from headlens.errors import UnsupportedModelError, counted
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.models.loading import LoadedModel
@@ -126,6 +128,48 @@ class PruningExperiment:
         check_pruning(self.prune.prune, len(self.records.heads))
         ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
+    def check_relevance(self) -> None:
+        """Read what was measured of the heads, or measure it on the shortest example, if a strategy goes by it.
+
+        Raises:
+            InputError: if the run that --relevance names is not one of this model.
+            UnsupportedModelError: if a part of the model has no rule.
+            OptionError: if relevance cannot start from what the model answers.
+        """
+        if self.by_relevance and self.prune.relevance is not None:
+            self._recorded(self.prune.relevance)
+        elif self.by_relevance:
+            shortest = min(self.examples.prepared, key=lambda p: p.length)
+            chosen = np.array([p is shortest for p in self.examples.prepared])
+            try:
+                self._estimator(self.examples.part(chosen))(frozenset())
+            except UnsupportedModelError as error:
+                raise UnsupportedModelError(
+                    f"--strategies relevance: {error.message}",
+                    f"Measure it by a rule that needs none (headlens relevance {self.loaded.name} --rule gradxact) and "
+                    "name that run with --relevance, or leave relevance out of --strategies.",
+                ) from error
+
+    @property
+    def by_relevance(self) -> bool:
+        """Whether a strategy chooses heads by their relevance."""
+        return any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.prune.strategies)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader should know about how heads were chosen."""
+        if not self.by_relevance:
+            return []
+        if self.prune.relevance is not None:
+            measured = self._recorded(self.prune.relevance).measured
+            return [
+                f"`relevance` went by {self.prune.relevance} ({measured}): heads were chosen on what that run read, "
+                "which should hold none of the examples that are evaluated here."
+            ]
+        part = self.examples.part(self.ranked_on)
+        target = self._estimator(part).target.label
+        return [f"`relevance` went by rule epsilon, target {target}, on {counted(len(part), 'example')} to choose on."]
+
     @cached_property
     def ranked_on(self) -> Chosen:
         """The examples that heads are chosen on."""
@@ -179,10 +223,24 @@ class PruningExperiment:
 
         ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
         gradient = ImportanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
-        return {
+        scorers: dict[str, Scorer] = {
             "metric": self._remembered("ranking", ranking),
             "importance": self._remembered("importance", ImportanceScorer(gradient)),
         }
+        if self.by_relevance:
+            # Sizes of `raw` compare layers as they are.
+            if self.prune.relevance is not None:
+                scorers["relevance"] = ImportanceScorer(self._recorded(self.prune.relevance), normalize=False)
+            else:
+                measured = ImportanceScorer(self._estimator(part, advance), normalize=False)
+                scorers["relevance"] = self._remembered("relevance", measured)
+        return scorers
+
+    def _recorded(self, folder: Path) -> RecordedRelevance:
+        return RecordedRelevance.of(folder, self.loaded, self.records.heads)
+
+    def _estimator(self, part: Examples, advance: Advance = lambda _: None) -> RelevanceEstimator:
+        return RelevanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
 
     def _remembered(self, name: str, scorer: Scorer) -> CachedScorer:
         """A scorer whose answers are kept."""

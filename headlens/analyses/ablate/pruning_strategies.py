@@ -308,13 +308,13 @@ class StrategyEntry:
 
     Args:
         make: makes it.
-        scored_by: what scores heads: the metric without them on the ranking part, or the importance that gradients
-            give; None for strategies that ask nothing.
+        scored_by: what scores heads: the metric without them on the ranking part, the importance that gradients
+            give, or their relevance; None for strategies that ask nothing.
         seeded: whether it depends on the seed, so that there are `--orders` of it.
     """
 
     make: Callable[[StrategySettings], Strategy]
-    scored_by: Literal["metric", "importance"] | None = None
+    scored_by: Literal["metric", "importance", "relevance"] | None = None
     seeded: bool = False
 
 
@@ -326,6 +326,8 @@ STRATEGY_ENTRIES: dict[str, StrategyEntry] = {
     "importance-steps": StrategyEntry(lambda settings: Greedy(settings.scorer, step=1), "importance"),
     "greedy": StrategyEntry(lambda settings: BeamSearch(settings.scorer), "metric"),
     "beam": StrategyEntry(lambda settings: BeamSearch(settings.scorer, settings.beam), "metric"),
+    # The least relevant heads by layer-wise relevance propagation (Voita et al. 2019, section 4, rank heads by it).
+    "relevance": StrategyEntry(lambda settings: Greedy(settings.scorer), "relevance"),
     # The control.
     "random": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True),
     # Of other packages.

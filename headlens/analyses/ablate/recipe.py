@@ -151,6 +151,7 @@ class _Ablated:
             bench = self._bench(examples, metric, records)
             outcome, ranked_on = bench.outcome(), bench.ranked_on
             tables["pruning"], arrays["pruned"] = outcome.table, outcome.records
+            notes += bench.notes
             whole, *pruned = outcome.records[:, ~ranked_on]
             keys = [key for key, ranked in zip(examples.keys, ranked_on, strict=True) if not ranked]
             notes += [f"Pruned models. {note}" for note in narrow_interval_notes(task, metric, keys, whole, pruned)]
@@ -165,9 +166,12 @@ class _Ablated:
         check_head(self.loaded, task)
         with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
             examples = Examples.of(task, source, self.loaded, advance)
+        bench = self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0))
         if self.request.pruning.prune:
-            self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
+            bench.check()
         examples.ask_shortest(self.loaded, self.under_way.warn_once)
+        if self.request.pruning.prune:
+            bench.check_relevance()
         return examples
 
     def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> PruningExperiment:

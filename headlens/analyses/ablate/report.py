@@ -9,7 +9,13 @@ import pandas as pd
 from headlens.analyses.ablate.curve_figure import pruning_curve
 from headlens.analyses.ablate.head_cards import ablation_findings, ablation_heads
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, ablation_map, side_by_side
-from headlens.analyses.ablate.overviews import heads_alone, needed_heads, pruned_models
+from headlens.analyses.ablate.overviews import (
+    damage_by_layer,
+    heads_alone,
+    needed_heads,
+    pruned_by_stack,
+    pruned_models,
+)
 from headlens.analyses.layer_smoothness import (
     NAME,
     SMOOTHNESS_CAPTION,
@@ -64,7 +70,7 @@ def _draw(run: RecordedRun) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    makers = (needed_heads, heads_alone, smoothness_overview, pruned_models)
+    makers = (needed_heads, damage_by_layer, heads_alone, smoothness_overview, pruned_models, pruned_by_stack)
     return [table for make in makers if (table := make(runs)).rows]
 
 

@@ -8,18 +8,20 @@ from math import hypot
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.importance import ImportanceSession, add, importances
 from headlens.analyses.ablate.pruning_strategies import Score, Scorer, in_order, scores_of
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
+from headlens.attention.sites import Site
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.accumulator import Accumulator
 from headlens.tasks.evaluation import token_count
-from headlens.tasks.task import Floats, PreparedExample
+from headlens.tasks.task import Floats, PreparedExample, TaskBatch
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 # From the heads that are gone to the importance of those that are left, never negative.
@@ -185,18 +187,27 @@ class ImportanceEstimator:
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The importance of the heads that are left."""
-        model, totals = without_heads(self.model, removed), Accumulator()
-        task, reader = self.examples.task.differentiable, self.examples.reader
+        model, task = without_heads(self.model, removed), self.examples.task.differentiable
         with ImportanceSession(task.network(model)) as session:
 
-            def run(prepared: Sequence[PreparedExample]) -> int:
-                batch = task.collate(prepared, reader, model.device)
-                rows = [len(p.rows) for p in prepared]
-                inputs = {**batch.inputs, **task.arguments(model)}
-                add(totals, session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows))
-                return len(prepared)
+            def measure(batch: TaskBatch, inputs: Mapping[str, Any]) -> Mapping[Site, Tensor]:
+                rows = [len(p.rows) for p in batch.prepared]
+                return session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows)
 
-            in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
-            for batch in self.examples.batches(self.batch_tokens or WHOLE):
-                self.progress(in_parts(batch))
-            return importances(totals, session.sites)
+            return importances(self.totals(model, measure), session.sites)
+
+    def totals(
+        self, model: PreTrainedModel, measure: Callable[[TaskBatch, Mapping[str, Any]], Mapping[Site, Tensor]]
+    ) -> Accumulator:
+        """Adds up over the examples what `measure` gives for a batch and its inputs, (examples, heads) by site."""
+        task, totals = self.examples.task.differentiable, Accumulator()
+
+        def run(prepared: Sequence[PreparedExample]) -> int:
+            batch = task.collate(prepared, self.examples.reader, model.device)
+            add(totals, measure(batch, {**batch.inputs, **task.arguments(model)}))
+            return len(prepared)
+
+        in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
+        for prepared in self.examples.batches(self.batch_tokens or WHOLE):
+            self.progress(in_parts(prepared))
+        return totals

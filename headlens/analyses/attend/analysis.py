@@ -15,7 +15,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoding import EncodedSequence
-from headlens.corpora.frequency import unit_forms
+from headlens.corpora.frequency import Frequency, rarity, unit_forms
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
 from headlens.heads import Head, Stack
@@ -61,6 +61,7 @@ def collect_attention(
     *,
     level: Level = "token",
     without: Sequence[Head] = (),
+    frequencies: tuple[Frequency | None, Frequency | None] = (None, None),
 ) -> list[AttentionMaps]:
     """Run a few sentences, one at a time, and keep their attention maps.
 
@@ -70,6 +71,7 @@ def collect_attention(
         selection: only this stack (layers and heads are not cut out here).
         level: tokens, or words (to a word the sum over its pieces, from it the mean; Clark et al. 2019).
         without: heads whose output is zero; their maps are NaN.
+        frequencies: of words of the source and of the target side, which tell the rarest word of each sentence.
 
     Raises:
         CorpusError: if a sentence is longer than the model reads.
@@ -95,7 +97,7 @@ def collect_attention(
                     for number in (i for i, head in enumerate(site.heads) if head in without):
                         own[number] = torch.nan
             stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
-            collected.append(_maps(loaded, feed, batch, stacked, level))
+            collected.append(_maps(loaded, feed, batch, stacked, level, frequencies))
     return collected
 
 
@@ -140,9 +142,15 @@ def batch_of_one(feed: CorpusReader, example: Example) -> Batch:
 
 
 def _maps(
-    loaded: LoadedModel, feed: CorpusReader, batch: Batch, weights: dict[Stack, Tensor], level: Level
+    loaded: LoadedModel,
+    feed: CorpusReader,
+    batch: Batch,
+    weights: dict[Stack, Tensor],
+    level: Level,
+    frequencies: tuple[Frequency | None, Frequency | None],
 ) -> AttentionMaps:
     example = batch.examples[0]
+    lists = {id(batch.source): frequencies[0], id(batch.target): frequencies[1]}
     tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
     rows = {id(batch.source): example.source} | ({id(batch.target): example.target} if example.target else {})
     labels: dict[Stack, tuple[list[str], list[str]]] = {}
@@ -154,7 +162,10 @@ def _maps(
         if level == "word":
             weights[stack] = word_weights(maps, words[0], words[1])
         both = [
-            (_labels(loaded, rows[id(side)], word, level), _groups(loaded, rows[id(side)], side, word, level))
+            (
+                _labels(loaded, rows[id(side)], word, level),
+                _groups(loaded, rows[id(side)], side, word, level, lists[id(side)]),
+            )
             for side, word in zip(sides, words, strict=True)
         ]
         labels[stack], groups[stack] = (both[0][0], both[1][0]), (both[0][1], both[1][1])
@@ -162,11 +173,21 @@ def _maps(
     return AttentionMaps(Example(source, example.target.sentence if example.target else None), weights, labels, groups)
 
 
-def _groups(loaded: LoadedModel, row: EncodedSequence, side: Tokens, words: WordLevel, level: Level) -> TokenGroups:
+def _groups(
+    loaded: LoadedModel,
+    row: EncodedSequence,
+    side: Tokens,
+    words: WordLevel,
+    level: Level,
+    frequency: Frequency | None,
+) -> TokenGroups:
     forms = _labels(loaded, row, words, "word")
+    ranks = [] if frequency is None else rarity([row], frequency)[0]
+    # Special tokens are words of their own there, and have no number of a word in the text.
+    rarest = [place for place, word in enumerate(words.tokens.word[0].tolist()) if word >= 0 and 2 in ranks[word:][:1]]
     if level == "word":
-        return TokenGroups([*range(len(forms))], forms, words.tokens.special[0].tolist())
-    return TokenGroups(words.unit[0].tolist(), forms, side.special[0].tolist())
+        return TokenGroups([*range(len(forms))], forms, words.tokens.special[0].tolist(), rarest)
+    return TokenGroups(words.unit[0].tolist(), forms, side.special[0].tolist(), rarest)
 
 
 def _labels(loaded: LoadedModel, row: EncodedSequence, words: WordLevel, level: Level) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
-from headlens.analyses.classify.roles import label, mark_syntactic, too_little_notes
+from headlens.analyses.classify.roles import label, mark_syntactic, role_scores, too_little_notes
 from headlens.analyses.classify.stability import SentenceGroups, group_of, role_stability
 from headlens.analyses.relevance.analysis import HeadRelevances, first_example, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes, pair_notes
@@ -163,6 +163,9 @@ def classify_heads(
     tables = _head_tables(statistics, measured.similarity, thresholds)
     if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
         tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles="", roles_by_weight=""))
+    scores = role_scores(tables["heads"], tables.get("syntax"), thresholds)
+    if too_little:
+        scores = scores.assign(held=0)
     notes = [
         *too_little,
         *encoding_notes(feed, encoding),
@@ -174,7 +177,8 @@ def classify_heads(
     ]
     groups = measured.groups
     resampled = None if groups is None else partial(_resampled, groups, statistics, thresholds, options)
-    return Classification(tables, encoding, annotation, notes, statistics.more_tables(), bool(too_little), resampled)
+    more = {**statistics.more_tables(), "roles": scores}
+    return Classification(tables, encoding, annotation, notes, more, bool(too_little), resampled)
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ from headlens.shared_options import (
     FREQUENCY,
     LEVEL,
     LONG_SENTENCES,
-    ONE_OR_TWO_MODELS,
     PARSER,
     SEED,
+    SEVERAL_MODELS,
 )
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class ClassifyRequest:
     `baseline_corpus` is named.
     """
 
-    models: tuple[str, ...] = option((DEMO,), ONE_OR_TWO_MODELS)
+    models: tuple[str, ...] = option((DEMO,), SEVERAL_MODELS)
     corpus: str = option(DEMO, CORPUS_SOURCE)
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
     parser: str = option("gold", PARSER)
@@ -183,8 +183,8 @@ class ClassifyRequest:
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.models) <= 2:
-            raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+        if not self.models:
+            raise OptionError("No model was given.", "Give one, or several to compare.")
         if self.alignments is not None and self.parser not in ("gold", "none"):
             raise OptionError(
                 f"--alignments and --parser {self.parser}: the parser finds other words than the links count.",

@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
+from headlens.analyses.classify.role_agreement import role_agreement, role_records
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
-from headlens.pages.page_tables import Cell, Interval, PageTable, number_cell, number_text, page_table
+from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families, family
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -39,6 +40,48 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = "How many heads have which role as their strongest one; a head that holds several counts once."
     return page_table("Roles", records, about)
+
+
+def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
+    """Every role that some model holds, with the heads that hold it and the best one, of several models or runs."""
+    roles = _labelled(runs, "roles")
+    several = len(roles) and len(set(roles["model"])) > 1
+    about = (
+        "Whether the same roles appear in several models: how many heads hold each, and the head that is farthest "
+        "above its threshold or comes nearest to it, with its number (a share of tokens, words, cases or weight) and "
+        "that as a share of the threshold. The best head was picked on the text that it is scored on."
+    )
+    return page_table("Roles by model", role_records(roles) if several else [], about)
+
+
+def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
+    """Cohen's κ of the roles of heads of the same place, of every two models of several runs."""
+    heads = _labelled(runs, "heads", "role")
+    if len(heads):
+        heads["role"] = heads["role"].fillna("")  # a file has nothing where there is no role
+    found = role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
+    records = [
+        {name.replace("_", " "): row[name] for name in ("model", "other_model", "stack", "heads", "same")}
+        | {"κ": number_cell(row["kappa"])}
+        | {"95 % CI": interval_cell((row["ci_low"], row["kappa"], row["ci_high"], 0.0), (-1.0, 1.0))}
+        for row in found.to_dict("records")
+    ]
+    about = (
+        "Heads of the same place, in models of the same shape, whose roles are of one family, none among them; κ is "
+        "what of that is beyond chance (Cohen 1960), with its 95 % interval (dot, line; from −1 to 1, tick: 0). Heads "
+        "of models trained apart have no common order: there κ near 0 does not say that their roles differ."
+    )
+    return page_table("Agreement of roles", records, about)
+
+
+def _labelled(runs: Sequence[RecordedRun], name: str, *needed: str) -> pd.DataFrame:
+    """Rows of a table of all runs, with the run in the name of the model where there are several."""
+    frames = [
+        own.assign(model=[f"{run.label}: {model}" if len(runs) > 1 else str(model) for model in own["model"]])
+        for run, own in tables_of(runs, name)
+        if {*needed} <= {*own}
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
 def best_rows(runs: Sequence[RecordedRun]) -> PageTable:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, shown_examples
+from headlens.analyses.attend.analysis import collect_attention, shown_examples
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.classify.analysis import (
     Classification,
@@ -40,9 +40,9 @@ from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus
 from headlens.corpora.token_offsets import Side
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
+from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run
@@ -101,7 +101,7 @@ def run_classify(
         options = request.options
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
-        shown: dict[str, list[AttentionMaps]] = {}
+        maps: list[SentenceMap] = []
         facts = []
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
@@ -121,20 +121,23 @@ def run_classify(
                 found = _with_stability(found, run, options.stability)
                 results[label] = found if relevance is None else found.with_relevance(relevance)
                 if run.writes:
-                    shown[label] = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN))
+                    sides = frequencies.source, frequencies.target
+                    shown = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN), frequencies=sides)
+                    maps += [m for n, own in enumerate(shown) for m in own.sentence_maps(label, sentence=n)]
             facts.append(model_record(loaded, label) | results[label].counts())
         tables, notes = _together(results, options.seed)
         notes += run.warnings
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
         if run.folder is not None:
             write_results(run.folder, tables, ())
-            _write_maps(run.folder, shown)
+            if maps:
+                write_maps(run.folder, maps)
         measured(ClassifyRun(run.path, run.files, tables, notes, summary, sentences))
         if run.folder is not None:
             declarations = [*registered_declarations(), *map(MetricDeclaration.of, options.metrics)]
             if request.figures:
                 with run.reporter.status("drawing figures"):
-                    drawn = classify_figures(tables, options.thresholds.min_instances, declarations)
+                    drawn = classify_figures(tables, options.thresholds.min_instances, declarations, maps)
                     write_results(run.folder, {}, named_after(summary.name, drawn))
             metrics = [declaration.as_record() for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
@@ -160,13 +163,6 @@ def _with_stability(found: Classification, run: Run, draws: int) -> Classificati
         return found
     with run.reporter.progress("drawing sentences anew", draws) as advance:
         return found.with_stability(advance)
-
-
-def _write_maps(folder: RunFolder, shown: Mapping[str, Sequence[AttentionMaps]]) -> None:
-    """Writes what the heads of each model attend to on some sentences, which the report shows."""
-    each = [(label, n, maps) for label, of_model in shown.items() for n, maps in enumerate(of_model)]
-    if each:
-        write_maps(folder, [own for label, n, maps in each for own in maps.sentence_maps(label, sentence=n)])
 
 
 def _hashes(request: ClassifyRequest) -> dict[str, str]:

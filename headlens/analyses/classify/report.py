@@ -7,12 +7,24 @@ from dataclasses import replace
 
 import pandas as pd
 
+from headlens.analyses.attend.stored_maps import read_maps
 from headlens.analyses.classify.before_after import roles_before_after
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.head_cards import classification_facts, shown_attention
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
-from headlens.analyses.classify.overviews import best_rows, fewest, measures, role_counts, roles_held
+from headlens.analyses.classify.overviews import (
+    best_rows,
+    fewest,
+    measures,
+    role_counts,
+    roles_agree,
+    roles_compared,
+    roles_held,
+)
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
+from headlens.analyses.classify.rare_word_figure import rare_word_figures
+from headlens.analyses.classify.relation_offset_figure import TOLD_OFFSETS, relation_offset_figures
+from headlens.analyses.classify.relevance_roles_figure import relevance_roles
 from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
@@ -29,6 +41,7 @@ from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOUR
 from headlens.analyses.relevance.scatter_figure import confidence_against_relevance
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
+from headlens.pages.head_cards import SentenceMap
 from headlens.pages.page_tables import PageTable
 from headlens.plots.style import named_after
 from headlens.runs.reading import Columns, RecordedRun
@@ -38,27 +51,28 @@ def classify_figures(
     tables: Mapping[str, pd.DataFrame],
     min_instances: int = FEWEST,
     declarations: Sequence[MetricDeclaration] | None = None,
+    maps: Sequence[SentenceMap] = (),
 ) -> Figures:
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
-        tables: as far as there `heads`, `positions`, `syntax`, `similarity`, `smoothness`, `relevance`: rows of the
-            CSV files, of one model or several.
+        tables: as far as there `heads`, `positions`, `relation_offsets`, `syntax`, `similarity`, `smoothness`,
+            `relevance`: rows of the CSV files, of one model or several.
         min_instances: relations with fewer instances are marked.
         declarations: of the metrics that have a heatmap; None for those that are registered.
+        maps: attention on some sentences that the run keeps.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
     heads = tables.get("heads", pd.DataFrame())
     if len(heads):
-        yield "functions", function_map(heads)
-        for metric in declarations or registered_declarations():
-            if metric.title:
-                yield metric.name, metric.figure(heads)
-        yield "positions", positional_map(heads)
+        yield from _maps_of_heads(heads, declarations or registered_declarations())
+        yield from rare_word_figures(heads, maps)
     if "positions" in tables:
         yield "offsets", offset_profile(tables["positions"])
+    if "relation_offsets" in tables:
+        yield from relation_offset_figures(tables["relation_offsets"], tables.get("syntax", pd.DataFrame()))
     if "syntax" in tables:
         yield "best_heads", best_heads_figure(tables["syntax"], min_instances)
         models = list(tables["syntax"].groupby("model", sort=False))
@@ -67,15 +81,35 @@ def classify_figures(
     if len(heads) and "similarity" in tables:
         yield "similarity", similarity_map(tables["similarity"], heads)
     if len(heads) and "relevance" in tables:
+        yield "relevance_roles", relevance_roles(heads)
         yield "confidence_relevance", confidence_against_relevance(heads)
     if NAME in tables:
         yield NAME, smoothness_figure(tables[NAME])
     yield from relevance_figures(tables)
 
 
+def _maps_of_heads(heads: pd.DataFrame, declarations: Sequence[MetricDeclaration]) -> Figures:
+    yield "functions", function_map(heads)
+    for metric in declarations:
+        if metric.title:
+            yield metric.name, metric.figure(heads)
+    yield "positions", positional_map(heads)
+
+
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    makers = (role_counts, roles_before_after, best_rows, measures, smoothness_overview, roles_held, top_heads)
-    return [table for make in (*makers, largest_heads_table) if (table := make(runs)).rows]
+    makers = (
+        role_counts,
+        roles_compared,
+        roles_agree,
+        roles_before_after,
+        best_rows,
+        measures,
+        smoothness_overview,
+        roles_held,
+        top_heads,
+        largest_heads_table,
+    )
+    return [table for make in makers if (table := make(runs)).rows]
 
 
 def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
@@ -99,6 +133,14 @@ _SITE = {"model": (), "stack": STACKS}
 _HEAD = ("model", "stack", "layer", "head")
 _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
+    "relevance_roles": Caption(
+        "Relevance, confidence and functions",
+        "Three maps of the same heads, each at the same place in all of them, layer 0 at the bottom: on the left the "
+        "share of what its layer contributes to the output (blue: in the direction of the layer, red: against it), in "
+        "the middle the mean largest attention weight, separators left out, on the right the strongest role. A head "
+        "that is dark in the first map, yellow in the second and coloured in the third does something, is sure of it, "
+        "and the output depends on it. Whether a share differs from 0 stands in the map of relevance below.",
+    ),
     "confidence_relevance": Caption(
         "Confidence against relevance",
         "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance, coloured by its "
@@ -123,6 +165,22 @@ _CAPTIONS = {
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token stands at "
         "each distance. The columns at the ends hold all that is farther than 8 tokens. A bright column in one place "
         "is a positional head; a line without one follows something else.",
+    ),
+    "rare_words": Caption(
+        "The head that points at rare words",
+        "Attention of the head that points at the least frequent word of a sentence most often, on the sentences that "
+        "the run keeps, word by word (to a word the sum over its pieces, from it the mean). Framed and in bold: the "
+        "least frequent word; a dot marks the word that each word attends to most, special tokens left out, and above "
+        "each map stands how many point at the framed one. A rare-word head has its dots in the frame.",
+    ),
+    "relation_offsets": Caption(
+        "Relative positions of relations",
+        "How far the head of a dependent stands from it, in words, for the relations with the most cases (n): the "
+        "share of cases at each distance, all that are farther than 8 words at the ends. Dark, with its number in "
+        "blue: the most frequent distance, which is the fixed offset that heads are compared with. Dashed, with layer, "
+        "head and number: the most accurate head from dependent to head; a syntactic one is above the blue number by "
+        "the margin. From head to dependent the histogram is the same mirrored. Of several models, which read the "
+        "same trees, the first.",
     ),
     "best_heads": Caption(
         "Best head of every relation",
@@ -173,16 +231,27 @@ REPORT = CommandReport(
         ),
         NAME: SMOOTHNESS_COLUMNS,
         "relevance": RELEVANCE_COLUMNS,
+        "relation_offsets": Columns(
+            numbers=("n", "share"),
+            words={**_SITE, "relation": (), "direction": DIRECTIONS, "offset": TOLD_OFFSETS},
+            identity=("model", "stack", "relation", "direction", "offset"), counts=("n",), shares=("share",),
+        ),
+        "roles": Columns(
+            ("layer", "head"), ("heads", "held", "value", "score"), {**_SITE, "role": ()},
+            ("model", "stack", "role"), counts=("heads", "held"),
+        ),
     },
     needed=("heads", "positions"),
     figures=lambda run: named_after(
-        run.corpus_name, classify_figures(run.tables, fewest(run), declarations_of(run))
+        run.corpus_name, classify_figures(run.tables, fewest(run), declarations_of(run), read_maps(run, str))
     ),
     captions=_CAPTIONS,
     sources={
-        **dict.fromkeys(("functions", "confidence_relevance", "positions"), ("heads",)),
+        **dict.fromkeys(("functions", "relevance_roles", "confidence_relevance", "positions"), ("heads",)),
         **dict.fromkeys(("best_heads", "syntax"), ("syntax",)),
         "offsets": ("positions",),
+        "relation_offsets": ("relation_offsets", "syntax"),
+        "rare_words": ("heads",),
         "similarity": ("similarity", "heads"),
         NAME: (NAME,),
         **RELEVANCE_SOURCES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,24 @@ from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import edges, fitting_size, write
-from headlens.plots.head_grid import by_model_and_stack, each, flow, head_grid_figure, panel, scatter_grid, sheet_width
+from headlens.plots.head_grid import (
+    Panel,
+    Sheet,
+    StackRows,
+    by_model_and_stack,
+    each,
+    flow,
+    head_grid_figure,
+    panel,
+    scatter_grid,
+    sheet_width,
+)
 from headlens.plots.role_colours import ARROW_WORDS, COLOURS, FAMILIES, NONE, families, family, legend_handles, short
 from headlens.plots.style import FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, ink_on
 
 _LEGEND, _GAP = 0.42, 0.04  # inches: two lines, and what is between them and the note
-_UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
+LEGEND_FOOT = _LEGEND + _GAP
+UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
 _READABLE = 4.5  # points
 # Of a head whose role every draw of sentences changes so much of the colour goes.
 _PALE, _WHITE = 0.85, ListedColormap(["white"])
@@ -38,22 +51,71 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     """
     if heads.empty or "role" not in heads:
         return None
-    present = set(families(heads["role"]))
-    notes = [ARROW_WORDS if "syntactic" in present else "" if present - {NONE} else "No head holds a role"]
-    notes.append("grey letters: the nearest role, not held" if NONE in present and "nearest" in heads else "")
-    stable = heads["role_stability"].fillna(1.0).clip(0, 1) if "role_stability" in heads else 1.0
-    heads = heads.assign(role_stability=stable)
-    notes.append("pale: another role where sentences are drawn anew" if (heads["role_stability"] < 1).any() else "")
-    note = "; ".join(filter(None, notes))
-    pieces = by_model_and_stack(heads)
-    codes = [np.array([FAMILIES.index(name) for name in families(p.rows["role"])], np.float64) for p in pieces]
-    rows = flow([(p.model, panel(p.rows, own, p.name)) for p, own in zip(pieces, codes, strict=True)])
+    drawn = RoleDrawing.of(heads)
+    pieces = by_model_and_stack(drawn.heads)
+    rows = flow([(p.model, role_panel(p, p.name)) for p in pieces])
     # Cells of a column are too narrow for words, but may be higher.
-    lowest = _UPRIGHT if sheet_width(rows, 0.0) < FULL_WIDTH else 0.0
+    lowest = UPRIGHT if sheet_width(rows, 0.0) < FULL_WIDTH else 0.0
     sheet = head_grid_figure(
-        rows, "Functions of attention heads", foot=_LEGEND + _GAP, lowest_cell=lowest, note=lambda _: note
+        rows, "Functions of attention heads", foot=LEGEND_FOOT, lowest_cell=lowest, note=lambda _: drawn.note
     )
-    put = _write_upright if lowest and sheet.cell[0] < sheet.cell[1] else write
+    for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
+        draw_roles(axes, item, part, sheet.cell, upright=bool(lowest))
+    drawn.add_legend(sheet)
+    return sheet.figure
+
+
+@dataclass(frozen=True)
+class RoleDrawing:
+    """What figures with a map of roles have in common: the heads as they are drawn, what occurs, and the note on it.
+
+    Args:
+        heads: rows of `heads.csv`, with a stability of 1 where none was measured.
+        present: families of roles that occur.
+        note: what letters and pale colours mean.
+    """
+
+    heads: pd.DataFrame
+    present: set[str]
+    note: str
+
+    @classmethod
+    def of(cls, heads: pd.DataFrame) -> RoleDrawing:
+        """Returns it for rows of `heads.csv` with a column `role`."""
+        present = set(families(heads["role"]))
+        notes = ["" if present - {NONE} else "No head holds a role"]
+        # Also of the nearest roles, in grey.
+        notes.append(ARROW_WORDS if "syntactic" in families(_shown(heads)) else "")
+        notes.append("grey letters: the nearest role, not held" if NONE in present and "nearest" in heads else "")
+        stable = heads["role_stability"].fillna(1.0).clip(0, 1) if "role_stability" in heads else 1.0
+        heads = heads.assign(role_stability=stable)
+        notes.append("pale: another role where sentences are drawn anew" if (heads["role_stability"] < 1).any() else "")
+        return cls(heads, present, "; ".join(filter(None, notes)))
+
+    def add_legend(self, sheet: Sheet) -> None:
+        """Writes which colour is which family into the foot of a sheet, which is `LEGEND_FOOT` inches high."""
+        above_note = (sheet.note + _GAP) / sheet.figure.get_figheight()
+        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, above_note), "ncols": 4}
+        sheet.figure.legend(handles=legend_handles(self.present), **place, **LEGEND)
+
+
+def role_panel(part: StackRows, title: str) -> Panel:
+    """Returns a panel of the families of roles of a part, each as its place in `FAMILIES`."""
+    codes = np.array([FAMILIES.index(name) for name in families(part.rows["role"])], np.float64)
+    return panel(part.rows, codes, title)
+
+
+def draw_roles(axes: Axes, item: Panel, part: StackRows, cell: tuple[float, float], *, upright: bool = False) -> None:
+    """Draws the colours of a panel of `role_panel`, and the roles in a few letters where cells have room for them.
+
+    Args:
+        axes: whose cells stand at whole numbers.
+        item: the panel.
+        part: its rows, with the column `role_stability`.
+        cell: width and height, inches.
+        upright: whether words may run upwards in cells that are higher than wide.
+    """
+    put = _write_upright if upright and cell[0] < cell[1] else write
     norm = BoundaryNorm(np.arange(len(COLOURS) + 1) - 0.5, len(COLOURS))
     looks: dict[str, Any] = {
         "cmap": ListedColormap(list(COLOURS.values())),
@@ -61,22 +123,20 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
         "edgecolors": "white",
         "linewidth": 0.6,
     }
-    for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
-        axes.pcolormesh(*edges(item.values.shape), np.ma.masked_invalid(item.values), **looks)
-        veil = scatter_grid(part.rows, _PALE * (1 - part.rows["role_stability"].to_numpy()), empty=0.0)
-        if veil.any():
-            mesh = axes.pcolormesh(*edges(veil.shape), np.zeros(veil.shape), cmap=_WHITE, edgecolors="none")
-            mesh.set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
-        # What a head without a role is nearest to stands in grey.
-        shown = part.rows["role"].where(part.rows["role"].map(family) != NONE, part.rows.get("nearest", ""))
-        words = scatter_grid(part.rows, np.array([short(r) for r in shown], object), empty="")
-        names = families(part.rows["role"])
-        inks = np.array([FAINT if name == NONE else ink_on(COLOURS[name]) for name in names], object)
-        put(axes, words, scatter_grid(part.rows, inks, empty=INK), sheet.cell)
-    above_note = (sheet.note + _GAP) / sheet.figure.get_figheight()
-    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, above_note), "ncols": 4}
-    sheet.figure.legend(handles=legend_handles(present), **place, **LEGEND)
-    return sheet.figure
+    axes.pcolormesh(*edges(item.values.shape), np.ma.masked_invalid(item.values), **looks)
+    veil = scatter_grid(part.rows, _PALE * (1 - part.rows["role_stability"].to_numpy()), empty=0.0)
+    if veil.any():
+        mesh = axes.pcolormesh(*edges(veil.shape), np.zeros(veil.shape), cmap=_WHITE, edgecolors="none")
+        mesh.set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
+    words = scatter_grid(part.rows, np.array([short(r) for r in _shown(part.rows)], object), empty="")
+    names = families(part.rows["role"])
+    inks = np.array([FAINT if name == NONE else ink_on(COLOURS[name]) for name in names], object)
+    put(axes, words, scatter_grid(part.rows, inks, empty=INK), cell)
+
+
+def _shown(rows: pd.DataFrame) -> pd.Series[str]:
+    """Returns the roles that are written: of a head without one, in grey, what it is nearest to."""
+    return rows["role"].where(rows["role"].map(family) != NONE, rows.get("nearest", ""))
 
 
 def _write_upright(

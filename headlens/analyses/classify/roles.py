@@ -137,6 +137,9 @@ ROLES = (
 )
 
 
+ROLE_COLUMNS = ["stack", "role", "heads", "held", "layer", "head", "value", "score"]
+
+
 class Candidate(NamedTuple):
     """A role and how near a head is to it.
 
@@ -145,6 +148,7 @@ class Candidate(NamedTuple):
         held: whether the threshold is passed, on enough instances.
         margin: 0 at the threshold, 1 at the most that is possible.
         share: the score as a share of the threshold.
+        value: the score.
         by_weight: whether the head passes the threshold with its weights and not with the norms of what it reads.
     """
 
@@ -152,6 +156,7 @@ class Candidate(NamedTuple):
     held: bool
     margin: float
     share: float
+    value: float
     by_weight: bool = False
 
 
@@ -170,20 +175,9 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
         syntax: with the columns `syntactic` and `significant`, which a role needs; None when there were no trees.
         thresholds: from where on.
     """
-    syntactic: dict[tuple[Any, ...], list[Candidate]] = {}
-    rows = pd.DataFrame() if syntax is None else syntax.rows
-    enough = rows[(rows["n"] >= thresholds.min_instances) & np.isfinite(rows["accuracy"])] if len(rows) else rows
-    for row in enough.to_dict("records"):
-        needed = float(thresholds.syntactic(np.array(row["baseline"])))
-        name = f"syntactic({row['relation']} {row['direction']})"
-        margin = _scaled(row["accuracy"], needed)
-        # Of all heads, relations and directions some are above the margin by chance.
-        candidate = Candidate(name, bool(row["significant"]), margin, _of_threshold(row["accuracy"], needed))
-        syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     columns: dict[str, list[Any]] = {"role": [], "roles": [], "nearest": [], "nearest_score": []}
     columns["roles_by_weight"] = []
-    for row in heads.rows.to_dict("records"):
-        candidates = [*_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+    for candidates in _candidates(heads, syntax, thresholds):
         held = sorted((c for c in candidates if c.held), key=lambda c: -c.margin)
         nearest = held[0] if held else max(candidates, key=lambda c: c.share, default=None)
         columns["role"].append(held[0].name if held else "")
@@ -194,7 +188,50 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     return HeadTable(heads.rows.assign(**columns))
 
 
-def _candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Candidate]:
+def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> pd.DataFrame:
+    """Of every stack and role how many heads hold it, and which head comes nearest to it or is farthest above it.
+
+    Positional heads count as one role, whatever their offset; relations and directions count as a role each.
+
+    Args:
+        heads: with the columns of the metrics.
+        syntax: as for `label`.
+        thresholds: from where on.
+
+    Returns:
+        Rows of roles.csv without the model: stack, role, heads (that have a number for it), held, layer and head of the
+        best, its number (`value`) and that as a share of its threshold (`score`). Of equal heads the first is the best.
+        It was picked on the text that it is scored on.
+    """
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for row, candidates in zip(heads.rows.to_dict("records"), _candidates(heads, syntax, thresholds), strict=True):
+        for role in candidates:
+            name = "positional" if role_family(role.name) == "positional" else role.name
+            known = best.setdefault((row["stack"], name), {"heads": 0, "held": 0, "score": -math.inf})
+            known |= {"heads": known["heads"] + 1, "held": known["held"] + role.held}
+            if role.share > known["score"]:
+                known |= {"layer": row["layer"], "head": row["head"], "value": role.value, "score": role.share}
+    records = [{"stack": stack, "role": name} | known for (stack, name), known in best.items()]
+    return pd.DataFrame(records, columns=ROLE_COLUMNS)
+
+
+def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> Iterator[list[Candidate]]:
+    """Yields for every row of heads.csv the roles that the head has a number for, held or not."""
+    syntactic: dict[tuple[Any, ...], list[Candidate]] = {}
+    rows = pd.DataFrame() if syntax is None else syntax.rows
+    enough = rows[(rows["n"] >= thresholds.min_instances) & np.isfinite(rows["accuracy"])] if len(rows) else rows
+    for row in enough.to_dict("records"):
+        value, needed = row["accuracy"], float(thresholds.syntactic(np.array(row["baseline"])))
+        name = f"syntactic({row['relation']} {row['direction']})"
+        # Of all heads, relations and directions some are above the margin by chance.
+        held = bool(row["significant"])
+        candidate = Candidate(name, held, _scaled(value, needed), _of_threshold(value, needed), value)
+        syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
+    for row in heads.rows.to_dict("records"):
+        yield [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+
+
+def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Candidate]:
     """Yields the roles that a row of heads.csv has a number for, held or not."""
     offset = row.get("positional_offset", math.nan)
     for role in ROLES:
@@ -213,7 +250,7 @@ def _candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Cand
         name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
         held = passed and not few and not by_chance
         by_weight = row.get(role.norm, math.nan) < threshold
-        yield Candidate(name, held, _scaled(value, threshold), _of_threshold(value, threshold), by_weight)
+        yield Candidate(name, held, _scaled(value, threshold), _of_threshold(value, threshold), value, by_weight)
 
 
 def _scaled(value: float, threshold: float) -> float:

@@ -8,7 +8,15 @@ import pandas as pd
 import pytest
 from made_runs import ablation_tables
 
-from headlens.analyses.ablate.overviews import best_alone, heads_alone, most_damage, needed_heads, pruned_models
+from headlens.analyses.ablate.overviews import (
+    best_alone,
+    damage_by_layer,
+    heads_alone,
+    most_damage,
+    needed_heads,
+    pruned_by_stack,
+    pruned_models,
+)
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
 
@@ -126,3 +134,37 @@ def test_no_head_has_a_change() -> None:
     assert needed_heads([run(tables)]).rows == ()
     same = changes([0.0] * 6)["ablation"].assign(ci_low=0.0, ci_high=0.0)
     assert intervals(needed_heads([run({"ablation": same})]))[0] == (0, 0, 0, 0)
+
+
+def test_damage_by_stack_and_layer() -> None:
+    rows = changes(CHANGES)["ablation"]
+    cross = rows[rows["layer"] == 0].assign(stack="cross", delta=[-0.3, 0.5, np.nan], p_holm=0.01)
+    table = damage_by_layer([run({"ablation": pd.concat([rows, cross], ignore_index=True)})])
+    assert column(table, "stack") == ["encoder"] * 3 + ["cross"]
+    assert column(table, "layer") == ["all", "0", "1", "all"]
+    assert column(table, "heads") == ["6", "3", "3", "3"]
+    # Means over the heads that have a number: -0.6 / 5, -0.3 / 3, -0.3 / 2, 0.2 / 2.
+    assert column(table, "mean change") == ["-0.120", "-0.100", "-0.150", "0.100"]
+    assert column(table, "missed most") == ["encoder.0.1", "encoder.0.1", "encoder.1.0", "cross.0.0"]
+    assert column(table, "change without it") == ["-0.400", "-0.400", "-0.300", "-0.300"]
+    # A head without which the task does better is not needed, however sure that is.
+    assert column(table, "needed") == ["2", "1", "1", "1"]
+    (worse,) = {*column(damage_by_layer([run(changes(CHANGES, metric="loss"))]), "missed most")[:1]}
+    assert worse == "encoder.0.2"
+    assert damage_by_layer([run({"ablation": rows.assign(n=29)})]).rows == ()
+    assert damage_by_layer([run(changes(CHANGES, "keep-only"))]).rows == ()
+
+
+def test_pruned_heads_are_counted_by_stack() -> None:
+    tables = ablation_tables()
+    rows, pruning = tables["ablation"], tables["pruning"]
+    assert pruned_by_stack([run(tables)]).rows == (), "one stack"
+    cross = rows[rows["layer"] == 0].assign(stack="cross")
+    removed = ["" if n == 0 else "encoder.0.1 cross.0.0 cross.0.2" for n in pruning["n_pruned"]]
+    found = {"ablation": pd.concat([rows, cross]), "pruning": pruning.assign(removed=removed)}
+    table = pruned_by_stack([run(found)])
+    assert len(table.rows) == (pruning["n_pruned"] > 0).sum()
+    assert pruned_by_stack([run(found | {"pruning": pruning.drop(columns="removed")})]).rows == ()
+    assert {*column(table, "encoder")} == {"1 of 6"}
+    assert {*column(table, "cross")} == {"2 of 3"}
+    assert "decoder" not in [c.name for c in table.columns]

@@ -390,5 +390,5 @@ def test_another_package_adds_a_strategy_that_help_and_options_know(tmp_path: Pa
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path}
     )
     assert done.stdout == (
-        "How heads are chosen: ranked, importance, importance-steps, greedy, beam, random, last; or all.\n"
+        "How heads are chosen: ranked, importance, importance-steps, greedy, beam, relevance, random, last; or all.\n"
     )

@@ -9,6 +9,7 @@ from made_runs import classify_tables, relevance_tables
 
 from headlens.analyses.classify.overviews import best_rows, role_counts, roles_held
 from headlens.analyses.classify.report import REPORT, classify_figures
+from headlens.analyses.classify.roles import ROLE_COLUMNS
 from headlens.analyses.layer_smoothness import smoothness_table
 from headlens.analyses.report.registry import report_of, report_of_run, reports
 from headlens.errors import InputError
@@ -86,7 +87,7 @@ def with_relevance() -> dict[str, pd.DataFrame]:
 
 def test_relevance_is_drawn_where_it_was_computed() -> None:
     drawn = dict(classify_figures(with_relevance()))
-    assert list(drawn) == [*ALL, "confidence_relevance", "relevance", "relevance_intervals"]
+    assert list(drawn) == [*ALL, "relevance_roles", "confidence_relevance", "relevance", "relevance_intervals"]
     assert all(figure is not None for figure in drawn.values())
     assert all(report_of_run(run({})).caption(name).text.endswith(".") for name in drawn)
     assert REPORT.caption("relevance_intervals").title == "Relevance with intervals"
@@ -132,7 +133,9 @@ def test_tables_are_checked_for_the_columns_of_their_figures() -> None:
 
 
 def test_every_column_that_is_asked_for_is_written() -> None:
-    tables = with_relevance()
+    names = ["model", "stack", "relation", "direction", "offset", "n", "share"]
+    more = {"roles": ["model", *ROLE_COLUMNS], "relation_offsets": names}
+    tables = with_relevance() | {name: pd.DataFrame(columns=columns) for name, columns in more.items()}
     tables["smoothness"] = smoothness_table(tables["heads"], ("confidence",), seed=0)
     for name, columns in REPORT.tables.items():
         assert {*columns.keys, *columns.numbers, *columns.words} <= set(tables[name])

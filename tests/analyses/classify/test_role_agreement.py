@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 import headlens
-from headlens.analyses.classify.role_agreement import COLUMNS, agreement_notes, role_agreement
+from headlens.analyses.classify.overviews import roles_agree, roles_compared
+from headlens.analyses.classify.role_agreement import COLUMNS, agreement_notes, role_agreement, role_records
+from headlens.runs.reading import RecordedRun
 
 ROLES = ["", "sink", "syntactic(obj dep->head)", "syntactic(det dep->head)", "positional(-1)"]
 FAMILIES = ["none", "sink", "syntactic", "syntactic", "positional"]
@@ -67,8 +69,79 @@ def test_stacks_and_models() -> None:
     assert role_agreement(pd.concat([table("a", [1]), table("b", [1])])).empty
 
 
-def test_two_models_on_the_command_line(tmp_path: Path) -> None:
-    result = headlens.classify(["demo", "demo"], limit=60, figures=False)
-    (row,) = result.tables["agreement"].to_dict("records")
-    assert (row["heads"], row["same"], row["kappa"]) == (72, 72, 1.0)
+def test_models_of_another_shape_are_not_compared() -> None:
+    """Layer 1 of 2 is not layer 1 of 3."""
+    found = role_agreement(pd.concat([table("a", [0, 1] * 4), table("b", [0, 1] * 6), table("c", [0, 1] * 4)]))
+    assert found[["model", "other_model", "heads"]].to_numpy().tolist() == [["a", "c", 8]]
+
+
+def test_of_many_pairs_the_lowest_and_the_highest_are_told() -> None:
+    same, other = [0, 1, 2, 4] * 2, [1, 0, 4, 2] * 2
+    models = [table(name, roles) for name, roles in (("a", same), ("b", same), ("c", other), ("d", [1] * 8))]
+    found = role_agreement(pd.concat(models))
+    assert len(found) == 6
+    (note,) = agreement_notes(found)
+    assert "in 6 pairs" in note
+    assert "from -0.33 (a and c, encoder) to 1.00 (a and b, encoder)" in note
+    (silent,) = agreement_notes(found.assign(kappa=np.nan))
+    assert "κ" not in silent
+
+
+def scored(model: str, rows: list[tuple[str, str, int, float]]) -> pd.DataFrame:
+    records = [(model, stack, role, 8, held, 1, 2, value, 2 * value) for stack, role, held, value in rows]
+    names = ["model", "stack", "role", "heads", "held", "layer", "head", "value", "score"]
+    return pd.DataFrame(records, columns=names)
+
+
+def test_roles_of_several_models_stand_below_each_other() -> None:
+    """Those that the most models hold come first, and those that none holds are left out."""
+    one = scored("one", [("cross", "rare", 1, 0.6), ("encoder", "sink", 1, 0.7), ("encoder", "rare", 2, 0.8)])
+    two = scored("two", [("encoder", "rare", 1, 0.9), ("encoder", "broad", 0, 0.1), ("encoder", "sink", 0, 0.2)])
+    three = scored("three", [("encoder", "broad", 0, 0.1)])
+    records = role_records(pd.concat([one, two, three]))
+    told = [(r["stack"], r["role"], r["model"], r["held by"], r["best head"]) for r in records]
+    assert told == [
+        ("encoder", "rare", "one", "2 of 8", "encoder.1.2"),
+        ("encoder", "rare", "two", "1 of 8", "encoder.1.2"),
+        ("encoder", "sink", "one", "1 of 8", "encoder.1.2"),
+        ("encoder", "sink", "two", "0 of 8", "encoder.1.2"),
+        ("cross", "rare", "one", "1 of 8", "cross.1.2"),
+    ]
+    assert [records[0][name].text for name in ("its number", "of the threshold")] == ["0.800", "1.600"]
+
+
+def recorded(label: str, tables: dict[str, pd.DataFrame]) -> RecordedRun:
+    return RecordedRun(Path("runs") / label, label, {"command": "classify", "status": "finished"}, tables)
+
+
+def test_runs_are_compared_as_models_of_one_run_are() -> None:
+    runs = [
+        recorded(
+            name,
+            {
+                "roles": scored("marian", [("encoder", "rare", 1, 0.6)]),
+                "heads": table("marian", roles).replace("", np.nan),
+            },
+        )
+        for name, roles in (("en-de", [0, 1, 2, 4]), ("en-fr", [0, 1, 3, 1]))
+    ]
+    compared, agree = roles_compared(runs), roles_agree(runs)
+    assert [row[2].text for row in compared.rows] == ["en-de: marian", "en-fr: marian"]
+    (row,) = agree.rows
+    assert [cell.text for cell in row[:5]] == ["en-de: marian", "en-fr: marian", "encoder", "4", "3"]
+    assert roles_compared(runs[:1]).rows == roles_agree(runs[:1]).rows == ()
+    old = recorded("old", {"heads": table("marian", [0, 1]).drop(columns="role")})
+    assert roles_agree([*runs[:1], old]).rows == ()
+
+
+def test_several_models_on_the_command_line(tmp_path: Path) -> None:
+    result = headlens.classify(["demo", "demo", "demo"], limit=60, figures=False)
+    agreement = result.tables["agreement"]
+    names = ["MiniLM-L6", "demo", "demo (2)"]
+    assert agreement["model"].tolist() == [names[0], names[0], names[1]]
+    assert agreement["other_model"].tolist() == [names[1], names[2], names[2]]
+    assert (agreement[["heads", "same", "kappa"]] == [72, 72, 1.0]).all(axis=None)
     assert any("72 of 72 heads of the same place" in note for note in result.notes)
+    roles = result.tables["roles"]
+    assert (roles.groupby("role")["model"].agg(list).map(lambda own: own == names)).all()
+    assert (roles.groupby("role")["held"].agg(set).map(len) == 1).all()

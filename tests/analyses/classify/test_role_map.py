@@ -62,6 +62,10 @@ def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
     syntactic.canvas.draw()
     note = next(t for t in syntactic.texts if "↑" in t.get_text()).get_window_extent()
     assert note.y1 <= min(t.get_window_extent().y0 for t in syntactic.legends[0].get_texts())
+    nearest = function_map(frame.assign(role="", nearest="syntactic(obj dep->head)"))
+    assert nearest is not None
+    (told,) = [t.get_text().replace("\n", " ") for t in nearest.texts if "↑" in t.get_text()]
+    assert told.startswith("No head holds a role; ↑ dependent to head, ↓ head to dependent; ")
     rare = function_map(frame.assign(role="rare"))
     assert rare is not None
     assert not [t for t in rare.texts if "↑" in t.get_text()]

@@ -15,6 +15,7 @@ from headlens.analyses.classify.roles import (
     label,
     mark_syntactic,
     role_family,
+    role_scores,
     too_little_notes,
 )
 from headlens.errors import OptionError
@@ -370,3 +371,35 @@ def test_a_role_by_weights_alone_is_told(column: str, norm: str, role: str) -> N
     assert by_weight(**{column: 0.6, norm: math.nan}) == ""
     assert by_weight(**{column: 0.6}) == ""
     assert by_weight(**{column: 0.4, norm: 0.1}) == ""
+
+
+def scores(table: HeadTable, trees: HeadTable | None = None, stack: str = "encoder") -> dict[str, tuple[Any, ...]]:
+    found = role_scores(table, trees, Thresholds())
+    found = found[found["stack"] == stack].drop(columns="stack")
+    return {role: tuple(rest) for role, *rest in found.itertuples(index=False)}
+
+
+def test_of_every_role_the_heads_that_hold_it_and_the_best_one() -> None:
+    places = [Head("encoder", 0, 0), Head("encoder", 0, 1), Head("encoder", 1, 0), Head("cross", 0, 0)]
+    columns = {name: [value] * 4 for name, value in NOTHING.items()} | {
+        "positional_share": [0.95, 0.92, 0.2, 0.99],
+        "positional_offset": [1.0, -1.0, -1.0, 2.0],
+        "rare_top1": [0.1, 0.3, 0.3, math.nan],
+        "to_first": [0.6, 0.1, 0.8, 0.7],
+    }
+    trees = syntax({"head": 1, "accuracy": 0.8}, {"head": 0, "accuracy": 0.45}, {"head": 0, "relation": "obj", "n": 9})
+    table = HeadTable.from_columns(places, **columns)
+    found = scores(table, trees)
+    # heads, held, layer, head, number, share of the threshold
+    assert found["positional"] == (3, 2, 0, 0, 0.95, pytest.approx(0.95 / 0.9))
+    assert found["rare"] == (3, 0, 0, 1, 0.3, pytest.approx(0.6))
+    assert found["sink"] == (3, 2, 1, 0, 0.8, pytest.approx(1.6))
+    assert found["syntactic(nsubj dep->head)"] == (2, 2, 0, 1, 0.8, pytest.approx(2.0))
+    assert "syntactic(obj dep->head)" not in found, "too few instances"
+    cross = scores(table, trees, "cross")
+    assert cross["positional"] == (1, 1, 0, 0, 0.99, pytest.approx(1.1))
+    assert "rare" not in cross
+    # The same roles as in heads.csv.
+    labelled = label(table, trees, Thresholds()).rows
+    held = [role_family(role) for row in labelled[labelled["stack"] == "encoder"]["roles"] for role in row.split("; ")]
+    assert {role: held.count(role_family(role)) for role in found} == {role: own[1] for role, own in found.items()}

@@ -74,6 +74,13 @@ def test_a_beam_begins_with_one_set_and_importance_with_gradients() -> None:
     assert (once.kind, once.each, anew.kind, anew.each) == ("backward", 1, "backward", 3)
 
 
+def test_relevance_is_one_pass_back_unless_a_run_measured_it() -> None:
+    pruning = PruneOptions((3,), ("relevance",))
+    _, passed_back, evaluated = plan_of(AblateRequest(pruning=pruning)).work
+    assert (passed_back.kind, passed_back.each, evaluated.kind) == ("backward", 1, "forward")
+    assert len(plan_of(AblateRequest(pruning=replace(pruning, relevance=Path("run")))).work) == 2
+
+
 @pytest.mark.parametrize("count", [72, 100])
 def test_more_heads_than_the_model_can_lose_are_not_planned(count: int) -> None:
     with pytest.raises(OptionError, match=f"{count} heads cannot be pruned"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -223,6 +224,8 @@ def _entered(name: str, value: Any, ledger: ConservationLedger) -> Any:
 
 
 def _rows(inputs: Mapping[str, Any]) -> int:
+    if (ids := inputs.get("input_ids")) is not None:
+        return math.prod(ids.shape[:-1])  # of multiple choice (examples, candidates, length)
     return next(v.shape[0] for v in inputs.values() if isinstance(v, Tensor))
 
 

@@ -84,6 +84,42 @@ class GivenClass(Target):
 
 
 @dataclass(frozen=True)
+class PredictedChoice(Target):
+    """The largest logit of a multiple-choice model: the candidate that it chooses.
+
+    Inputs are (examples, candidates, length), and every candidate is a row: those not chosen have no relevance.
+    """
+
+    name: ClassVar[str] = "choice"
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """Returns the logit of every candidate that is chosen, 0 for the others, (examples x candidates, 1)."""
+        del inputs
+        logits = _class_logits(outputs)
+        chosen = torch.zeros_like(logits).scatter(1, logits.argmax(dim=1, keepdim=True), 1.0)
+        return (logits * chosen).view(-1, 1)
+
+
+@dataclass(frozen=True)
+class AnswerSpan(Target):
+    """The largest logits of the beginning and of the end of an answer in a text, added up."""
+
+    name: ClassVar[str] = "answer"
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """Returns the logits of beginning and end, 0 but for the largest of the real tokens, (batch, 2, length)."""
+        start, end = (getattr(outputs, name, None) for name in ("start_logits", "end_logits"))
+        if not isinstance(start, Tensor) or not isinstance(end, Tensor):
+            raise OptionError(
+                f"The model does not look for answers ({type(outputs).__name__}).", "Give a question-answering model."
+            )
+        logits, mask = torch.stack([start, end], dim=1), inputs.get("attention_mask")
+        real = torch.ones_like(start) if mask is None else mask
+        best = logits.detach().masked_fill(real[:, None] == 0, -torch.inf).argmax(dim=2, keepdim=True)
+        return logits * torch.zeros_like(logits).scatter(2, best, 1.0)
+
+
+@dataclass(frozen=True)
 class MaskedTokenLogits(Target):
     """The largest logit at every masked position of a masked language model.
 

@@ -12,10 +12,12 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import (
+    AnswerSpan,
     EveryPosition,
     GivenClass,
     MaskedTokenLogits,
     OwnEmbedding,
+    PredictedChoice,
     PredictedClass,
     SimilarityTarget,
     Target,
@@ -205,3 +207,42 @@ def test_generation_stops_being_real_at_the_end_of_a_sentence() -> None:
     assert given["decoder_attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
     Writer.generation_config.eos_token_id = None
     assert generated(Writer(), {}, limit=4)["decoder_attention_mask"].all()  # type: ignore[arg-type]
+
+
+def test_of_several_candidates_the_chosen_one_alone_is_relevant() -> None:
+    model = zoo.Entry("BertForMultipleChoice", "BertConfig", "encoder", zoo.TEXT).build().double()
+    ids = torch.randint(5, 60, (3, 4, 6), generator=torch.Generator().manual_seed(0))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    chosen = model(**inputs).logits.detach().argmax(dim=1)
+    found = relevance(model, inputs, PredictedChoice())
+    alone = {"input_ids": ids[range(3), chosen][:, None], "attention_mask": torch.ones(3, 1, 6)}
+    expected = relevance(model, alone, PredictedChoice())
+    for site, raw in found.raw.items():
+        rows = raw.view(3, 4, -1)
+        assert torch.allclose(rows[range(3), chosen], expected.raw[site], rtol=1e-9, atol=1e-12)
+        assert int((rows != 0).any(dim=2).sum()) == 3
+
+
+def test_an_answer_is_where_it_begins_and_where_it_ends() -> None:
+    class End(AnswerSpan):
+        at = 0
+
+        def parts(self, outputs: Any, inputs: Any) -> Tensor:
+            return super().parts(outputs, inputs)[:, self.at]
+
+    model = zoo.Entry("BertForQuestionAnswering", "BertConfig", "encoder", zoo.TEXT).build().double()
+    lengths = (5, 8, 3)
+    inputs = {"input_ids": zoo.ids(lengths, 5), "attention_mask": zoo.real(lengths)}
+    outputs = model(**inputs)
+    starts, ends = (x.detach() for x in (outputs.start_logits, outputs.end_logits))
+    best = torch.stack([starts[i, :n].max() + ends[i, :n].max() for i, n in enumerate(lengths)])
+    assert torch.allclose(values(AnswerSpan(), model, inputs), best), "padding is no answer"
+    whole, parts = relevance(model, inputs, AnswerSpan()), []
+    for at in range(2):
+        target = End()
+        object.__setattr__(target, "at", at)
+        parts.append(relevance(model, inputs, target).raw)
+    for site, raw in whole.raw.items():
+        assert torch.allclose(raw, parts[0][site] + parts[1][site], rtol=1e-9, atol=1e-12)
+    with pytest.raises(OptionError, match=r"(?s)does not look for answers \(Base.*Give a question-answering model"):
+        values(AnswerSpan(), *built("bert"))

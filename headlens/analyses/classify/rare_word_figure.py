@@ -1,0 +1,147 @@
+"""Attention of the best rare-words head on example sentences, with the rarest word marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from headlens.heads import Head
+from headlens.pages.head_cards import SentenceMap, TokenGroups
+from headlens.plots import style
+from headlens.plots.axis_labels import FAMILY, token_label
+from headlens.plots.cell_drawing import Scale, bar_beside
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
+from headlens.plots.style import PALE, VERMILION
+
+_MAP, _WORDS = 2.05, 1.1  # inches: height of a map, and of the words around it
+_LETTERS = 14  # of a word
+_SIZE = 5.5  # points
+
+
+@dataclass(frozen=True)
+class WordMap:
+    """Attention of a head on a sentence, word by word, without special tokens.
+
+    Args:
+        weights: (query words, key words); to a word the sum over its pieces, from it the mean.
+        queries: words that attend.
+        keys: words attended to.
+        rarest: places of the least frequent words among the keys.
+    """
+
+    weights: Grid
+    queries: list[str]
+    keys: list[str]
+    rarest: list[int]
+
+    @property
+    def pointed(self) -> npt.NDArray[np.intp]:
+        """Returns the key word that each query word attends to most, (query words,)."""
+        return np.asarray(self.weights.argmax(axis=1), np.intp)
+
+    @property
+    def hits(self) -> int:
+        """Returns how many query words attend most to a least frequent word."""
+        return int(np.isin(self.pointed, self.rarest).sum())
+
+
+def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Iterator[tuple[str, Figure | None]]:
+    """Draws for every model and stack the head that points at the rarest word most often, on the kept sentences.
+
+    After Voita et al. (2019), figure 6.
+
+    Args:
+        heads: rows of `heads.csv`.
+        maps: of the sentences; those without a rarest word are left out.
+
+    Yields:
+        Name of the figure, numbered where there are several, and the figure; nothing without such a sentence.
+    """
+    found = []
+    for part in by_model_and_stack(heads):
+        if not has_numbers(part.rows, "rare_top1"):
+            continue
+        best = part.rows.iloc[int(np.nanargmax(float_column(part.rows, "rare_top1")))]
+        head = Head(best["stack"], int(best["layer"]), int(best["head"]))
+        own = [word_map(kept, head) for kept in maps if (kept.model, kept.stack) == (part.model, part.stack)]
+        known = [sentence for sentence in own if sentence is not None]
+        if known:
+            share = float(np.nanmax(float_column(part.rows, "rare_top1")))
+            title = f"Rare words: {head} of {part.model} ({share:.0%} at the rarest)"
+            found.append((title, known))
+    for number, (title, sentences) in enumerate(found, 1):
+        yield "rare_words" if len(found) == 1 else f"rare_words_{number}", _drawn(title, sentences)
+
+
+def word_map(kept: SentenceMap, head: Head) -> WordMap | None:
+    """Returns the attention of a head on a sentence by words; None where its rarest word is not known.
+
+    A head that the model does not have any more has none, either.
+    """
+    queries, keys = kept.query_groups, kept.key_groups
+    if queries is None or keys is None or not keys.rarest:
+        return None
+    layers, heads, *_ = kept.weights.shape
+    if head.layer >= layers or head.head >= heads:
+        return None
+    weights = np.asarray(kept.weights[head.layer, head.head], np.float64)
+    to_words = weights @ _membership(keys)  # (query tokens, key words)
+    pieces = _membership(queries)
+    by_word = (pieces / pieces.sum(axis=0)).T @ to_words
+    from_words, at_words = _words(queries), _words(keys)
+    shown = by_word[np.ix_(from_words, at_words)]
+    if not shown.size or not np.isfinite(shown).all():
+        return None
+    rarest = [at_words.index(place) for place in keys.rarest if place in at_words]
+    return WordMap(shown, [queries.forms[i] for i in from_words], [keys.forms[i] for i in at_words], rarest)
+
+
+def _membership(groups: TokenGroups) -> Grid:
+    """Which token is a piece of which word: 1 or 0, (tokens, words)."""
+    return np.asarray(np.array(groups.words)[:, None] == np.arange(len(groups.forms)), np.float64)
+
+
+def _words(groups: TokenGroups) -> list[int]:
+    """The words of the text, by number: special tokens are none."""
+    special = {word for word, is_special in zip(groups.words, groups.special, strict=True) if is_special}
+    return [word for word in range(len(groups.forms)) if word not in special]
+
+
+def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
+    width = style.page_width()
+    lines, abreast = (len(sentences), 1) if style.in_column() else (1, len(sentences))
+    figure = style.constrained_figure(width, 0.3 + (_MAP + _WORDS) * lines, title)
+    grid = figure.subplots(lines, abreast, squeeze=False)
+    high = max(float(sentence.weights.max()) for sentence in sentences) or 1.0
+    scale = Scale("attention weight", high=high, colours=PALE)
+    for axes, sentence in zip(grid.flat, sentences, strict=True):
+        _draw(axes, sentence, scale)
+        told = f"{sentence.hits} of {len(sentence.queries)} at the rarest"
+        style.heading(axes, told, (width - 1.0) / abreast - 0.5)
+    bar_beside(figure, scale, grid, shrink=0.6 / lines)
+    return figure
+
+
+def _draw(axes: Axes, sentence: WordMap, scale: Scale) -> None:
+    style.dress(axes, "attended word", "attending word")
+    axes.pcolormesh(*(np.arange(size + 1) - 0.5 for size in reversed(sentence.weights.shape)), sentence.weights,
+                    **scale.limits)  # fmt: skip
+    inks = [scale.ink(float(weight)) for weight in sentence.weights.max(axis=1)]
+    axes.scatter(sentence.pointed, range(len(sentence.queries)), s=4, c=inks, linewidths=0, zorder=3)
+    for place in sentence.rarest:
+        box = Rectangle((place - 0.5, -0.5), 1, len(sentence.queries), fill=False, edgecolor=VERMILION, linewidth=1.2)
+        axes.add_patch(box)
+    font: dict[str, Any] = {"fontsize": _SIZE, "fontfamily": FAMILY}
+    axes.set_xticks(range(len(sentence.keys)), [token_label(w, _LETTERS) for w in sentence.keys], rotation=90, **font)
+    axes.set_yticks(range(len(sentence.queries)), [token_label(w, _LETTERS) for w in sentence.queries], **font)
+    for place in sentence.rarest:
+        axes.get_xticklabels()[place].set(fontweight="bold", color=VERMILION)
+    axes.invert_yaxis()

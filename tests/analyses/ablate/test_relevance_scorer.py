@@ -1,0 +1,209 @@
+"""Heads pruned by their relevance: measured on the examples, and as another run measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from made_tasks import TASKS, given_examples, sentiment_table
+from saved import build, save
+from transformers import PreTrainedTokenizerBase
+
+from headlens.analyses.ablate.options import AblateRequest, AblationOptions, PruneOptions
+from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, StrategySettings
+from headlens.analyses.ablate.recipe import AblateRun, run_ablate
+from headlens.analyses.ablate.relevance_scorer import RecordedRelevance, RelevanceEstimator, task_target
+from headlens.analyses.ablate.scorers import ImportanceScorer
+from headlens.analyses.ablate.task_examples import Examples, ranking_part
+from headlens.analyses.relevance.lrp import relevance_session
+from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
+from headlens.analyses.relevance.options import RelevanceRequest
+from headlens.analyses.relevance.recipe import run_relevance
+from headlens.attention.sites import find_sites
+from headlens.errors import InputError, OptionError, UnsupportedModelError
+from headlens.heads import Head
+from headlens.models.loading import LoadedModel, load
+from headlens.runs.folder import RunFolder
+from headlens.runs.output_options import OutputOptions
+from headlens.tasks.open_task import open_examples
+from headlens.tasks.task_heads import with_task_head
+from headlens.tasks.task_options import TaskData
+
+HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
+A, B, C, D = HEADS
+# By size D, A, C, B; the sign does not count, nor what a head has of its layer.
+RAW = {A: -0.2, B: 3.0, C: 1.0, D: 0.1}
+KINDS = {"sst2": "BertModel", "stsb": "BertModel", "paraphrase": "BertModel", "similarity": "BertModel"}
+KINDS |= {"mlm": "BertModel", "swag": "BertModel", "squad": "BertModel", "translation-loss": "MarianMTModel"}
+
+
+def judge(tokenizer: PreTrainedTokenizerBase, name: str = "sst2") -> LoadedModel:
+    if KINDS[name] == "MarianMTModel":
+        ids = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
+        return LoadedModel("tiny", build("MarianMTModel", len(tokenizer), **ids), tokenizer, None)
+    model = build(KINDS[name], len(tokenizer), max_position_embeddings=80)
+    return with_task_head(LoadedModel("tiny", model, tokenizer, None), TASKS[name], 0)
+
+
+@pytest.fixture
+def model(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> str:
+    return save(judge(wordpiece_tokenizer).model, tmp_path / "judge", wordpiece_tokenizer)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    path = tmp_path / "dev.tsv"
+    path.write_text(sentiment_table(40), encoding="utf-8")
+    return str(path)
+
+
+def measured(folder: Path, model: str, raw: Mapping[Head, float], **facts: Any) -> Path:
+    """A run that measured the relevance of a model by hand."""
+    rows = [("judge", *head, 0.5, value) for head, value in raw.items()]
+    frame = pd.DataFrame(rows, columns=["model", "stack", "layer", "head", "relevance", "raw"])
+    frame = frame.assign(ci_low=0.4, ci_high=0.6, rule="epsilon", target="predicted")
+    with RunFolder.create(folder, command="relevance", model="judge") as run:
+        run.start({"arguments": {}})
+        run.table("relevance", frame)
+        record = {"model": "judge", "weight_hash": load(model).weight_hash} | facts
+        run.finish({"models": [record], "corpus": {"name": "other.txt"}, "notes": []})
+    return folder
+
+
+def prune(model: str, data: str, folder: Path, **settings: Any) -> AblateRun:
+    pruning = PruneOptions((1, 2, 3), ("relevance",), **settings)
+    request = AblateRequest(
+        (model,),
+        TaskData("sst2", (data,)),
+        AblationOptions(replicates=50),
+        pruning,
+        figures=False,
+        place=OutputOptions(folder),
+    )
+    return run_ablate(request)
+
+
+def removed(run: AblateRun) -> list[set[str]]:
+    table = run.tables["pruning"]
+    assert table["strategy"].tolist() == ["none", *["relevance"] * 3]
+    return [set(str(names).split()) for names in table["removed"].iloc[1:]]
+
+
+def test_the_least_relevant_heads_go_first_whatever_their_sign() -> None:
+    scorer = ImportanceScorer(RecordedRelevance({h: abs(v) for h, v in RAW.items()}, "by hand"), normalize=False)
+    strategy = STRATEGY_ENTRIES["relevance"].make(StrategySettings(scorer, 1, 0))
+    assert [choice.removed[-1] for choice in strategy.choices(HEADS, 4)] == [D, A, C, B]
+    assert scorer.without(frozenset({D}), [A, B]) == {A: -0.2, B: -3.0}
+
+
+def test_a_run_that_measured_the_model_is_gone_by(model: str, data: str, tmp_path: Path) -> None:
+    folder = measured(tmp_path / "relevance", model, RAW)
+    found = prune(model, data, tmp_path / "run", relevance=folder)
+    assert removed(found) == [{str(D)}, {str(D), str(A)}, {str(D), str(A), str(C)}]
+    (note,) = [note for note in found.notes if "`relevance` went by" in note]
+    assert f"{folder} (rule epsilon, target predicted on other.txt)" in note
+
+
+def test_heads_are_measured_on_the_examples_that_they_are_chosen_on(model: str, data: str, tmp_path: Path) -> None:
+    """As `headlens relevance` measures the same sentences: another reader, another target option, another average."""
+    task, source = open_examples(TaskData("sst2", (data,)))
+    examples = Examples.of(task, source, load(model))
+    part = examples.part(ranking_part(examples.keys, 0.5, 0))
+    sentences = tmp_path / "part.txt"
+    sentences.write_text("\n".join(p.example.texts[0] for p in part.prepared) + "\n", encoding="utf-8")  # type: ignore[union-attr]
+    folder = tmp_path / "relevance"
+    run_relevance(RelevanceRequest(model, str(sentences), compare=(), figures=False, place=OutputOptions(folder)))
+    recorded = RecordedRelevance.of(folder, load(model), tuple(HEADS))
+    own = RelevanceEstimator(load(model).model, part, None, print)(frozenset())
+    assert own == pytest.approx(recorded(frozenset()), rel=1e-4)
+    here = prune(model, data, tmp_path / "here")
+    assert removed(here) == removed(prune(model, data, tmp_path / "there", relevance=folder))
+    order = sorted(HEADS, key=lambda head: own[head])
+    assert removed(here) == [{str(h) for h in order[:size]} for size in (1, 2, 3)]
+    assert [n for n in here.notes if "`relevance` went by rule epsilon, target predicted" in n]
+
+
+def test_a_head_without_output_goes_first(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, data: str, tmp_path: Path
+) -> None:
+    loaded = judge(wordpiece_tokenizer)
+    network: Any = loaded.model
+    with torch.no_grad():
+        network.base_model.encoder.layer[1].attention.output.dense.weight[:, 8:] = 0.0
+    path = save(loaded.model, tmp_path / "idle", wordpiece_tokenizer)
+    assert removed(prune(path, data, tmp_path / "run"))[0] == {str(D)}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_task_has_its_target(name: str, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """Each example alone, in double precision, against all in batches of several."""
+    loaded = judge(wordpiece_tokenizer, name)
+    model = loaded.model.double()
+    examples = given_examples(TASKS[name], model, wordpiece_tokenizer, 6)
+    task = examples.task
+    found = RelevanceEstimator(model, examples, 200, print)(frozenset())
+    sums: dict[Head, list[float]] = {}
+    with RelevanceSession(task.network(model), task_target(task, examples.reader)) as session:
+        for prepared in examples.prepared:
+            batch = task.collate([prepared], examples.reader, "cpu")
+            for site, raw in session.relevance({**batch.inputs, **task.arguments(model)}).raw.items():
+                for head, values in zip(site.heads, raw.T, strict=True):
+                    sums.setdefault(head, []).extend(values.tolist())
+    assert found == pytest.approx({head: abs(np.mean(values)) for head, values in sums.items()}, rel=1e-9, abs=1e-12)
+    assert {*found} == {head for site in find_sites(task.network(model)) for head in site.heads}
+    assert sum(value > 0 for value in found.values()) == len(found)
+
+
+def test_masked_words_need_a_mask(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded = judge(wordpiece_tokenizer, "mlm")
+    reader = given_examples(TASKS["mlm"], loaded.model, wordpiece_tokenizer, 3).reader
+    assert task_target(TASKS["mlm"], reader).name == "masked"
+    reader.tokenizer.mask_token = None
+    with pytest.raises(OptionError, match="has no mask token"):
+        task_target(TASKS["mlm"], reader)
+
+
+def test_a_run_of_other_weights_or_heads_is_refused(model: str, data: str, tmp_path: Path) -> None:
+    other = measured(tmp_path / "other", model, RAW, weight_hash="0")
+    some = measured(tmp_path / "some", model, {A: 1.0, B: np.nan})
+    with RunFolder.create(tmp_path / "empty", command="classify", model="judge") as run:
+        run.start({"arguments": {}})
+        run.finish({"models": [], "notes": []})
+    wrong = {
+        other: r"(?s)measured judge, whose weights are not those of .*judge.*headlens relevance",
+        some: r"(?s)no raw relevance of 3 heads of 4, such as encoder\.0\.1.*leave --relevance out",
+        tmp_path / "empty": r"(?s)is no finished run that measured relevance.*headlens classify --relevance",
+        tmp_path / "none": "does not exist",
+    }
+    for folder, message in wrong.items():
+        with pytest.raises(InputError, match=message):
+            prune(model, data, tmp_path / "run", relevance=folder)
+        assert not (tmp_path / "run").exists(), "nothing was measured before"
+    damaged = measured(tmp_path / "damaged", model, RAW)
+    table = (damaged / "relevance.csv").read_text().replace("3.0", "many")
+    (damaged / "relevance.csv").write_text(table)
+    with pytest.raises(InputError, match=r"relevance\.csv:3: column raw holds 'many'"):
+        RecordedRelevance.of(damaged, load(model), tuple(HEADS))
+
+
+def test_a_run_is_asked_for_with_the_strategy_alone() -> None:
+    for options in ({"strategies": ("ranked",), "prune": (3,)}, {}):
+        with pytest.raises(OptionError, match=r"(?s)--relevance is for the strategy relevance.*--strategies relevance"):
+            PruneOptions(**options, relevance=Path("run"))
+
+
+def test_a_model_without_rules_is_told_before_anything_runs(
+    model: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UnsupportedModelError("There is no rule of relevance for this.", "Another advice.")
+
+    monkeypatch.setattr(relevance_session.RelevanceSession, "relevance", refuse)
+    with pytest.raises(UnsupportedModelError, match=r"(?s)--strategies relevance: There is no rule.*--rule gradxact"):
+        prune(model, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,86 @@
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawn_maps import mesh, panels
+from matplotlib.colors import to_hex
+
+from headlens.analyses.classify.relevance_roles_figure import relevance_roles
+from headlens.plots.role_colours import COLOURS, family
+from headlens.plots.style import drawn_for
+
+Make = Callable[..., pd.DataFrame]
+STACKS = {"encoder": [8] * 2, "decoder": [8] * 2, "cross": [8] * 2}
+
+
+def with_relevance(make_heads: Make, model: str = "demo", shapes: dict[str, list[int]] | None = None) -> pd.DataFrame:
+    heads = make_heads(model, shapes or {"encoder": [3, 2]})
+    return heads.assign(relevance=np.linspace(-0.4, 0.9, len(heads)))
+
+
+def test_every_head_is_at_the_same_place_of_three_maps(make_heads: Make) -> None:
+    heads = with_relevance(make_heads)
+    drawn = panels(relevance_roles(heads.sample(frac=1, random_state=0)))
+    titles = [axes.get_title(loc="left") for axes in drawn]
+    assert titles == ["demo, encoder: relevance", "confidence", "strongest role"]
+    for axes, column in zip(drawn, ("relevance", "confidence"), strict=False):
+        cells = np.ma.asarray(mesh(axes).get_array()).reshape(2, 3)
+        assert np.ma.getmaskarray(cells).tolist() == [[False] * 3, [False, False, True]]
+        for layer, head, value in heads[["layer", "head", column]].itertuples(index=False):
+            assert cells[layer, head] == value
+    roles = drawn[2].collections[0]
+    roles.update_scalarmappable()
+    colours = roles.get_facecolor().reshape(2, 3, 4)
+    for layer, head, role in heads[["layer", "head", "role"]].itertuples(index=False):
+        assert to_hex(colours[layer, head]) == COLOURS[family(role)].lower()
+    assert len({axes.get_xlim() for axes in drawn}) == len({axes.get_ylim() for axes in drawn}) == 1
+    assert len({round(axes.get_position().y0, 6) for axes in drawn}) == 1
+
+
+@pytest.mark.parametrize("width", ["full", "column"])
+def test_one_headline_two_scales_and_a_legend(make_heads: Make, width: str) -> None:
+    with drawn_for(width):
+        figure = relevance_roles(with_relevance(make_heads, shapes={"encoder": [12] * 6}))
+    assert figure is not None
+    assert "Relevance, confidence and functions" in figure.texts[0].get_text().replace("\n", " ")
+    bars = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes if axes.get_xlabel() != "head"]
+    assert bars == ["share of the layer's relevance", "confidence (mean largest weight)"]
+    (legend,) = figure.legends
+    assert {"positional", "syntactic", "no role"} <= {text.get_text() for text in legend.get_texts()}
+    figure.canvas.draw()
+    lowest = min(axes.get_tightbbox().y0 for axes in panels(figure))
+    assert legend.get_window_extent().y1 <= lowest
+    assert legend.get_window_extent().y0 >= 0
+
+
+@pytest.mark.parametrize("shapes", [{"encoder": [12] * 6}, {"encoder": [8, 8]}, STACKS])
+def test_roles_are_written_into_narrow_cells(make_heads: Make, shapes: dict[str, list[int]]) -> None:
+    role = "syntactic(advmod head->dep)"
+    figure = relevance_roles(with_relevance(make_heads, shapes=shapes).assign(role=role))
+    assert figure is not None
+    for axes in panels(figure)[2::3]:
+        cell = axes.transData.transform((1, 1)) - axes.transData.transform((0, 0))
+        assert axes.texts
+        for text in axes.texts[:2]:
+            box = text.get_window_extent()
+            assert box.width <= cell[0]
+            assert box.height <= cell[1]
+
+
+def test_stacks_and_models_stand_below_each_other(make_heads: Make) -> None:
+    both = [with_relevance(make_heads, name, STACKS) for name in ("one", "two")]
+    titles = [axes.get_title(loc="left").replace("\n", " ") for axes in panels(relevance_roles(pd.concat(both)))]
+    names = [f"{model}, {stack}" for model in ("one", "two") for stack in STACKS]
+    assert titles == [text for name in names for text in (f"{name}: relevance", "confidence", "strongest role")]
+    # A model without relevance has no row.
+    without = pd.concat([both[0], both[1].assign(relevance=np.nan)])
+    assert len(panels(relevance_roles(without))) == 9
+
+
+def test_without_one_of_the_three_there_is_no_figure(make_heads: Make) -> None:
+    heads = with_relevance(make_heads)
+    assert relevance_roles(heads.assign(relevance=np.nan)) is None
+    assert relevance_roles(heads.drop(columns="confidence")) is None
+    assert relevance_roles(heads.drop(columns="role")) is None
+    assert relevance_roles(heads.iloc[:0]) is None
