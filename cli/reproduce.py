@@ -41,7 +41,9 @@ def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     run = run_reproduce(request, screen, announce=announce, quiet=screen.silent)
     screen.show(*(summary_table(title, rows) for title, rows in run.lines))
     screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, f"open {run.folder / 'report' / 'report.html'} in a browser")
+    page = run.folder / "report" / "report.html"  # of the steps, where any was run
+    following = f"open {page} in a browser" if page.is_file() else f"read {run.folder / 'comparison.md'}"
+    screen.finish(run.summary(), run.files, following)
 
 
 def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
@@ -73,12 +75,14 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     """What every step would do, asked of its plan."""
     from headlens.analyses.commands import commands
     from headlens.analyses.planning.plan import plan_of
+    from headlens.analyses.reproduce.availability import missing_of
     from headlens.pages.page_tables import summary_table
 
     from .plan import size_text
     from .screen import duration
 
     rows, plans, models = [], [], dict[str, str]()
+    missing = missing_of(recipe.steps)
     for step in recipe.steps:
         options = recipe.filled(step, {name: name for name in models}, models)
         with screen.status(f"planning {step.name}"):
@@ -101,6 +105,7 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
                 "command": step.command,
                 "time, about": "not known" if seconds is None else duration(seconds),
                 "memory, about": size_text(plan["bytes"]),
+                "not run here, needs": missing.get(step.name),
             }
         )
     screen.show(summary_table(f"{recipe.name}: {recipe.title}", rows))
@@ -112,5 +117,5 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     )
     screen.notes([*[recipe.setting] * bool(recipe.setting), *notes, f"{in_all}, on {plans[-1]['device']}."])
     words = [word for word in sys.argv[1:] if word != "--dry-run"]
-    steps = {step.name: plan for step, plan in zip(recipe.steps, plans, strict=True)}
+    steps = {s.name: {**plan, "needs": missing.get(s.name)} for s, plan in zip(recipe.steps, plans, strict=True)}
     screen.finish({"paper": recipe.name, "seconds": total, "steps": steps}, [], shlex.join(["headlens", *words]))

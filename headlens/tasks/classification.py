@@ -167,7 +167,7 @@ class Regression(TextTask, CorrelationTask):
     """
 
     name: str
-    metrics = ("pearson", "spearman")
+    metrics = reported = ("pearson", "spearman")  # papers print either
 
     def _logits(self, outputs: Any) -> Tensor:
         """Returns the outputs of the model's head, (n, outputs)."""

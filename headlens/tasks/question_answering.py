@@ -65,6 +65,7 @@ class QuestionAnswering(Task):
     max_answer: int = 30
     head: ClassVar[HeadKind] = "question-answering"
     columns = ("exact", "f1", "exact_none", "f1_none", "margin")
+    reported = ("f1", "exact")  # papers print both
 
     @property
     def metrics(self) -> tuple[str, ...]:

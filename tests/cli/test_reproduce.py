@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from tiers import rest_slow
 from transformers import BertConfig
 
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning import planned_sizes
 from headlens.analyses.planning.speed import Speed
+from headlens.analyses.reproduce import availability
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
 
 from .conftest import Headlens
@@ -103,26 +104,6 @@ def test_a_small_setting_needs_no_network(paper: str) -> None:
     for step in read_recipe(paper)[0].small().steps:
         named = [v for value in step.options.values() for v in (value if isinstance(value, list) else [value])]
         assert not any(str(v).startswith(("hub:", "google", "albert/", "FacebookAI", "spacy:")) for v in named), step
-
-
-def test_numbers_of_papers_are_those_of_their_tables() -> None:
-    """The published cells, once more, as they were copied from the papers."""
-
-    def cells(paper: str, table: int, column: str) -> list[Any]:
-        rows = read_recipe(paper)[0].tables[table]["rows"]
-        return [row.get("published", {}).get(column) for row in rows]
-
-    assert cells("voita2019", 0, "heads") == ["48/48/48", "14/31/30", "12/21/25", "8/13/15", "5/9/12"]
-    assert cells("voita2019", 0, "from trained") == [None, 29.62, 29.36, 29.06, 28.90]
-    assert cells("voita2019", 0, "from scratch") == [29.6, 29.47, 28.95, 28.56, 28.41]
-    assert cells("voita2019", 1, "best head") == [45, 52, 78, 73, 74, 82, 48, 52]
-    assert cells("voita2019", 1, "baseline") == [35, 35, 41, 41, 72, 72, 46, 46]
-    assert cells("sparsebert2021", 0, "with diagonal") == [70.4, 72.7, 88.7, 89.8, 93.2, 96.1]
-    assert cells("sparsebert2021", 0, "without diagonal") == [71.2, 73.4, 89.5, 90.6, 93.9, 96.9]
-    assert cells("sparsebert2021", 1, "sparsity") == [78.9, 79.2, 79.8, 85.8]
-    assert cells("sparsebert2021", 1, "GLUE") == [82.0, 81.6, 81.3, 80.8]
-    assert cells("sparsebert2021", 2, "sparsity") == [91.2, 91.6, 91.7, 93.5]
-    assert cells("sparsebert2021", 2, "GLUE") == [80.9, 80.3, 79.8, 79.6]
 
 
 @pytest.mark.slow
@@ -229,3 +210,46 @@ def test_options_that_the_small_setting_leaves_out() -> None:
     assert "corpus" not in small.steps[1].options
     assert small.steps[1].options["task"] == "paraphrase"
     assert whole.steps[2].options["from-scratch"] is True
+    assert not any(step.gpu for step in small.steps)
+
+
+def test_steps_that_need_what_is_not_here_are_left_out(
+    headlens: Headlens, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(availability, "choose_device", lambda _: torch.device("cpu"))
+    recipe.write_text(OWN.replace('why = "a model"', 'why = "a model"\ngpu = true'), encoding="utf-8")
+    done = headlens("reproduce", recipe, "--out", "out", "--json")
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)
+    assert summary["not_run"] == {"trained": "a GPU", "roles": "a GPU"}
+    (cell,) = summary["comparison"]
+    assert (cell["published"], cell["ours"], cell["not_run"]) == (52, None, "needs a GPU")
+    assert (cell["source"], summary["agreement"][0]["agreement"]) == ("paper", "nothing to compare: not run here")
+    assert not (tmp_path / "out/trained").exists()
+    assert "not run here: needs a GPU" in (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
+    assert "1 table of the paper with no number of ours" in " ".join(summary["notes"])
+    assert "read again/comparison.md" in headlens("reproduce", recipe, "--out", "again").out
+    planned = json.loads(headlens("reproduce", recipe, "--dry-run", "--json").out)
+    assert planned["steps"]["roles"]["needs"] == "a GPU"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('title = "Accuracy"', 'title = "Accuracy"\nsmall = true', "is of the small setting"),
+        ("[[tables]]", '[[claims]]\nclaim = "x"\n\n[[tables]]', "the claim 'x' has no steps and file"),
+        (
+            "[[tables]]",
+            '[[claims]]\nclaim = "x"\nsteps = { no = "f1" }\nfile = "x.csv"\nat_most = 1\n\n[[tables]]',
+            "the claim 'x' is about 'no', which is no step",
+        ),
+        ("[[tables]]", OWN[OWN.index("[[tables]]") :] + "\n[[tables]]", "two tables have the same title"),
+    ],
+)
+def test_tables_and_claims_that_cannot_be_are_told(
+    headlens: Headlens, recipe: Path, old: str, new: str, message: str
+) -> None:
+    recipe.write_text(OWN.replace(old, new, 1), encoding="utf-8")
+    failed = headlens("reproduce", recipe, "--dry-run")
+    assert failed.code == 2
+    assert message in " ".join(failed.err.split())

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headlens.analyses.attend.stored_maps import read_maps, write_maps
-from headlens.analyses.report.paper_tables import ComparedTable
+from headlens.analyses.reproduce.claims import Claim
 from headlens.analyses.reproduce.paper_recipe import _parsed, packaged, read_recipe, recipe_names
+from headlens.analyses.reproduce.paper_tables import ComparedTable
 from headlens.analyses.sparsefinder.fitting import FittedSite, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
 from headlens.corpora.graph_cache import GraphCache
@@ -168,7 +169,8 @@ def test_recipes_of_other_types(name: str, strokes: Any) -> None:
             recipe = _parsed(name, content)
         for step in recipe.small().steps:
             recipe.filled(step, dict.fromkeys((own.name for own in recipe.steps), "x"))
-        return [ComparedTable.of(table).compared(Path("nowhere")) for table in recipe.tables]
+        judged = [Claim.of(claim).judged(Path("nowhere")) for claim in recipe.claims]
+        return [*judged, *(ComparedTable.of(table).compared(Path("nowhere")) for table in recipe.small().tables)]
 
     told(read)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,7 +16,8 @@ _FOLDER = Path(__file__).parent / "recipes"
 _MODEL = re.compile(r"\{([\w-]+)\}/model\b")
 _FOLDER_OF = re.compile(r"\{([\w-]+)\}")
 _ABOUT = ("title", "citation", "setting", "small")
-_NOT_OPTIONS = ("name", "command", "why", "small")
+_NOT_OPTIONS = ("name", "command", "why", "small", "gpu")
+_WHOLE = "the whole recipe, without --small"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Step:
         why: what it is for.
         options: by the names of the command line, without dashes.
         small: what is otherwise with `--small`, where an empty text leaves an option out; None leaves the step out.
+        gpu: whether it is so long without a GPU that it is not begun on a machine that has none.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Step:
     why: str
     options: Mapping[str, Any]
     small: Mapping[str, Any] | None = field(default_factory=dict)
+    gpu: bool = False
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Step:
@@ -44,12 +47,25 @@ class Step:
         options = {key: value for key, value in spec.items() if key not in _NOT_OPTIONS}
         name, command, why = (conform(spec.get(key), str, f"{key} of a step") for key in ("name", "command", "why"))
         small = conform(spec.get("small", {}), dict[str, Any], "small of a step")
-        return cls(name, command, why, options, None if small.pop("skip", False) else small)
+        gpu = conform(spec.get("gpu", False), bool, "gpu of a step")
+        return cls(name, command, why, options, None if small.pop("skip", False) else small, gpu)
 
     def made_small(self) -> Step:
         """Returns the step with its `small` options in place of the full ones; empty values remove an option."""
         options = {**self.options, **(self.small or {})}
-        return replace(self, options={key: value for key, value in options.items() if value != ""}, small={})
+        options = {key: value for key, value in options.items() if value != ""}
+        return replace(self, options=options, small={}, gpu=False)
+
+    @property
+    def texts(self) -> list[str]:
+        """The values of its options that are texts, also those in lists."""
+        values = [v for value in self.options.values() for v in (value if isinstance(value, list) else [value])]
+        return [value for value in values if isinstance(value, str)]
+
+    @property
+    def references(self) -> set[str]:
+        """Names of the earlier steps whose folders it takes something of."""
+        return {match[1] for text in self.texts for match in _FOLDER_OF.finditer(text)}
 
     @property
     def model(self) -> str | None:
@@ -68,7 +84,11 @@ class PaperRecipe:
         setting: what is the paper's in it, and what is not.
         less: what is otherwise with `--small`.
         steps: in order.
-        tables: of the paper, as `headlens.analyses.report.paper_tables.ComparedTable` reads them.
+        tables: of the paper, as `headlens.analyses.reproduce.paper_tables.ComparedTable` reads them.
+        small_tables: the same for what stands in for the paper's runs with `--small`.
+        claims: of the paper's text, as `headlens.analyses.reproduce.claims.Claim` reads them.
+        stand_ins: names of the steps that are not as in the paper's setting, and what the paper's tables need in their
+            place.
     """
 
     name: str
@@ -78,12 +98,23 @@ class PaperRecipe:
     less: str
     steps: tuple[Step, ...]
     tables: tuple[Mapping[str, Any], ...]
+    small_tables: tuple[Mapping[str, Any], ...] = ()
+    claims: tuple[Mapping[str, Any], ...] = ()
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     def small(self) -> PaperRecipe:
-        """The same path on what comes along with headlens, in minutes."""
+        """The same path on what comes along with headlens, in minutes, with tables of its own.
+
+        Numbers of steps that are otherwise than in the whole recipe do not stand in the paper's tables.
+        """
         steps = tuple(step.made_small() for step in self.steps if step.small is not None)
-        tables = tuple(table for table in self.tables if table["step"] in {step.name for step in steps})
-        return replace(self, setting=self.less, steps=steps, tables=tables)
+        small_options = {step.name: step.options for step in steps}
+        stand_ins: dict[str, str] = {}
+        for step in self.steps:
+            if small_options.get(step.name) != step.options or step.references & set(stand_ins):
+                stand_ins[step.name] = _WHOLE
+        tables = (*self.tables, *self.small_tables)
+        return replace(self, setting=self.less, steps=steps, tables=tables, small_tables=(), stand_ins=stand_ins)
 
     def filled(self, step: Step, folders: Mapping[str, str], models: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The options of a step with what earlier steps left.
@@ -140,24 +171,51 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
 
 
 def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
-    from headlens.analyses.report.paper_tables import ComparedTable
-
     paper = {"small": "", **conform(content.get("paper"), dict[str, Any], "paper")}
     steps = tuple(Step.of(spec) for spec in conform(content.get("steps"), list[Any], "steps"))
     title, citation, setting, less = (conform(paper.get(key), str, f"{key} of paper") for key in _ABOUT)
     tables = conform(content.get("tables", []), list[Any], "tables")
-    recipe = PaperRecipe(name, title, citation, setting, less, steps, tuple(tables))
+    claims = conform(content.get("claims", []), list[Any], "claims")
     names = [step.name for step in steps]
     if not steps:
         raise ValueError("it has no step")
     if len(set(names)) < len(names):
         raise ValueError("two steps have the same name")
+    recipe = PaperRecipe(name, title, citation, setting, less, steps, (), (), tuple(claims))
     for number, step in enumerate(steps):
         try:
             recipe.filled(step, dict.fromkeys(names[:number], ""))
         except KeyError as error:
             raise ValueError(f"step {step.name} takes something of {error}, which is no step before it") from error
-    for table in recipe.tables:
-        if (compared := ComparedTable.of(table)).step not in names:
-            raise ValueError(f"the table {compared.title!r} is about {compared.step!r}, which is no step")
-    return recipe
+    parts = _checked_tables(tables, claims, recipe)
+    return replace(recipe, tables=parts[False], small_tables=parts[True])
+
+
+def _checked_tables(
+    tables: Sequence[Any], claims: Sequence[Any], recipe: PaperRecipe
+) -> dict[bool, tuple[Mapping[str, Any], ...]]:
+    """Returns the tables of the paper, and those of the small setting under True.
+
+    Raises:
+        ValueError: if one of them, or a claim, cannot be read, or is about a step that there is not.
+    """
+    from headlens.analyses.reproduce.claims import Claim
+    from headlens.analyses.reproduce.paper_tables import ComparedTable
+
+    names = {step.name for step in recipe.steps}
+    small_names = {step.name for step in recipe.steps if step.small is not None}
+    read = [ComparedTable.of(table) for table in tables]
+    titles = [table.title for table in read]
+    if len(set(titles)) < len(titles):
+        raise ValueError("two tables have the same title")
+    for compared in read:
+        if unknown := sorted(
+            {source.step for source in compared.sources()} - (small_names if compared.small else names)
+        ):
+            where = "no step of the small setting" if compared.small else "no step"
+            raise ValueError(f"the table {compared.title!r} is about {unknown[0]!r}, which is {where}")
+    for claim in map(Claim.of, claims):
+        if unknown := sorted(set(claim.steps) - names):
+            raise ValueError(f"the claim {claim.claim!r} is about {unknown[0]!r}, which is no step")
+    pairs = list(zip(tables, read, strict=True))
+    return {small: tuple(spec for spec, table in pairs if table.small == small) for small in (False, True)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,25 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.commands import commands
-from headlens.analyses.report.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown
+from headlens.analyses.reproduce.agreement import (
+    AGREEMENT_COLUMNS,
+    NOTHING_TO_COMPARE,
+    column_agreement,
+    with_agreement,
+)
+from headlens.analyses.reproduce.availability import missing_of
+from headlens.analyses.reproduce.claims import CLAIM_COLUMNS, Claim
 from headlens.analyses.reproduce.options import ReproduceRequest
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
-from headlens.errors import HeadlensError, OptionError
+from headlens.analyses.reproduce.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown, in_words
+from headlens.errors import HeadlensError, OptionError, counted
 from headlens.files import write_json
 from headlens.pages.formatting import escaped
 from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
 from headlens.runs.run_record import read_run
+
+_AGREEMENT = "Agreement by column"
 
 
 @dataclass(frozen=True)
@@ -32,11 +42,13 @@ class ReproduceRun:
     Args:
         folder: of the run; those of its steps lie in it.
         files: written there.
-        tables: `comparison`, a row for each cell of the paper's tables.
+        tables: `comparison`, a row for each cell of the paper's tables, with ours or what it needs; `agreement`, a row
+            for each of their columns; `claims`, verdicts on what stands in the paper's text.
         notes: what the reader should know.
         recipe: what was run.
         small: whether it was the small one.
         lines: the paper's tables by title, with our numbers, as they are shown.
+        missing: what steps that were not run would need, by their names.
     """
 
     folder: Path
@@ -46,13 +58,16 @@ class ReproduceRun:
     recipe: PaperRecipe
     small: bool
     lines: list[tuple[str, list[dict[str, str]]]]
+    missing: dict[str, str]
 
     def summary(self) -> dict[str, Any]:
-        """Returns the run as JSON values: folder, paper, the cells of its tables, and notes."""
-        table = self.tables["comparison"]
-        cells = table.astype(object).where(table.notna(), None).to_dict("records")
+        """Returns the run as JSON values: folder, paper, the rows of its tables, what was not run, and notes."""
+        tables = {
+            name: table.astype(object).where(table.notna(), None).to_dict("records")
+            for name, table in self.tables.items()
+        }
         paper = {"out": str(self.folder), "paper": self.recipe.name, "small": self.small}
-        return {**paper, "comparison": cells, "notes": self.notes}
+        return {**paper, **tables, "not_run": self.missing, "notes": self.notes}
 
 
 def asked_recipe(request: ReproduceRequest) -> tuple[PaperRecipe, str]:
@@ -82,6 +97,8 @@ def run_reproduce(
 ) -> ReproduceRun:
     """Runs the steps of a recipe, each in a process of its own, then their report, and compares the tables.
 
+    Steps that need what is not here, see `missing_of`, are left out, and what takes something of them.
+
     Args:
         request: which recipe.
         reporter: shows progress of what is done here.
@@ -99,22 +116,23 @@ def run_reproduce(
     ) as folder:
         folder.start({"arguments": {"paper": request.paper, "small": request.small}})
         steps = folder.path
+        missing = missing_of(recipe.steps)
+        here = [step for step in recipe.steps if step.name not in missing]
         # What an interrupted run goes on from is in the folders of its steps.
         write_json({"steps": [s.name for s in recipe.steps]}, steps / RunFolder.KEPT / "steps.json")
-        for number, step in enumerate(recipe.steps, 1):
+        for number, step in enumerate(here, 1):
             options = recipe.filled(step, {s.name: str(steps / s.name) for s in recipe.steps})
             if announce is not None:
-                announce(f"Step {number} of {len(recipe.steps)}, {step.name}", step.why)
+                announce(f"Step {number} of {len(here)}, {step.name}", step.why)
             # As --config takes them.
             file = write_json({"command": step.command, "arguments": options}, steps / f"{step.name}.json")
             _run_step(step, file, steps / step.name, resume=place.resume, quiet=quiet)
-        page = ["report", *(str(steps / s.name) for s in recipe.steps), "--out", str(steps / "report"), "--overwrite"]
-        _headlens(page, quiet=quiet)
-        table, lines, notes = _compared(recipe, folder, small=request.small)
-        folder.finish({"notes": notes})
-    return ReproduceRun(
-        folder.path, folder.files, {"comparison": table}, notes, recipe, small=request.small, lines=lines
-    )
+        if here:
+            page = ["report", *(str(steps / s.name) for s in here), "--out", str(steps / "report"), "--overwrite"]
+            _headlens(page, quiet=quiet)
+        result = _compared(recipe, folder, missing, small=request.small)
+        folder.finish({"notes": result.notes, "not_run": missing})
+    return replace(result, files=folder.files)
 
 
 def _run_step(step: Step, options: Path, folder: Path, *, resume: bool, quiet: bool) -> None:
@@ -138,21 +156,56 @@ def _headlens(words: list[str], *, quiet: bool) -> None:
         raise error
 
 
-def _compared(
-    recipe: PaperRecipe, folder: RunFolder, *, small: bool
-) -> tuple[pd.DataFrame, list[tuple[str, list[dict[str, str]]]], list[str]]:
-    """The tables of the paper with our numbers, as they are written and as they are shown, and what to know."""
+def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *, small: bool) -> ReproduceRun:
+    """Writes the tables of the paper with our numbers, and returns the result; `folder` is not finished yet."""
     tables = [ComparedTable.of(table) for table in recipe.tables]
-    frames = [table.compared(folder.path / table.step) for table in tables]
-    ours = "ours, small" if small else "ours"
-    lines = [(table.title, table.lines(frame, ours)) for table, frame in zip(tables, frames, strict=True)]
-    notes = [f"Numbers of the paper: {recipe.citation}."]
+    compared = [
+        with_agreement(t, t.compared(folder.path, missing if t.small else {**missing, **recipe.stand_ins}))
+        for t in tables
+    ]
+    claims = [Claim.of(claim).judged(folder.path, {**missing, **recipe.stand_ins}) for claim in recipe.claims]
+    frames = {
+        "comparison": _joined(compared, COMPARISON_COLUMNS),
+        "agreement": _joined([*map(column_agreement, tables, compared)], AGREEMENT_COLUMNS),
+        "claims": _joined(claims, CLAIM_COLUMNS),
+    }
+    lines = [(t.title, t.lines(f, "stand-in" if t.small else "ours")) for t, f in zip(tables, compared, strict=True)]
+    lines += [(_AGREEMENT, in_words(frames["agreement"])), ("Claims of the text", in_words(frames["claims"]))]
+    lines = [(title, rows) for title, rows in lines if rows]
+    filled = [frame["ours"].notna().any() for frame in compared]
+    notes = [f"Numbers of the paper: {recipe.citation}.", *_not_run_notes(missing)]
     if small:
-        notes.append("--small: our numbers show that the path works, and are not to be compared with the paper's.")
+        notes.append(
+            "--small: stand-ins show that the path works, and are not to be compared with the paper's numbers."
+        )
     notes += [recipe.setting] * bool(recipe.setting)
-    comparison = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=COMPARISON_COLUMNS)
-    folder.table("comparison", comparison)
+    for name, frame in frames.items():
+        if name != "claims" or claims:
+            folder.table(name, frame)
     with folder.file("comparison.md") as path:
         about = "\n\n".join(map(escaped, notes))
         path.write_text(f"# {escaped(recipe.title)}\n\n{about}\n\n{comparison_markdown(lines)}", encoding="utf-8")
-    return comparison, lines, notes
+    # What nothing was run for is not for the screen; comparison.md has it.
+    empty = {table.title for table, any_ours in zip(tables, filled, strict=True) if not any_ours}
+    lines = [(title, _on_screen(title, rows)) for title, rows in lines if title not in empty]
+    lines = [(title, rows) for title, rows in lines if rows]
+    if empty:
+        notes.append(f"{counted(len(empty), 'table')} of the paper with no number of ours: comparison.md.")
+    return ReproduceRun(folder.path, [], frames, notes, recipe, small=small, lines=lines, missing=missing)
+
+
+def _on_screen(title: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [row for row in rows if row["agreement"] != NOTHING_TO_COMPARE] if title == _AGREEMENT else rows
+
+
+def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    filled = [frame for frame in frames if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=columns)
+
+
+def _not_run_notes(missing: Mapping[str, str]) -> list[str]:
+    """Returns a note for each thing that is missing, with the steps that need it."""
+    steps_by_need: dict[str, list[str]] = {}
+    for step, needs in missing.items():
+        steps_by_need.setdefault(needs, []).append(step)
+    return [f"Not run here: {', '.join(steps)}: needs {needs}." for needs, steps in steps_by_need.items()]

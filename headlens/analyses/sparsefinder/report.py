@@ -174,7 +174,7 @@ REPORT = CommandReport(
         "examples": Columns(
             keys=("layer", "head", "query", "key"),
             numbers=("weight", "predicted", "restricted"),
-            words={**_SITE, "query_token": (), "key_token": ()},
+            words={**_SITE, "query_token": (), "key_token": (), "method": _METHODS},
             identity=("model", *KEY_COLUMNS, "query", "key"),
         ),
         "areas": Columns(

@@ -213,3 +213,8 @@ def test_methods_in_order() -> None:
         "m: entmax leaves 60.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
         "under recall and sparsity 0.700), worst window (0.600)."
     )
+
+
+def test_words_of_the_heads_that_are_shown_are_declared() -> None:
+    """A column that is not declared as words holds numbers when a run is read back."""
+    assert set(REPORT.tables["examples"].words["method"]) == {GOLD, *LOOKS}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from scipy import stats
 
-from headlens.analyses.report.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown
+from headlens.analyses.reproduce.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown
 from headlens.errors import InputError
 from headlens.files import write_csv
 
@@ -44,7 +46,8 @@ SPEC: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_csv(SWEEP, tmp_path / "sweep.csv")
+    (tmp_path / "gates").mkdir()
+    write_csv(SWEEP, tmp_path / "gates" / "sweep.csv")
     return tmp_path
 
 
@@ -81,6 +84,7 @@ def test_the_table_as_it_is_read(folder: Path) -> None:
         "trained, ours": "29.50 [29.10, 29.90]",
         "scratch, paper": "–",
         "scratch, ours": "29.40",
+        "remarks": "–",
     }
     text = comparison_markdown([(table.title, lines)])
     assert text.startswith("## Table 2: BLEU\n\n|  | heads, paper |")
@@ -94,18 +98,21 @@ def test_a_column_that_the_paper_has_no_numbers_of_is_ours_alone(folder: Path) -
     }
 
 
-def test_rows_that_nobody_says_anything_about_are_left_out(folder: Path) -> None:
+def test_rows_without_a_number_say_what_they_need(folder: Path) -> None:
     rows = [{"label": "few", "where": {"penalty": 0.1}}, {"label": "none", "where": {"penalty": 0.7}}]
     table = ComparedTable.of(SPEC | {"rows": rows})
-    assert [line[""] for line in table.lines(table.compared(folder))] == ["few"]
-    empty = ComparedTable.of(SPEC | {"rows": rows[1:]})
-    assert empty.lines(empty.compared(folder)) == []
+    few, none = table.lines(table.compared(folder))
+    assert few["remarks"] == "–"
+    assert none["remarks"] == "not run here: needs a row of sweep.csv that the step gates did not write"
+    missing = table.compared(folder, {"gates": "a GPU"})
+    assert missing["not_run"].eq("needs a GPU").all()
+    assert missing["ours"].isna().all()
 
 
 def test_a_cell_of_the_paper_stays_where_we_have_none(tmp_path: Path) -> None:
     table = ComparedTable.of(SPEC)
     lines = table.lines(table.compared(tmp_path))
-    assert [line[""] for line in lines] == ["all", "few", "none"]
+    assert [line[""] for line in lines] == ["all", "few", "many", "none"]
     assert lines[1]["trained, paper"] == "29.62"
     assert lines[1]["trained, ours"] == "–"
 
@@ -134,12 +141,74 @@ def test_a_run_without_the_table_leaves_it_empty(tmp_path: Path) -> None:
 def test_what_a_table_lacks_is_an_error() -> None:
     with pytest.raises(ValueError, match="a table has no rows"):
         ComparedTable.of({k: v for k, v in SPEC.items() if k != "rows"})
+    two = {"label": "few", "published": {"nothing": 1}}
+    for change, message in (
+        ({"step": ""}, "the cell 'all', 'heads' has no step and file, and does not say what it needs"),
+        ({"small": True}, "is of the small setting, and its row 'all' has published cells"),
+        ({"rows": [two]}, "has no column 'nothing', of which 'few' has a cell"),
+        ({"rows": [*SPEC["rows"], SPEC["rows"][0]]}, "has two rows of the same name"),
+        ({"columns": [*SPEC["columns"], SPEC["columns"][0]]}, "has two columns of the same name"),
+        ({"baseline": "nobody"}, "has no row 'nobody', its baseline"),
+        ({"columns": [*SPEC["columns"], {"name": "x"}]}, "'x' has no value and does not say what it needs"),
+        ({"columns": [*SPEC["columns"], {"name": "x", "value": "v", "against": "y"}]}, "which 'x' is against"),
+        ({"rows": [{"label": "few", "where": {"init": "scratch"}}]}, "'few' and 'heads' want another 'init' each"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ComparedTable.of(SPEC | change)
     with pytest.raises(ValueError, match="item 1 of rows of a table has 'wher', which is none of label, where"):
         ComparedTable.of(SPEC | {"rows": [{"label": "few", "wher": {}}]})
 
 
 @pytest.mark.parametrize("value", ["{penalty:>99999999}", "{penalty.__class__}", "{0}", "{heads_encoder!r}", "{}"])
 def test_texts_of_a_recipe_ask_for_names_of_columns_alone(folder: Path, value: str) -> None:
-    spec = SPEC | {"columns": [{"name": "heads", "value": value, "where": {"init": "trained"}}]}
+    rows = [{"label": "all", "where": {"penalty": ""}}]
+    spec = SPEC | {"columns": [{"name": "heads", "value": value, "where": {"init": "trained"}}], "rows": rows}
     with pytest.raises(InputError, match="Table 2: BLEU"):
         ComparedTable.of(spec).compared(folder)
+
+
+def test_a_mean_over_runs_has_the_interval_of_independent_numbers(tmp_path: Path) -> None:
+    for step, value, half in (("one", 0.8, 0.03), ("two", 0.6, 0.04)):
+        (tmp_path / step).mkdir()
+        about = {"metric": "f1", "seed": 1, "value": value, "ci_low": value - half, "ci_high": value + half}
+        write_csv(pd.DataFrame([about, about | {"metric": "other"}]), tmp_path / step / "masks.csv")
+    column = {"name": "mean", "steps": {"one": "f1", "two": "f1"}, "value": "value", "pick": "seeds", "scale": 100.0}
+    table = ComparedTable.of({"title": "T", "file": "masks.csv", "columns": [column], "rows": [{"label": "all"}]})
+    found = cell(table.compared(tmp_path), "all", "mean")
+    # Variances add up: a half width of sqrt(3² + 4²) / 2 per cent.
+    assert (found["ours"], found["ci_low"], found["ci_high"]) == pytest.approx((70, 67.5, 72.5))
+    assert cell(table.compared(tmp_path, {"two": "a GPU"}), "all", "mean")["not_run"] == "needs a GPU"
+
+
+def test_the_mean_over_seeds_has_their_interval(tmp_path: Path) -> None:
+    (tmp_path / "gates").mkdir()
+    values = [0.7, 0.8, 0.9]
+    frame = pd.DataFrame(
+        {"seed": [1, 2, 3], "pattern": "a/dam/masks/x", "value": values, "ci_low": 0.0, "ci_high": 1.0}
+    )
+    write_csv(frame, tmp_path / "gates" / "sweep.csv")
+    column = {"name": "x", "value": "value", "pick": "seeds"}
+    rows = [{"label": "dam", "where": {"pattern": "{dam}/masks/*"}}, {"label": "am", "where": {"pattern": "{am}/*"}}]
+    table = ComparedTable.of(SPEC | {"columns": [column, {"name": "n", "pick": "count"}], "rows": rows})
+    found = table.compared(tmp_path)
+    low, high = stats.t.interval(0.95, 2, 0.8, stats.sem(values))
+    own = cell(found, "dam", "x")
+    assert (own["ours"], own["ci_low"], own["ci_high"]) == pytest.approx((0.8, low, high))
+    assert cell(found, "am", "x")["not_run"], "{NAME} is a whole folder"
+    assert (cell(found, "dam", "n")["ours"], cell(found, "am", "n")["ours"]) == (3, 0)
+    write_csv(frame.assign(seed=1), tmp_path / "gates" / "sweep.csv")
+    with pytest.raises(InputError, match="several rows of a seed would be one 'x'"):
+        table.compared(tmp_path)
+
+
+def test_settings_that_a_run_records(tmp_path: Path) -> None:
+    (tmp_path / "gates").mkdir()
+    record = {"arguments": {"windows": [0, 1, 3], "rare": 0.5}, "models": [{"model": "bert", "parameters": 108e6}]}
+    (tmp_path / "gates" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    columns = [
+        {"name": "windows", "value": "{windows}"},
+        {"name": "rare", "value": "rare", "scale": 100},
+        {"name": "millions", "value": "parameters", "where": {"model": "bert"}, "scale": 1e-6},
+    ]
+    spec = {"title": "T", "step": "gates", "file": "run.json", "columns": columns, "rows": [{"label": "set"}]}
+    assert ComparedTable.of(spec).compared(tmp_path)["ours"].tolist() == ["0, 1, 3", 50.0, 108.0]

@@ -1,0 +1,138 @@
+"""Claims of a paper that stand in its text alone, and what our runs say of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.analyses.reproduce.paper_cells import matching, read_frame
+from headlens.analyses.reproduce.paper_tables import Source
+from headlens.errors import read_errors
+from headlens.nested_text import conform
+from headlens.statistics.intervals import mean_interval
+
+CLAIM_COLUMNS = [
+    *("claim", "source", "reading", "step", "metric", "verdict"),
+    *("difference", "ci_low", "ci_high", "trainings", "not_run"),
+]
+NOTHING_RUN = "not run here"
+
+
+@dataclass(frozen=True)
+class ClaimSide:
+    """The rows of a table that one side of a claim is about.
+
+    Args:
+        where: their cells, by column, as in `headlens.analyses.reproduce.paper_tables.ComparedColumn`.
+        minimum: numbers that they reach at least, by column.
+    """
+
+    where: Mapping[str, Any] = field(default_factory=dict)
+    minimum: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper as a difference: the mean over the rows of one side less that over the other's.
+
+    The difference is taken for each seed. It has to be at least `at_least`, or at most `at_most`.
+
+    Args:
+        claim: the sentence.
+        reading: how it is measured here, and what in that is ours.
+        steps: the metric of each run that it is asked of, by their names.
+        file: of these runs.
+        value: the column of its numbers.
+        first, second: the sides.
+        at_least, at_most: where the difference has to lie; one of them.
+        source: where it is printed.
+        needs: what is missing for a verdict; empty if nothing is.
+    """
+
+    claim: str
+    reading: str = ""
+    steps: Mapping[str, str] = field(default_factory=dict)
+    file: str = ""
+    value: str = "value"
+    first: ClaimSide = field(default_factory=ClaimSide)
+    second: ClaimSide = field(default_factory=ClaimSide)
+    at_least: float | None = None
+    at_most: float | None = None
+    source: Source = "paper"
+    needs: str = ""
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Claim:
+        """Reads a claim from a recipe; a ValueError says what is wrong with it."""
+        claim: Claim = conform(spec, cls, "a claim")
+        if claim.needs:
+            return claim
+        if not claim.steps or not claim.file:
+            raise ValueError(f"the claim {claim.claim!r} has no steps and file, and does not say what it needs")
+        if (claim.at_least is None) == (claim.at_most is None):
+            raise ValueError(f"the claim {claim.claim!r} wants one of at_least and at_most")
+        return claim
+
+    def judged(self, runs: Path, missing: Mapping[str, str] | None = None) -> pd.DataFrame:
+        """Returns columns `CLAIM_COLUMNS`: a row for each run that the claim is asked of, or one with what it needs.
+
+        Args:
+            runs: the folder that has a folder for each run.
+            missing: of runs that were not made, what they would need, by their names.
+        """
+        about = {"claim": self.claim, "source": self.source, "reading": self.reading}
+        if self.needs:
+            rows = [{"verdict": NOTHING_RUN, "not_run": f"needs {self.needs}"}]
+        else:
+            rows = [
+                {"step": step, "metric": metric, **self._row(runs, step, metric, (missing or {}).get(step, ""))}
+                for step, metric in self.steps.items()
+            ]
+        return pd.DataFrame([about | row for row in rows], columns=CLAIM_COLUMNS)
+
+    def _row(self, runs: Path, step: str, metric: str, needs: str) -> dict[str, Any]:
+        if needs:
+            return {"verdict": NOTHING_RUN, "not_run": f"needs {needs}"}
+        path = runs / step / self.file
+        with read_errors(path, f"does not have what {self.claim!r} asks for", "Mend the claim of the recipe."):
+            frame = read_frame(path)
+            sides = [self._by_seed(frame, side, metric) for side in (self.first, self.second)]
+        differences = (sides[0] - sides[1]).dropna()
+        if differences.empty:
+            missed = " and ".join(name for name, side in zip(("first", "second"), sides, strict=True) if side.empty)
+            rows = f"rows of {self.file} of its {missed} side" if missed else "a seed that both sides have"
+            return {"verdict": NOTHING_RUN, "not_run": f"needs {rows} in {step}"}
+        difference, low, high = mean_interval(differences)
+        interval = {"difference": difference, "ci_low": low, "ci_high": high, "trainings": len(differences)}
+        return interval | {"verdict": self._verdict(difference, low, high), "not_run": ""}
+
+    def _by_seed(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.Series:
+        """Returns the mean of the numbers of a side, by seed."""
+        rows = matching(frame, {"metric": metric, **side.where})
+        for name, least in side.minimum.items():
+            rows = rows[rows[name].astype(float) >= least] if name in rows else rows.iloc[:0]
+        if rows.empty:
+            return pd.Series(dtype=float)
+        return rows.groupby("seed")[self.value].mean().astype(float)
+
+    def _verdict(self, difference: float, low: float, high: float) -> str:
+        """Holds or does not where the whole interval says so; one training has none."""
+        if self.at_least is not None:
+            bound, ends = self.at_least, (difference, low, high)
+        else:
+            assert self.at_most is not None
+            # "At most" is "at least" of the negative numbers.
+            bound, ends = -self.at_most, (-difference, -high, -low)
+        difference, low, high = ends
+        if math.isnan(low):
+            return (
+                "points that way, in one training" if difference >= bound else "points the other way, in one training"
+            )
+        if low >= bound:
+            return "holds"
+        return "does not hold" if high < bound else "not decided"

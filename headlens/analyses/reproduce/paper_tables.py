@@ -1,0 +1,283 @@
+"""A table of a paper, with the numbers of our runs beside the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from headlens.analyses.reproduce.paper_cells import ENDS, cell_text, matching, mean_of, number_of, read_frame
+from headlens.errors import read_errors
+from headlens.nested_text import conform
+from headlens.pages.formatting import NOTHING, escaped
+from headlens.pages.page_tables import Cell, Column, PageTable
+
+COMPARISON_COLUMNS = [
+    *("table", "row", "column", "published", "ours", "ci_low", "ci_high"),
+    *("source", "not_run", "agreement"),
+]
+NOT_RUN = "not run here: needs"
+_REMARKS = "remarks"
+_NO_ROW = "a row of {file} that the step {step} did not write"
+Source = Literal["paper", "slides"]
+
+
+@dataclass(frozen=True)
+class ComparedColumn:
+    """A column of a paper's table, and where the numbers of our run for it are.
+
+    Args:
+        name: as the table has it.
+        value: a column of the file of the table, or a text of several, such as `{heads_encoder}/{heads_cross}`.
+        where: cells of the rows of the file that count, by column; an empty text for an empty cell, `*` in a text for
+            anything, `{NAME}` at its beginning for the folder of a step.
+        pick: of several rows the `first`, the one with the `largest` value, the `mean` of their values, the mean over
+            `seeds` with Student's t interval, or their `count`.
+        scale: what our numbers are multiplied by, such as 100 where the paper has percents.
+        digits: decimals.
+        interval: whether the file's interval is one of this value.
+        step, file: of the numbers, where they are not those of the table.
+        needs: what is missing for numbers of ours; empty if nothing is.
+        steps: runs over which the number is a mean, with the metric of each, and the interval of independent numbers.
+        against: another column; agreement says whether differences from it have the paper's sign.
+    """
+
+    name: str
+    value: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    pick: Literal["first", "largest", "mean", "seeds", "count"] = "first"
+    scale: float = 1.0
+    digits: int = 1
+    interval: bool = True
+    step: str = ""
+    file: str = ""
+    needs: str = ""
+    steps: Mapping[str, str] = field(default_factory=dict)
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """A row of a paper's table.
+
+    Args:
+        label: name of the row.
+        where: cells of the rows of the file that are about it, by column, as in `ComparedColumn`.
+        published: the paper's cells, by column; without those that are not known.
+        step: of the numbers of this row, where it is not that of the table.
+        cells: of single columns, by their names, what stands in the place of the `where` of row and column.
+        needs: what is missing for numbers of ours; empty if nothing is.
+    """
+
+    label: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, float | str] = field(default_factory=dict)
+    step: str = ""
+    cells: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class CellSource:
+    """Where the number of ours for a cell comes from.
+
+    Args:
+        step: the run; empty where nothing is run for it.
+        file: of that run.
+        where: cells of the rows of the file that count, by column.
+        needs: what is missing for it; empty if nothing is.
+    """
+
+    step: str
+    file: str
+    where: Mapping[str, Any]
+    needs: str
+
+
+@dataclass(frozen=True)
+class ComparedTable:
+    """A table of a paper, or of what stands in for it in the small setting.
+
+    Args:
+        title: what it shows, and where in the paper it is.
+        columns, rows: its cells.
+        step: the run that has our numbers, where columns and rows name no other.
+        file: of that run.
+        source: where its published cells are printed.
+        baseline: a row; agreement says whether differences from it have the paper's sign. Empty for none.
+        small: whether it shows stand-ins of the small setting; it has no published cells then.
+    """
+
+    title: str
+    columns: tuple[ComparedColumn, ...]
+    rows: tuple[ComparedRow, ...]
+    step: str = ""
+    file: str = ""
+    source: Source = "paper"
+    baseline: str = ""
+    small: bool = False
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> ComparedTable:
+        """Reads a table from a recipe; a ValueError says what is wrong with it."""
+        table: ComparedTable = conform(spec, cls, "a table")
+        table.check()
+        return table
+
+    def check(self) -> None:
+        """Refuses what would put a number nowhere, or where another is meant.
+
+        Raises:
+            ValueError: for names that are twice or not there, and cells that neither have a step nor say what they
+                need.
+        """
+        names, labels = [c.name for c in self.columns], [r.label for r in self.rows]
+        for kind, each in (("columns", names), ("rows", labels)):
+            if len(set(each)) < len(each):
+                raise ValueError(f"{self._place} has two {kind} of the same name")
+        if self.baseline and self.baseline not in labels:
+            raise ValueError(f"{self._place} has no row {self.baseline!r}, its baseline")
+        for column in self.columns:
+            self._check_column(column, names)
+        for row in self.rows:
+            self._check_row(row, names)
+
+    @property
+    def _place(self) -> str:
+        return f"the table {self.title!r}"
+
+    def _check_column(self, column: ComparedColumn, names: Sequence[str]) -> None:
+        if column.against and (column.against not in names or column.against == column.name):
+            raise ValueError(f"{self._place} has no column {column.against!r}, which {column.name!r} is against")
+        if not (column.value or column.needs or column.pick == "count"):
+            raise ValueError(f"{self._place}: {column.name!r} has no value and does not say what it needs")
+
+    def _check_row(self, row: ComparedRow, names: Sequence[str]) -> None:
+        if self.small and row.published:
+            raise ValueError(f"{self._place} is of the small setting, and its row {row.label!r} has published cells")
+        if unknown := (set(row.published) | set(row.cells)) - set(names):
+            raise ValueError(f"{self._place} has no column {min(unknown)!r}, of which {row.label!r} has a cell")
+        for column in self.columns:
+            twice = [k for k, v in row.where.items() if column.where.get(k, v) != v]
+            if twice and column.name not in row.cells:
+                raise ValueError(f"{self._place}: {row.label!r} and {column.name!r} want another {twice[0]!r} each")
+            if not all(source.needs or (source.step and source.file) for source in self.sources_of(row, column)):
+                cell = f"{row.label!r}, {column.name!r}"
+                raise ValueError(f"{self._place}: the cell {cell} has no step and file, and does not say what it needs")
+
+    def sources_of(self, row: ComparedRow, column: ComparedColumn) -> list[CellSource]:
+        """Returns where the number of a cell comes from: one run, or all of those that it is a mean over."""
+        where = row.cells.get(column.name, {**row.where, **column.where})
+        file, needs = column.file or self.file, row.needs or column.needs
+        if column.steps:
+            return [CellSource(step, file, {**where, "metric": metric}, needs) for step, metric in column.steps.items()]
+        return [CellSource(row.step or column.step or self.step, file, where, needs)]
+
+    def sources(self) -> list[CellSource]:
+        """Returns where the numbers of all cells come from that do not need anything."""
+        cells = (self.sources_of(row, column) for row in self.rows for column in self.columns)
+        return [source for sources in cells for source in sources if not source.needs]
+
+    def compared(self, runs: Path, missing: Mapping[str, str] | None = None) -> pd.DataFrame:
+        """Returns columns `COMPARISON_COLUMNS`, a row for each cell of the paper's table; agreement is left empty.
+
+        Args:
+            runs: the folder that has a folder for each run.
+            missing: of runs that were not made, what they would need, by their names.
+        """
+        frames: dict[Path, pd.DataFrame] = {}
+        cells = [self._cell(runs, frames, missing or {}, row, c) for row in self.rows for c in self.columns]
+        return pd.DataFrame(cells, columns=COMPARISON_COLUMNS)
+
+    def _cell(
+        self,
+        runs: Path,
+        frames: dict[Path, pd.DataFrame],
+        missing: Mapping[str, str],
+        row: ComparedRow,
+        column: ComparedColumn,
+    ) -> dict[str, Any]:
+        published = row.published.get(column.name)
+        cell = {"table": self.title, "row": row.label, "column": column.name, "published": published}
+        cell |= dict.fromkeys(("ours", *ENDS))
+        cell |= {"source": "" if published is None else self.source, "not_run": "", "agreement": ""}
+        numbers = []
+        for source in self.sources_of(row, column):
+            if needs := source.needs or missing.get(source.step):
+                return cell | {"not_run": f"needs {needs}"}
+            path = runs / source.step / source.file
+            with read_errors(path, f"does not have what {self.title!r} asks for", "Mend the table of the recipe."):
+                if path not in frames:
+                    frames[path] = read_frame(path)
+                rows = matching(frames[path], source.where)
+                if rows.empty and (column.pick != "count" or not path.is_file()):
+                    return cell | {"not_run": f"needs {_NO_ROW.format(file=source.file, step=source.step)}"}
+                numbers.append(number_of(rows, column))
+        return cell | (numbers[0] if len(numbers) == 1 else mean_of(numbers))
+
+    def lines(self, compared: pd.DataFrame, ours: str = "ours") -> list[dict[str, str]]:
+        """Returns the table for readers: published cells beside ours, a mapping for each row.
+
+        Its last column, `remarks`, has how far the numbers agree, and what the row needs where it was not run.
+
+        Args:
+            compared: the result of `compared`.
+            ours: the word for our numbers in the names of columns.
+        """
+        by_row: dict[str, dict[str, str]] = {row.label: {"": row.label} for row in self.rows}
+        needs: dict[str, list[str]] = {row.label: [] for row in self.rows}
+        words: dict[str, dict[str, str]] = {row.label: {} for row in self.rows}
+        digits = {column.name: column.digits for column in self.columns}
+        for cell in compared.to_dict("records"):
+            label, name = str(cell["row"]), str(cell["column"])
+            line = by_row[label]
+            line[f"{name}, {self.source}"] = cell_text(cell["published"], digits[name])
+            ends = [cell_text(cell[end], digits[name]) for end in ENDS]
+            interval = "" if NOTHING in ends else f" [{', '.join(ends)}]"
+            line[f"{name}, {ours}"] = cell_text(cell["ours"], digits[name]) + interval
+            if cell["not_run"]:
+                needs[label].append(f"{NOT_RUN} {cell['not_run'].removeprefix('needs ')}")
+            elif cell["agreement"]:
+                words[label][name] = cell["agreement"]
+        for label, line in by_row.items():
+            same = len(set(words[label].values())) == 1
+            told = list(words[label].values())[:1] if same else [f"{k}: {v}" for k, v in words[label].items()]
+            line[_REMARKS] = "; ".join([*told, *dict.fromkeys(needs[label])]) or NOTHING
+        # Columns without any number are left out.
+        lines = list(by_row.values())
+        kept = {name for name in (lines[0] if lines else {}) if any(line[name] != NOTHING for line in lines)}
+        kept |= {f"{name}, {ours}" for name in digits if f"{name}, {self.source}" in kept}
+        return [{name: text for name, text in line.items() if name in kept} for line in lines]
+
+
+def comparison_markdown(tables: Sequence[tuple[str, Sequence[Mapping[str, str]]]]) -> str:
+    """Writes tables of `ComparedTable.lines` under their titles, for `comparison.md`."""
+    parts = []
+    for title, lines in tables:
+        columns = tuple(Column(name, numeric=number > 0 and name != _REMARKS) for number, name in enumerate(lines[0]))
+        rows = tuple(tuple(Cell(line[column.name]) for column in columns) for line in lines)
+        parts.append(f"## {escaped(title)}\n\n{PageTable(title, columns, rows).markdown()}\n")
+    return "\n".join(parts)
+
+
+_WORDS = ("table", "column", "claim", "reading", "step", "verdict", "agreement")
+
+
+def in_words(frame: pd.DataFrame) -> list[dict[str, str]]:
+    """Returns the words of the tables `agreement` or `claims` for readers, a mapping for each row.
+
+    The difference that a verdict is about follows with its interval; what a verdict needs stands in its place.
+    """
+    lines = []
+    for row in frame.to_dict("records"):
+        line = {name: NOTHING if pd.isna(row[name]) else str(row[name]) for name in _WORDS if name in row}
+        if "verdict" in line:
+            ends = [cell_text(row[end], 3) for end in ENDS]
+            interval = "" if NOTHING in ends else f" [{', '.join(ends)}]"
+            line["difference"] = cell_text(row["difference"], 3) + interval
+            line["verdict"] = f"{line['verdict']}: {row['not_run']}" if row["not_run"] else line["verdict"]
+        lines.append(line)
+    return lines

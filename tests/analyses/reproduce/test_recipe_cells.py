@@ -1,0 +1,248 @@
+"""All recipes: every published cell is there, and every number of ours comes from the setting that its words name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from cell_settings import problems
+
+from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
+from headlens.analyses.reproduce.paper_tables import ComparedTable
+from headlens.errors import InputError
+
+PAPERS = recipe_names()
+# The cells as they are printed, once more: a row of a table of ours, and its cells in the order of our columns.
+PRINTED: dict[str, dict[str, dict[str, str]]] = {
+    "song2020": {
+        "MNLI, accuracy with heads pruned by what each is worth alone, per cent": {
+            "0 heads pruned": "84.2 84.7",
+            "3 heads pruned": "84.37 84.8",
+            "10 heads pruned": "84.33 83.8",
+            "20 heads pruned": "84.37 82.7",
+            "30 heads pruned": "83.9 79.9",
+        },
+        "Configuration of BERT-base": {"BERT-base": "12_x_12 768 768 108 no"},
+        "Configuration of ALBERT-base": {"ALBERT-base": "12_x_12 768 128 12 yes"},
+    },
+    "voita2019": {
+        "Table 2, WMT": {
+            "all heads": "48/48/48 29.6",
+            "lambda 0.01": "14/31/30 29.62 29.47",
+            "lambda 0.03": "12/21/25 29.36 28.95",
+            "lambda 0.05": "8/13/15 29.06 28.56",
+            "lambda 0.1": "5/9/12 28.90 28.41",
+        },
+        "Table 2, OpenSubtitles": {
+            "all heads": "48/48/48 32.4",
+            "lambda 0.01": "27/31/46 32.24 32.23",
+            "lambda 0.03": "13/17/31 32.23 31.98",
+            "lambda 0.1": "6/9/13 32.27 31.84",
+        },
+        "Table 1, WMT": {
+            "nsubj, verb to subject": "35 45",
+            "nsubj, subject to verb": "35 52",
+            "obj, verb to object": "41 78",
+            "obj, object to verb": "41 73",
+            "amod, noun to adjective": "72 74",
+            "amod, adjective to noun": "72 82",
+            "advmod, verb to adverb": "46 48",
+            "advmod, adverb to verb": "46 52",
+        },
+        "Table 1, OpenSubtitles": {
+            "nsubj, verb to subject": "45 77",
+            "nsubj, subject to verb": "45 70",
+            "obj, verb to object": "46 61",
+            "obj, object to verb": "46 84",
+            "amod, noun to adjective": "80 81",
+            "amod, adjective to noun": "80 81",
+            "advmod, verb to adverb": "33 38",
+            "advmod, adverb to verb": "33 42",
+        },
+        "WMT: from where on": {"threshold": "90 50 10"},
+    },
+    "sparsebert2021": {
+        "Sparsity of fixed patterns": {
+            "strided": "70.4 71.2",
+            "fixed": "72.7 73.4",
+            "longformer": "88.7 89.5",
+            "logsparse": "89.8 90.6",
+            "bigbird": "93.2 93.9",
+            "star": "96.1 96.9",
+        },
+        "Sparsity of DAM, structured": {
+            "lambda 0.0001": "90.4 91.2",
+            "lambda 0.001": "- 91.6",
+            "lambda 0.01": "- 91.7",
+            "lambda 0.1": "92.7 93.5",
+        },
+        "Sparsity of DAM, unstructured": {
+            "lambda 0.0001": "78.9",
+            "lambda 0.001": "79.2",
+            "lambda 0.01": "79.8",
+            "lambda 0.1": "85.8",
+        },
+        "GLUE, development set, average under masks": {
+            "strided": "79.5 80.2",
+            "fixed": "79.7 79.6",
+            "longformer": "80.1 80.1",
+            "logsparse": "77.9 77.8",
+            "bigbird": "79.4 79.5",
+            "star": "78.9 78.6",
+            "DAM, structured, lambda 0.0001": "80.5 80.9",
+            "DAM, structured, lambda 0.1": "79.3 79.6",
+        },
+        "GLUE, development set, average under DAM without the diagonal, by penalty": {
+            "DAM, structured, lambda 0.0001": "80.9",
+            "DAM, structured, lambda 0.001": "80.3",
+            "DAM, structured, lambda 0.01": "79.8",
+            "DAM, structured, lambda 0.1": "79.6",
+            "DAM, unstructured, lambda 0.0001": "82.0",
+            "DAM, unstructured, lambda 0.001": "81.6",
+            "DAM, unstructured, lambda 0.01": "81.3",
+            "DAM, unstructured, lambda 0.1": "80.8",
+        },
+        "GLUE, development set": {
+            "BERT-base": "85.4 85.8 88.2 91.5 92.9 62.1 88.8 90.4 69.0 83.8",
+            "randomly dropped": "84.6 85.2 87.7 91.1 92.7 62.0 88.9 89.3 68.9 83.4",
+            "without diagonal": "85.6 85.9 88.2 92.0 93.8 63.1 89.2 91.2 67.9 83.9",
+        },
+        "GLUE, test set": {
+            "Devlin et al.": "84.6 83.4 71.2 90.5 93.5 52.1 85.8 88.9 66.4 79.6",
+            "BERT-base": "84.8 84.1 71.3 90.9 93.4 52.3 85.3 88.3 66.9 79.7",
+            "randomly dropped": "84.5 83.5 70.3 91.1 93.4 52.0 85.8 87.4 66.7 79.4",
+            "without diagonal": "85.5 84.9 71.3 91.1 93.4 53.3 86.3 88.9 67.9 80.3",
+        },
+        "SWAG and SQuAD": {
+            "Devlin et al.: BERT-base of other authors": "81.6 80.8 88.5",
+            "BERT-base": "82.5 79.7 87.1 72.9 75.5",
+            "randomly dropped": "81.6 79.7 87.0 71.5 74.2",
+            "without diagonal": "83.5 80.3 87.9 73.2 75.9",
+        },
+    },
+}
+WINDOWS = ", ".join(map(str, (0, *range(1, 28, 2))))
+THRESHOLDS = ", ".join(str(n / 2) for n in range(1, 11))
+GROUPS = ", ".join(map(str, range(2, 21, 2)))
+
+
+def tables(paper: str) -> list[ComparedTable]:
+    return [ComparedTable.of(table) for table in read_recipe(paper)[0].tables]
+
+
+def test_every_published_cell_is_in_a_recipe() -> None:
+    printed = [(paper, title, rows) for paper, of in PRINTED.items() for title, rows in of.items()]
+    for paper, title, rows in printed:
+        # The shortest title that begins so.
+        table = min((t for t in tables(paper) if t.title.startswith(title)), key=lambda t: len(t.title))
+        assert [row.label for row in table.rows if row.published] == list(rows), title
+        for row in table.rows:
+            names = [column.name for column in table.columns]
+            words = rows[row.label].replace("_", " ").split(" ") if "_" not in rows[row.label] else None
+            cells = words or [word.replace("_", " ") for word in rows[row.label].split()]
+            expected = {name: cell for name, cell in zip(names, cells, strict=False) if cell != "-"}
+            assert set(row.published) == set(expected), (title, row.label)
+            for name, cell in expected.items():
+                given = row.published[name]
+                assert given == cell if isinstance(given, str) else given == float(cell), (title, row.label, name)
+            assert table.source == "paper"
+    published = sum(bool(row.published) for paper in PAPERS for table in tables(paper) for row in table.rows)
+    assert published == sum(len(rows) for _, _, rows in printed) + 3, "and the grids of Sparsefinder"
+
+
+def test_the_grids_of_sparsefinder() -> None:
+    grids = [table for table in tables("sparsefinder2022") if table.title.startswith("Parameters")]
+    assert len(grids) == 3
+    for grid in grids:
+        (row,) = grid.rows
+        assert list(row.published.values()) == [WINDOWS, THRESHOLDS, GROUPS, GROUPS, GROUPS]
+
+
+def test_the_printed_averages_are_those_of_nine_columns_but_one() -> None:
+    for title in ("GLUE, development set", "GLUE, test set"):
+        (table,) = (table for table in tables("sparsebert2021") if table.title == title)
+        for row in table.rows:
+            *scores, average = map(float, row.published.values())
+            of_eight = (sum(scores[:2]) / 2 + sum(scores[2:])) / 8
+            exception = title == "GLUE, development set" and row.label == "without diagonal"
+            assert average == pytest.approx(of_eight if exception else sum(scores) / 9, abs=0.051)
+            assert exception == (abs(average - sum(scores) / 9) > 0.1)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("small", [False, True], ids=["whole", "small"])
+def test_every_number_comes_from_the_setting_that_its_words_name(paper: str, small: bool) -> None:
+    recipe = read_recipe(paper)[0]
+    assert list(problems(recipe.small() if small else recipe)) == []
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
+    recipe = read_recipe(paper)[0]
+    whole, small = recipe.tables, recipe.small().tables
+    assert recipe.small_tables
+    assert {table["title"] for table in recipe.small_tables}.isdisjoint(table["title"] for table in whole)
+    assert not any(table.get("small") for table in whole)
+    for table in map(ComparedTable.of, small):
+        if table.small:
+            assert table.title.startswith("Stand-in: ")
+            assert not any(row.published for row in table.rows)
+    changed = {step.name for step in recipe.steps} - set(recipe.small().stand_ins)
+    assert changed == ({"patterns"} if paper == "sparsebert2021" else set())
+
+
+@pytest.mark.parametrize(
+    ("paper", "old", "new", "found"),
+    [
+        ("sparsebert2021", 'control = "dropped" }, published', 'control = "kept" }, published', "diagonal is"),
+        ("sparsebert2021", "structured = true\ndiagonal = false", "structured = true", "diagonal is|never writes"),
+        ("sparsebert2021", '{ mask = "star" }', '{ mask = "bigbird" }', "pattern is"),
+        ("sparsebert2021", 'name = "QQP", step = "qqp"', 'name = "QQP", step = "qnli"', "task is|never writes"),
+        ("sparsebert2021", 'where = { metric = "f1" }, scale', "scale", "metric is|several settings"),
+        ("sparsebert2021", 'mnli-mm = "accuracy", ', "", "task is"),
+        ("sparsebert2021", 'name = "SQuAD 1.1 EM", step = "squad", value = "value", where = { metric = "exact" }',
+         'name = "SQuAD 1.1 EM", step = "squad", value = "value", where = { metric = "f1" }', "metric is"),
+        ("sparsebert2021", 'lambdas = "0.0001,0.001,0.01,0.1"', 'lambdas = "0.0001,0.1"', "never writes"),
+        ("sparsebert2021", 'pick = "seeds"', 'pick = "first"', "first seed alone"),
+        ("sparsebert2021", "penalty-0.0001/mask.safetensors\" }", "penalty-0.1/mask.safetensors\" }", "penalty is"),
+        ("song2020", 'prune = "3,10,20,30"', 'prune = "3,10,20"', "never writes"),
+        ("song2020", "greedy,beam,random", "greedy,random", "never writes"),
+        ("song2020", 'model = "albert", metric', 'model = "bert", metric', "model is"),
+        ("song2020", 'task = "mnli"\nprune', 'task = "sst2"\nprune', "task is"),
+        ("voita2019", 'init = "scratch"', 'init = "trained"', "init is"),
+        ("voita2019", "from-scratch = true\n", "", "never writes"),
+        ("voita2019", 'step = "roles-subtitles"', 'step = "roles"', "OpenSubtitles, in one of the two"),
+        ("voita2019", 'direction = "dep->head"', 'direction = "head->dep"', "direction is"),
+        ("voita2019", 'metric = "bleu"', 'metric = "chrf"', "metric is"),
+        ("breaking_bert2022", 'layers = "last:6" } },\n', 'layers = "last:3" } },\n', "never writes"),
+        ("breaking_bert2022", 'layers = "first:6" } },\n', 'layers = "last:6" } },\n', "layers is"),
+        ("breaking_bert2022", "neighbour=0,1,3,6", "neighbour=1,3,6", "never writes|has no rows"),
+        ("sparsefinder2022", 'where = { method = "lsh" }', 'where = { method = "bucket" }', "method is"),
+        ("sparsefinder2022", 'step = "en-fr"', 'step = "en-de"', "in one of the two"),
+    ],
+)  # fmt: skip
+def test_a_number_under_a_heading_that_is_not_its_own_is_found(
+    paper: str, old: str, new: str, found: str, tmp_path: Any
+) -> None:
+    text = read_recipe(paper)[1]
+    assert old in text
+    path = tmp_path / f"{paper}.toml"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    told = list(problems(read_recipe(str(path))[0]))
+    assert any(re.search(found, problem) for problem in told), told
+
+
+def test_a_cell_without_a_step_is_no_recipe(tmp_path: Any) -> None:
+    path = tmp_path / "own.toml"
+    text = read_recipe("sparsebert2021")[1]
+    path.write_text(text.replace('step = "patterns"\n', ""), encoding="utf-8")
+    with pytest.raises(InputError, match="has no step and file, and does not say what it needs"):
+        read_recipe(str(path))
+
+
+def test_what_the_small_setting_leaves_as_it_is_may_fill_the_table_of_the_paper() -> None:
+    small: PaperRecipe = read_recipe("sparsebert2021")[0].small()
+    assert "patterns" not in small.stand_ins
+    # What takes something of a stand-in is one itself.
+    assert {"dam-structured", "mrpc"} <= set(small.stand_ins)

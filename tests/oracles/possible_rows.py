@@ -1,0 +1,143 @@
+"""What a step of a recipe writes, as far as its options tell: the rows of its tables, without their numbers."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
+from headlens.analyses.commands import commands
+from headlens.analyses.masks.recipe import study_cases
+from headlens.analyses.masks.study import MASKS_COLUMNS
+from headlens.analyses.prune.sweep import SWEEP_COLUMNS
+from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step
+from headlens.analyses.sparsefinder.figures import LOOKS
+from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS
+from headlens.analyses.sparsefinder.pareto_points import GOLD
+from headlens.errors import OptionError
+from headlens.metrics.syntax import DIRECTIONS
+from headlens.tasks.catalogue import CATALOGUE
+
+# What config.json of a BERT and of an ALBERT have.
+_CONFIG = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 768, "embedding_size": 128}
+
+
+_requests: dict[str, Any] = {}
+_rows: dict[tuple[str, str, tuple[str | None, ...]], pd.DataFrame] = {}
+
+
+def request_of(recipe: PaperRecipe, step: Step) -> Any:
+    """The request of a step, made once; what earlier steps leave lies in folders of their names."""
+    if repr(step) not in _requests:
+        _requests[repr(step)] = _made(recipe, step)
+    return _requests[repr(step)]
+
+
+def _made(recipe: PaperRecipe, step: Step) -> Any:
+    options = recipe.filled(step, {s.name: f"runs/{s.name}" for s in recipe.steps})
+    command = commands()[step.command]
+    return command.request(command.named(options, recipe.name))
+
+
+def possible_rows(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:
+    """The rows that a file of a step has, found once; columns of numbers are 1 throughout."""
+    key = repr(step), file, tuple(own.model for own in recipe.steps)
+    if key not in _rows:
+        _rows[key] = _found(recipe, step, file)
+    return _rows[key]
+
+
+def _found(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:
+    rows = {
+        ("masks", "masks.csv"): _masks,
+        ("masks", "sparsity.csv"): _patterns,
+        ("train-dam", "sparsity.csv"): _learned,
+        ("prune", "sweep.csv"): _gates,
+        ("classify", "syntax.csv"): _syntax,
+        ("classify", "heads.csv"): _heads,
+        ("ablate", "pruning.csv"): _pruned,
+        ("sparsefinder", "areas.csv"): _areas,
+        ("train", "model/config.json"): lambda *_: [_CONFIG],
+    }
+    if file == "run.json":
+        return pd.DataFrame([dict.fromkeys([*commands()[step.command].options, "parameters"], 1)])
+    return pd.DataFrame(rows[step.command, file](recipe, step))
+
+
+def _reported(task: str) -> tuple[str, ...]:
+    """The metrics that studies of many trainings write."""
+    return CATALOGUE[task].task.reported
+
+
+def _ones(columns: list[str], **cells: Any) -> dict[str, Any]:
+    return dict.fromkeys(columns, 1.0) | cells
+
+
+def _masks(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    request = request_of(recipe, step)
+    task = request.study.lesson.data.task
+    rows = []
+    for case, metric in product(study_cases(request.study, tuple(request.pattern)), _reported(task)):
+        try:
+            degrees = case.degrees()
+        except OptionError:  # a mask that is not learned yet
+            degrees = {}
+        cells = {"pattern": case.pattern, "layers": case.layers or "all", "control": case.diagonal, "seed": case.seed}
+        cells |= {"task": task, "metric": metric, "diagonal": case.diagonal != "dropped"}
+        rows.append(_ones(MASKS_COLUMNS, **cells, **degrees))
+    return rows
+
+
+def _patterns(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    names = product(request_of(recipe, step).chosen(), (True, False))
+    return [{"mask": name, "diagonal": diagonal, "sparsity": 1.0} for name, diagonal in names]
+
+
+def _learned(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    request = request_of(recipe, step)
+    about = {"diagonal": request.dam.diagonal, "sparsity": 1.0, "layer": np.nan}
+    return [{**about, "penalty": strength, "head": head} for strength in request.lambdas for head in (0.0, np.nan)]
+
+
+def _gates(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    request = request_of(recipe, step)
+    inits = ["trained", *["scratch"] * request.sweep.from_scratch]
+    metrics = _reported(request.lesson.data.task)
+    cells = product((np.nan, *request.sweep.lambdas), inits, metrics)
+    return [_ones(SWEEP_COLUMNS, penalty=penalty, init=init, metric=metric) for penalty, init, metric in cells]
+
+
+def _syntax(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    names = product(request_of(recipe, step).options.relations, DIRECTIONS)
+    numbers = dict.fromkeys(("accuracy", "baseline"), 1.0)
+    return [{"stack": "encoder", "relation": name, "direction": direction, **numbers} for name, direction in names]
+
+
+def _heads(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    numbers = dict.fromkeys(("confidence", "confidence_all"), 1.0)
+    # All roles that are counted: whether any head has them is what a run finds out.
+    roles = "positional(+1); syntactic(nsubj dep->head); rare"
+    return [{"model": name, "stack": "encoder", "roles": roles, **numbers} for name in _labels(recipe, step)]
+
+
+def _pruned(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    request = request_of(recipe, step)
+    metric = CATALOGUE[request.data.task].task.metrics[0]
+    cells = product(_labels(recipe, step), (0, *request.pruning.prune), request.pruning.strategies)
+    return [_ones(PRUNING_COLUMNS, model=name, n_pruned=n, strategy=how, metric=metric) for name, n, how in cells]
+
+
+def _areas(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    begins_with = next((s.model for s in recipe.steps if s.name in step.references), step.model)
+    stacks = ("encoder", "decoder", "cross") if begins_with == "new:marian-base" else ("encoder",)
+    names = product(stacks, (GOLD, *LOOKS))
+    return [_ones(AREAS_COLUMNS, stack=stack, method=method, quality="recall") for stack, method in names]
+
+
+def _labels(recipe: PaperRecipe, step: Step) -> list[str]:
+    """What tables call the models of a step: the name of the step that left them."""
+    models = request_of(recipe, step).models
+    return [name.split("/")[1] if name.startswith("runs/") else name for name in models]
