@@ -44,7 +44,7 @@ class Positions(Metric):
         MetricColumn(
             "positional_share",
             "Share of tokens whose most attended token stands at the most frequent offset.",
-            "most frequent offset",
+            "most frequent offset other than 0",
             "share of tokens",
             offset="positional_offset",
             interval=True,

@@ -122,7 +122,7 @@ def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
     """Every head that holds a role, with the numbers that roles come from."""
     numbers = {
         "confidence": "confidence",
-        "positional_share": "at its most frequent offset",
+        "positional_share": "at its most frequent offset other than 0",
         "rare_top1": "at the rarest word",
         "entropy_norm": "entropy",
     }

@@ -76,6 +76,9 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         if known:
             share = float(np.nanmax(float_column(part.rows, "rare_top1")))
             title = f"Rare words: {head} of {part.model} ({share:.0%} at the rarest)"
+            # The best of many need not be a head for rare words.
+            if not any("rare" in str(roles).split("; ") for roles in part.rows.get("roles", ())):
+                title += "\nNo head holds the role: this one comes nearest"
             found.append((title, known))
     for number, (title, sentences) in enumerate(found, 1):
         yield "rare_words" if len(found) == 1 else f"rare_words_{number}", _drawn(title, sentences)

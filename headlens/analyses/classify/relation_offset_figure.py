@@ -65,7 +65,7 @@ def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
     width = style.page_width()
     abreast = min(len(names), int(width // _SLOT))
     lines = -(-len(names) // abreast)
-    title = f"Where the head of a dependent stands, by relation\n{part.name}"
+    title = f"Where the governor of a dependent stands, by relation\n{part.name}"
     figure = style.constrained_figure(width, _WORDS + _PANEL * lines, title)
     grid = figure.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(names) :]:
@@ -75,7 +75,7 @@ def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
         scored = syntax[(syntax["relation"] == name) & (syntax["direction"] == _UP)] if len(syntax) else syntax
         shares = shares_by_offset(rows[rows["relation"] == name])
         is_first, is_last = place % abreast == 0, place + abreast >= len(names)
-        style.dress(axes, "words to the head" * is_last, "share of cases" * is_first)
+        style.dress(axes, "words to the governor" * is_last, "share of cases" * is_first)
         axes.tick_params(labelbottom=is_last)
         _draw(axes, shares, scored)
         style.heading(axes, f"{name} (n = {counts[name]:,.0f})", slot)
@@ -111,7 +111,7 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
     offset, baseline = fixed_offset(shares, scored)
     # The baseline's bar, which may be one of the farther ones, is a part of the column at the end.
     place = int(np.clip(offset, -_FARTHEST - 1, _FARTHEST + 1))
-    axes.bar(list(shares), list(shares.values()), 0.8, color=PALE_BLUE, label="cases with the head there")
+    axes.bar(list(shares), list(shares.values()), 0.8, color=PALE_BLUE, label="cases with the governor there")
     axes.bar([place], [baseline], 0.8, color=BLUE, label="baseline: always this offset")
     # Above all bars and lines, in their colours.
     looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": FAMILY, "va": "center"}

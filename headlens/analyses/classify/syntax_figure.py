@@ -147,10 +147,13 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
 
 
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
-    """Whether each of the best heads is syntactic: `yes`, `yes (n.s.)` without significance, `no`, `too few`."""
+    """Whether each of the best heads is syntactic: `yes`, `no`, `too few`, `no (n.s.)`.
+
+    The last one is above the margin without significance.
+    """
     syntactic, significant = is_marked(best["syntactic"]), is_marked(best["significant"])
     few = float_column(best, "n") < min_instances
-    words = np.select([few, ~syntactic, significant], ["too few", "no", "yes"], "yes (n.s.)")
+    words = np.select([few, ~syntactic, significant], ["too few", "no", "yes"], "no (n.s.)")
     return [str(word) for word in words]
 
 

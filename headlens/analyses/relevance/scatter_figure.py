@@ -30,8 +30,8 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     """Confidence and relevance of every head, with the family of its role as colour.
 
     After Voita et al. (2019), figure 1, which shows them as heatmaps. One panel per model and stack with Spearman's
-    correlation; the most relevant heads are named `layer.head`, a line stands at the even share 1 / heads. What lies
-    beyond the axis, which few outliers do not set, is a triangle at its edge.
+    correlation; the heads with the largest shares, of either sign, are named `layer.head`, a line stands at the even
+    share 1 / heads. What lies beyond the axis, which few outliers do not set, is a triangle at its edge.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
@@ -70,7 +70,7 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     # Names are placed in pixels: the layout has to be known.
     figure.draw_without_rendering()
     for axes, part, (x, y) in zip(panels, pieces, pairs, strict=True):
-        most = np.argsort(-y, kind="stable")[:_NAMED]
+        most = np.argsort(-np.abs(y), kind="stable")[:_NAMED]
         keys = part.rows[["layer", "head"]].astype(int).to_numpy()
         named = [(int(row), "{}.{}".format(*keys[row])) for row in most]
         name_points(axes, (np.clip(x, *axes.get_xlim()), np.clip(y, *axes.get_ylim())), named, style.TICK_SIZE - 1)
