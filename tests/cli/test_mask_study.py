@@ -255,7 +255,8 @@ def test_interrupted_and_gone_on_with(
 def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
     for arguments, words in (
         (("--data", "train.tsv"), "--data is about models that are trained under masks.\nGive --task as well."),
-        ((made("judge"),), "is about models that are trained under masks"),
+        ((made("judge"),), "judge' is about models that are trained under masks.\nGive --task as well."),
+        (("",), "MODEL '' is about models that are trained under masks.\nGive --task as well."),
         (("--seeds", 2), "--seeds is about models"),
     ):
         done = headlens("masks", *arguments, "--out", "none")

@@ -9,8 +9,8 @@ from typing import Any
 
 from possible_rows import possible_rows, request_of
 
-from headlens.analyses.reproduce.claims import Claim
-from headlens.analyses.reproduce.paper_cells import matching
+from headlens.analyses.reproduce.claims import Claim, ClaimSide
+from headlens.analyses.reproduce.paper_cells import ENDS, matching
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step
 from headlens.analyses.reproduce.paper_tables import CellSource, ComparedColumn, ComparedRow, ComparedTable
 
@@ -36,7 +36,8 @@ _METRICS = {r"\bF1\b": "f1", r"\bEM\b": "exact", r"accuracy": "accuracy", r"BLEU
 # Of a task whose metric is not named: what GLUE counts.
 _USUAL = {"qqp": "f1", "mrpc": "f1", "cola": "matthews", "stsb": "spearman"}
 _PATTERNS = re.compile(
-    "(strided|fixed|longformer|logsparse|bigbird|star|syntax|lexical|neighbour|random|DAM|learned|global)\\b"
+    "(strided|fixed|longformer|logsparse|bigbird|star|syntax|lexical|neighbour|random|DAM|learned|global|drop-attention|"
+    "drop-layers)\\b"
 )
 _DIRECTIONS = {
     "verb to subject": "head->dep",
@@ -54,8 +55,15 @@ _CORPORA = {
     "German": r"\b(de-en|en-de)\b",
     "French": r"\b(fr-en|en-fr)\b",
 }
+_STATISTICS = {"correlation over depth": "depth_correlation", "Moran's I": "morans_i"}
+_QUANTITIES = {r"without \[SEP\]": "confidence", r"with \[SEP\]": "confidence_all", "worth": "delta"}
 # What tells settings apart in a file.
-_SETTINGS = ("pattern", "metric", "control", "layers", "init", "penalty", "model", "diagonal", "strategy", "n_pruned")
+_SETTINGS = (
+    *("pattern", "metric", "control", "layers", "init", "penalty", "model", "diagonal", "strategy", "n_pruned"),
+    *("other_model", "statistic", "quantity"),
+)
+# What a claim reads besides its number, by what decides it.
+_EVIDENCE = {"seeds": ("seed",), "interval": ENDS, "p_value": ("expected", "p_value")}
 # The columns of files by what tables call them; others are called as they are.
 _VALUES = {
     "rare words": "rare",
@@ -91,11 +99,41 @@ def _of_claims(recipe: PaperRecipe, steps: Mapping[str, Step]) -> Iterator[str]:
     for claim in map(Claim.of, recipe.claims):
         for step, metric in claim.steps.items():
             rows = possible_rows(recipe, steps[step], claim.file)
-            for side in (claim.first, claim.second):
-                if matching(rows, {"metric": metric, **side.where}).empty:
+            sides = (claim.first, claim.second) if claim.evidence == "seeds" else (claim.first,)
+            for side in sides:
+                fitting = matching(rows, {claim.metric_column: metric, **side.where})
+                if fitting.empty:
                     yield f"{claim.claim}: {step} has no rows {side.where} of {metric}"
-                if not {*side.minimum, claim.value, "seed"} <= set(rows):
-                    yield f"{claim.claim}: {step} has no columns {[*side.minimum, claim.value]}"
+                elif claim.evidence != "seeds" and len(fitting) > 1:
+                    yield f"{claim.claim}: {len(fitting)} rows of {step} would be one number"
+                if missing := {*side.minimum, claim.value, *_EVIDENCE[claim.evidence]} - set(rows):
+                    yield f"{claim.claim}: {step} has no columns {missing}"
+            request = request_of(recipe, steps[step])
+            for side, words in zip(sides, claim.reading.split(" less ", len(sides) - 1), strict=True):
+                yield from (f"{claim.claim}: {problem}" for problem in _of_reading(claim, side, words, request))
+
+
+def _of_reading(claim: Claim, side: ClaimSide, words: str, request: Any) -> Iterator[str]:
+    """What the words of a claim's side promise, against its rows; words that are not understood promise nothing."""
+    where = side.where
+    bound = re.search(r"(?:above|at most) ([\d.]+)$", claim.reading)
+    promised: dict[str, tuple[Any, Any]] = {}
+    if bound:
+        promised["bound"] = float(bound[1]), claim.at_most if "at most" in claim.reading else claim.at_least
+    if "statistic" in where:
+        models = [name.lower() for name in re.findall("ALBERT|BERT", words)]
+        promised["models"] = models, [where["model"], *filter(None, [where["other_model"]])]
+        promised["statistic"] = next(s for word, s in _STATISTICS.items() if word in words), where["statistic"]
+    if draws := re.search(r"of (\d+) draws", claim.reading):
+        pick = "largest" if "best" in words else "smallest" if "worst" in words else "mean"
+        promised |= {"draws": (int(draws[1]), request.study.degrees.draws), "pick": (pick, side.pick)}
+        promised["mu"] = f"degrees:mu={re.findall(r'mu ([0-9.]+)', claim.reading)[0]}", where["pattern"]
+    if last := re.search(r"without (attention in )?its last (\d+) layers", words):
+        promised["layers"] = f"last:{last[2]}", where["layers"]
+        promised["pattern"] = "drop-attention" if last[1] else "drop-layers", where["pattern"]
+    for key, (said, actual) in promised.items():
+        if said != actual:
+            yield f"{key} is {actual}, and the words say {said}"
 
 
 def _of_cell(
@@ -143,7 +181,7 @@ def _facts(
         facts["kind"] = "structured" if request_of(recipe, dam).dam.structured else "unstructured"
     if source.file == "sparsity.csv":
         facts["diagonal"] = "with" if where["diagonal"] == "true" else "without"
-    elif source.file == "masks.csv":
+    elif source.file in ("masks.csv", "draws.csv"):
         control = where.get("control", "kept" if not request.study.controls else None)
         facts["diagonal"] = {"kept": "with", "dropped": "without", "random": "random"}.get(control)
         if learned and control == "kept" and not request_of(recipe, steps[learned[1]]).dam.diagonal:
@@ -151,16 +189,18 @@ def _facts(
         facts |= {"task": request.study.lesson.data.task, "layers": where.get("layers")}
         facts["mu"] = float(mask.removeprefix("degrees:mu=")) if mask.startswith("degrees") else None
         facts |= {name: where.get(name) for name in ("degree_global", "degree_random", "degree_neighbour")}
+        facts |= {"draws": request.study.degrees.draws} if source.file == "draws.csv" else {}
     elif step.command == "prune":
         facts |= {"task": request.lesson.data.task, "init": where["init"]}
-    elif step.command == "ablate":
+    elif source.file == "pruning.csv":
         facts |= {"task": request.data.task, "n_pruned": where["n_pruned"], "strategy": where.get("strategy")}
     facts["pattern"] = {"{dam": "DAM", "degre": "learned", "bigbird:": "global", "full": None, "": None}.get(
         next((start for start in ("{dam", "degre", "bigbird:") if mask.startswith(start)), mask),
         mask.removeprefix("graph:"),
     )
     facts["metric"] = where.get("metric")
-    facts |= {name: where.get(name) for name in ("relation", "direction", "method", "stack")}
+    named = ("relation", "direction", "method", "stack", "statistic", "quantity", "other_model")
+    facts |= {name: where.get(name) for name in named}
     facts["model"] = where.get("model", source.step if source.step in ("bert", "albert") else None)
     chain = [step, *(steps[name] for name in step.references if name in steps)]
     facts["corpora"] = " ".join(text for own in chain for text in own.texts)
@@ -238,6 +278,13 @@ def _name_words(recipe: PaperRecipe, words: Words, facts: Mapping[str, Any]) -> 
         promised |= {"relation": relation, "direction": _DIRECTIONS[direction]}
     if facts["method"]:
         promised |= {"method": words.row, "stack": words.column}
+    if "draws" in facts:
+        draws = re.search(r"(\d+) draws", words.all)
+        promised["draws"] = int(draws[1]) if draws else None
+    if facts["statistic"]:
+        promised["statistic"] = words.first(_STATISTICS)
+        promised["quantity"] = words.first(_QUANTITIES)
+        promised["other_model"] = "bert" if "less BERT" in words.column else ""
     if recipe.name == "song2020":
         promised["model"] = "albert" if "ALBERT" in (words.own if "BERT" in words.own else words.title) else "bert"
     return promised
@@ -271,4 +318,4 @@ def _value_words(words: Words, column: ComparedColumn, facts: Mapping[str, Any])
         return {"value": _VALUES[column.name]}
     if re.search("sparsity|masked", words.own) or words.title.startswith(("Sparsity", "Stand-in: sparsity")):
         return {"value": "sparsity_texts" if "texts" in column.name else "sparsity"}
-    return {"value": "value"} if "task" in facts and column.name != "heads" else {}
+    return {"value": "value"} if ("task" in facts or facts["statistic"]) and column.name != "heads" else {}

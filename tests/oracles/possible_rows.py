@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import pandas as pd
 
 from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.commands import commands
+from headlens.analyses.layer_smoothness import SMOOTHNESS_COLUMNS
 from headlens.analyses.masks.recipe import study_cases
-from headlens.analyses.masks.study import MASKS_COLUMNS
+from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS
 from headlens.analyses.prune.sweep import SWEEP_COLUMNS
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step
 from headlens.analyses.sparsefinder.figures import LOOKS
@@ -53,12 +54,15 @@ def possible_rows(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:
 def _found(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:
     rows = {
         ("masks", "masks.csv"): _masks,
+        ("masks", "draws.csv"): _draws,
         ("masks", "sparsity.csv"): _patterns,
         ("train-dam", "sparsity.csv"): _learned,
         ("prune", "sweep.csv"): _gates,
         ("classify", "syntax.csv"): _syntax,
         ("classify", "heads.csv"): _heads,
+        ("classify", "smoothness.csv"): _smoothness,
         ("ablate", "pruning.csv"): _pruned,
+        ("ablate", "smoothness.csv"): _smoothness,
         ("sparsefinder", "areas.csv"): _areas,
         ("train", "model/config.json"): lambda *_: [_CONFIG],
     }
@@ -91,6 +95,15 @@ def _masks(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     return rows
 
 
+def _draws(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    study = request_of(recipe, step).study
+    learned = study.degrees.patterns if study.degrees.draws else ()
+    rows = pd.DataFrame(_masks(recipe, step))
+    rows = rows[rows["pattern"].isin(learned)].to_dict("records")
+    cells = product(rows, range(study.degrees.draws))
+    return [_ones(DRAWS_COLUMNS, draw=draw) | {k: row[k] for k in DRAWS_COLUMNS if k in row} for row, draw in cells]
+
+
 def _patterns(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     names = product(request_of(recipe, step).chosen(), (True, False))
     return [{"mask": name, "diagonal": diagonal, "sparsity": 1.0} for name, diagonal in names]
@@ -121,6 +134,20 @@ def _heads(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     # All roles that are counted: whether any head has them is what a run finds out.
     roles = "positional(+1); syntactic(nsubj dep->head); rare"
     return [{"model": name, "stack": "encoder", "roles": roles, **numbers} for name in _labels(recipe, step)]
+
+
+def _smoothness(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    models = _labels(recipe, step)
+    quantities = ("confidence", "confidence_all") if step.command == "classify" else ("delta",)
+    statistics = SMOOTHNESS_COLUMNS.words["statistic"]
+    numbers = dict.fromkeys(SMOOTHNESS_COLUMNS.numbers, 1.0)
+    of_one = [(name, np.nan, how) for name, how in product(models, statistics)]
+    # The later model less the earlier one.
+    pairs = [(b, a, "depth_correlation") for a, b in combinations(models, 2)]
+    return [
+        {"model": name, "other_model": other, "statistic": how, "quantity": quantity, "stack": "encoder", **numbers}
+        for (name, other, how), quantity in product((*of_one, *pairs) if len(models) > 1 else (), quantities)
+    ]
 
 
 def _pruned(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:

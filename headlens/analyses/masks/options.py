@@ -358,7 +358,8 @@ class MasksRequest:
             return build(cls, values, study=build(StudyRequest, values))
         for name, declared in declared_options(StudyRequest).items():
             if declared.option.panel != "Model" and values.get(name) not in (None, declared.default, [], MISSING):
-                given = values[name] if declared.option.argument else declared.flag
+                # Quoted, as it may be empty: `headlens masks "$MODEL"` of a variable that is not set.
+                given = f"{declared.option.metavar} {values[name]!r}" if declared.option.argument else declared.flag
                 raise OptionError(f"{given} is about models that are trained under masks.", "Give --task as well.")
         return build(cls, values, study=None)
 

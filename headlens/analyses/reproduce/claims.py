@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
-from headlens.analyses.reproduce.paper_cells import matching, read_frame
+from headlens.analyses.reproduce.paper_cells import ENDS, matching, read_frame
 from headlens.analyses.reproduce.paper_tables import Source
 from headlens.errors import read_errors
 from headlens.nested_text import conform
@@ -18,9 +18,11 @@ from headlens.statistics.intervals import mean_interval
 
 CLAIM_COLUMNS = [
     *("claim", "source", "reading", "step", "metric", "verdict"),
-    *("difference", "ci_low", "ci_high", "trainings", "not_run"),
+    *("difference", "ci_low", "ci_high", "trainings", "not_run", "p_value"),
 ]
 NOTHING_RUN = "not run here"
+_LEVEL = 0.05  # p-values below it decide
+_PICKS = {"mean": "mean", "largest": "max", "smallest": "min"}
 
 
 @dataclass(frozen=True)
@@ -30,17 +32,20 @@ class ClaimSide:
     Args:
         where: their cells, by column, as in `headlens.analyses.reproduce.paper_tables.ComparedColumn`.
         minimum: numbers that they reach at least, by column.
+        pick: of several rows of a seed the `mean` of their values, the `largest` or the `smallest`.
     """
 
     where: Mapping[str, Any] = field(default_factory=dict)
     minimum: Mapping[str, float] = field(default_factory=dict)
+    pick: Literal["mean", "largest", "smallest"] = "mean"
 
 
 @dataclass(frozen=True)
 class Claim:
     """A sentence of a paper as a difference: the mean over the rows of one side less that over the other's.
 
-    The difference is taken for each seed. It has to be at least `at_least`, or at most `at_most`.
+    The difference is taken for each seed. It has to be at least `at_least`, or at most `at_most`. Of a statistic that
+    its file tests by itself the number of one row stands in place of the difference.
 
     Args:
         claim: the sentence.
@@ -48,7 +53,11 @@ class Claim:
         steps: the metric of each run that it is asked of, by their names.
         file: of these runs.
         value: the column of its numbers.
+        metric_column: the column that names the metric.
         first, second: the sides.
+        evidence: what decides: `seeds`, Student's t over the differences of all seeds; `interval`, that of the one row
+            that `first` is about; `p_value`, that of this row, whose number less what chance gives (`expected`) has to
+            be above or below 0.
         at_least, at_most: where the difference has to lie; one of them.
         source: where it is printed.
         needs: what is missing for a verdict; empty if nothing is.
@@ -59,8 +68,10 @@ class Claim:
     steps: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
     value: str = "value"
+    metric_column: str = "metric"
     first: ClaimSide = field(default_factory=ClaimSide)
     second: ClaimSide = field(default_factory=ClaimSide)
+    evidence: Literal["seeds", "interval", "p_value"] = "seeds"
     at_least: float | None = None
     at_most: float | None = None
     source: Source = "paper"
@@ -76,6 +87,10 @@ class Claim:
             raise ValueError(f"the claim {claim.claim!r} has no steps and file, and does not say what it needs")
         if (claim.at_least is None) == (claim.at_most is None):
             raise ValueError(f"the claim {claim.claim!r} wants one of at_least and at_most")
+        if claim.evidence != "seeds" and claim.second != ClaimSide():
+            raise ValueError(f"the claim {claim.claim!r} is decided by one row, and has a second side")
+        if claim.evidence == "p_value" and (claim.at_least or claim.at_most):
+            raise ValueError(f"the claim {claim.claim!r} has a p-value, which is about 0 and no other bound")
         return claim
 
     def judged(self, runs: Path, missing: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -100,8 +115,12 @@ class Claim:
             return {"verdict": NOTHING_RUN, "not_run": f"needs {needs}"}
         path = runs / step / self.file
         with read_errors(path, f"does not have what {self.claim!r} asks for", "Mend the claim of the recipe."):
-            frame = read_frame(path)
-            sides = [self._by_seed(frame, side, metric) for side in (self.first, self.second)]
+            judge = self._of_seeds if self.evidence == "seeds" else self._of_row
+            return judge(read_frame(path), step, metric)
+
+    def _of_seeds(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
+        """The mean difference of both sides over the seeds, and what it says."""
+        sides = [self._by_seed(frame, side, metric) for side in (self.first, self.second)]
         differences = (sides[0] - sides[1]).dropna()
         if differences.empty:
             missed = " and ".join(name for name, side in zip(("first", "second"), sides, strict=True) if side.empty)
@@ -109,19 +128,45 @@ class Claim:
             return {"verdict": NOTHING_RUN, "not_run": f"needs {rows} in {step}"}
         difference, low, high = mean_interval(differences)
         interval = {"difference": difference, "ci_low": low, "ci_high": high, "trainings": len(differences)}
-        return interval | {"verdict": self._verdict(difference, low, high), "not_run": ""}
+        return interval | {"verdict": self._verdict(difference, low, high, "in one training"), "not_run": ""}
 
-    def _by_seed(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.Series:
-        """Returns the mean of the numbers of a side, by seed."""
-        rows = matching(frame, {"metric": metric, **side.where})
+    def _of_row(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
+        """The number of the one row that the claim is about, and what its own interval or p-value says."""
+        rows = self._rows(frame, self.first, metric)
+        if len(rows) > 1:
+            raise ValueError(f"{len(rows)} rows would be one number")
+        if rows.empty or rows[self.value].isna().all():
+            what = f"a row of {self.file}" if rows.empty else f"a number in the row of {self.file}, which has none,"
+            return {"verdict": NOTHING_RUN, "not_run": f"needs {what} in {step}"}
+        row = rows.iloc[0]
+        told: dict[str, Any] = {"difference": row[self.value], "trainings": 1, "not_run": ""}
+        if self.evidence == "interval":
+            low, high = (row[end] for end in ENDS)
+            verdict = self._verdict(row[self.value], low, high, "without an interval")
+            return told | {"ci_low": low, "ci_high": high, "verdict": verdict}
+        told |= {"difference": row[self.value] - row["expected"], "p_value": row["p_value"]}
+        if row["p_value"] >= _LEVEL:
+            return told | {"verdict": "not decided"}
+        # A p-value below the level leaves one side of 0; without any p-value the number only points.
+        end = math.nan if pd.isna(row["p_value"]) else told["difference"]
+        return told | {"verdict": self._verdict(told["difference"], end, end, "without a p-value")}
+
+    def _rows(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.DataFrame:
+        """Returns the rows that a side is about."""
+        rows = matching(frame, {self.metric_column: metric, **side.where})
         for name, least in side.minimum.items():
             rows = rows[rows[name].astype(float) >= least] if name in rows else rows.iloc[:0]
+        return rows
+
+    def _by_seed(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.Series:
+        """Returns the number of a side, by seed."""
+        rows = self._rows(frame, side, metric)
         if rows.empty:
             return pd.Series(dtype=float)
-        return rows.groupby("seed")[self.value].mean().astype(float)
+        return rows.groupby("seed")[self.value].agg(_PICKS[side.pick]).astype(float)
 
-    def _verdict(self, difference: float, low: float, high: float) -> str:
-        """Holds or does not where the whole interval says so; one training has none."""
+    def _verdict(self, difference: float, low: float, high: float, without: str) -> str:
+        """Holds or does not where the whole interval says so; `without` says why there is none."""
         if self.at_least is not None:
             bound, ends = self.at_least, (difference, low, high)
         else:
@@ -130,9 +175,7 @@ class Claim:
             bound, ends = -self.at_most, (-difference, -high, -low)
         difference, low, high = ends
         if math.isnan(low):
-            return (
-                "points that way, in one training" if difference >= bound else "points the other way, in one training"
-            )
+            return f"points {'that way' if difference >= bound else 'the other way'}, {without}"
         if low >= bound:
             return "holds"
         return "does not hold" if high < bound else "not decided"

@@ -41,7 +41,8 @@ def number_of(rows: pd.DataFrame, column: ComparedColumn) -> dict[str, Any]:
             raise ValueError(f"several rows of a seed would be one {column.name!r}")
         ends = mean_interval(values) if column.interval else (float(values.mean()), math.nan, math.nan)
         return {name: end * column.scale for name, end in zip(("ours", *ENDS), ends, strict=True)}
-    chosen = rows.iloc[int(values.argmax()) if column.pick == "largest" else 0]
+    places = {"largest": values.argmax, "smallest": values.argmin}
+    chosen = rows.iloc[int(places[column.pick]()) if column.pick in places else 0]
     sources = {"ours": column.value} | ({end: end for end in ENDS} if column.interval else {})
     return {
         name: float(chosen[source]) * column.scale

@@ -12,7 +12,7 @@ import pandas as pd
 from headlens.analyses.reproduce.paper_cells import ENDS, cell_text, matching, mean_of, number_of, read_frame
 from headlens.errors import read_errors
 from headlens.nested_text import conform
-from headlens.pages.formatting import NOTHING, escaped
+from headlens.pages.formatting import NOTHING, difference_text, escaped
 from headlens.pages.page_tables import Cell, Column, PageTable
 
 COMPARISON_COLUMNS = [
@@ -34,8 +34,8 @@ class ComparedColumn:
         value: a column of the file of the table, or a text of several, such as `{heads_encoder}/{heads_cross}`.
         where: cells of the rows of the file that count, by column; an empty text for an empty cell, `*` in a text for
             anything, `{NAME}` at its beginning for the folder of a step.
-        pick: of several rows the `first`, the one with the `largest` value, the `mean` of their values, the mean over
-            `seeds` with Student's t interval, or their `count`.
+        pick: of several rows the `first`, the one with the `largest` or `smallest` value, the `mean` of their values,
+            the mean over `seeds` with Student's t interval, or their `count`.
         scale: what our numbers are multiplied by, such as 100 where the paper has percents.
         digits: decimals.
         interval: whether the file's interval is one of this value.
@@ -48,7 +48,7 @@ class ComparedColumn:
     name: str
     value: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
-    pick: Literal["first", "largest", "mean", "seeds", "count"] = "first"
+    pick: Literal["first", "largest", "smallest", "mean", "seeds", "count"] = "first"
     scale: float = 1.0
     digits: int = 1
     interval: bool = True
@@ -269,15 +269,15 @@ _WORDS = ("table", "column", "claim", "reading", "step", "verdict", "agreement")
 def in_words(frame: pd.DataFrame) -> list[dict[str, str]]:
     """Returns the words of the tables `agreement` or `claims` for readers, a mapping for each row.
 
-    The difference that a verdict is about follows with its interval; what a verdict needs stands in its place.
+    The difference that a verdict is about follows with its interval or p-value; what a verdict needs stands in its
+    place.
     """
     lines = []
     for row in frame.to_dict("records"):
         line = {name: NOTHING if pd.isna(row[name]) else str(row[name]) for name in _WORDS if name in row}
         if "verdict" in line:
-            ends = [cell_text(row[end], 3) for end in ENDS]
-            interval = "" if NOTHING in ends else f" [{', '.join(ends)}]"
-            line["difference"] = cell_text(row["difference"], 3) + interval
+            numbers = (float(row[name]) for name in ("difference", *ENDS, "p_value"))
+            line["difference"] = difference_text(*numbers)
             line["verdict"] = f"{line['verdict']}: {row['not_run']}" if row["not_run"] else line["verdict"]
         lines.append(line)
     return lines

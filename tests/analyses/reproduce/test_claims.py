@@ -11,6 +11,8 @@ import pytest
 from scipy import stats
 
 from headlens.analyses.reproduce.claims import CLAIM_COLUMNS, Claim
+from headlens.analyses.reproduce.paper_tables import in_words
+from headlens.errors import InputError
 from headlens.files import write_csv
 
 SPEC: dict[str, Any] = {
@@ -82,7 +84,106 @@ def test_what_was_not_run_says_what_it_needs(tmp_path: Path) -> None:
     assert few["not_run"] == "needs rows of masks.csv of its second side in graphs"
 
 
+@pytest.mark.parametrize(("pick", "number"), [("mean", 0.85), ("largest", 0.9), ("smallest", 0.8)])
+def test_of_several_rows_of_a_seed_one_number_is_taken(tmp_path: Path, pick: str, number: float) -> None:
+    frame = pd.DataFrame({"pattern": ["a", "a", "b"], "seed": 0, "value": [0.9, 0.8, 0.5]}).assign(metric="accuracy")
+    write_csv(frame, tmp_path / "graphs" / "masks.csv")
+    sides = {"first": {"where": {"pattern": "a"}, "pick": pick}, "second": {"where": {"pattern": "b"}}}
+    (row,) = Claim.of(SPEC | sides).judged(tmp_path).to_dict("records")
+    assert row["difference"] == pytest.approx(number - 0.5)
+
+
+OF_ROW: dict[str, Any] = {
+    "claim": "heads are smooth over depth",
+    "steps": {"graphs": "delta"},
+    "file": "smoothness.csv",
+    "metric_column": "quantity",
+    "first": {"where": {"model": "b", "other_model": ""}},
+    "evidence": "interval",
+    "at_least": 0.3,
+}
+
+
+def smoothness(folder: Path, value: float, low: float, high: float, expected: float, p_value: float) -> Path:
+    """A row of the model, one of its difference from another, and the same of another quantity."""
+    names = ["value", "ci_low", "ci_high", "expected", "p_value"]
+    rows = pd.DataFrame([(value, low, high, expected, p_value), (9, 9, 9, 9, 0)], columns=names).astype(float)
+    rows = rows.assign(model="b", other_model=["", "a"], quantity="delta")
+    write_csv(pd.concat([rows, rows.assign(quantity="confidence", value=7.0)]), folder / "graphs" / "smoothness.csv")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("row", "at_least", "at_most"),
+    [
+        ((0.9, 0.4, 0.95), "holds", "does not hold"),
+        ((0.1, -0.2, 0.2), "does not hold", "holds"),
+        ((0.5, 0.1, 0.7), "not decided", "not decided"),
+        ((0.5, np.nan, np.nan), "points that way, without an interval", "points the other way, without an interval"),
+    ],
+)
+def test_the_interval_of_a_row_decides(
+    tmp_path: Path, row: tuple[float, float, float], at_least: str, at_most: str
+) -> None:
+    place = smoothness(tmp_path, *row, 0.0, 0.01)
+    turned = {k: v for k, v in OF_ROW.items() if k != "at_least"} | {"at_most": 0.3}
+    for spec, verdict in (OF_ROW, at_least), (turned, at_most):
+        (judged,) = Claim.of(spec).judged(place).to_dict("records")
+        assert judged["verdict"] == verdict
+        numbers = [judged[name] for name in ("difference", "ci_low", "ci_high", "trainings")]
+        assert numbers == pytest.approx([*row, 1], nan_ok=True)
+        assert np.isnan(judged["p_value"]), "that of the row is about 0, not about the bound"
+
+
+@pytest.mark.parametrize(
+    ("value", "p_value", "at_least", "at_most"),
+    [
+        (0.2, 0.0001, "holds", "does not hold"),
+        (-0.3, 0.049, "does not hold", "holds"),
+        (-0.05, 0.0001, "holds", "does not hold"),  # above what chance gives, -0.1
+        (0.2, 0.05, "not decided", "not decided"),
+        (0.2, np.nan, "points that way, without a p-value", "points the other way, without a p-value"),
+    ],
+)
+def test_the_p_value_of_a_row_decides(
+    tmp_path: Path, value: float, p_value: float, at_least: str, at_most: str
+) -> None:
+    place = smoothness(tmp_path, value, np.nan, np.nan, -0.1, p_value)
+    spec = {k: v for k, v in OF_ROW.items() if k != "at_least"} | {"evidence": "p_value"}
+    for name, verdict in ("at_least", at_least), ("at_most", at_most):
+        (judged,) = Claim.of(spec | {name: 0.0}).judged(place).to_dict("records")
+        assert judged["verdict"] == verdict
+        assert judged["difference"] == pytest.approx(value + 0.1)
+        assert judged["p_value"] == pytest.approx(p_value, nan_ok=True)
+        assert np.isnan(judged["ci_low"])
+
+
+def test_a_row_that_decides_is_one_and_has_a_number(tmp_path: Path) -> None:
+    (lost,) = Claim.of(OF_ROW).judged(tmp_path).to_dict("records")
+    assert lost["not_run"] == "needs a row of smoothness.csv in graphs"
+    place = smoothness(tmp_path, np.nan, np.nan, np.nan, np.nan, np.nan)
+    (empty,) = Claim.of(OF_ROW).judged(place).to_dict("records")
+    assert (empty["verdict"], empty["not_run"]) == (
+        "not run here",
+        "needs a number in the row of smoothness.csv, which has none, in graphs",
+    )
+    with pytest.raises(InputError, match="2 rows would be one number"):
+        Claim.of(OF_ROW | {"first": {"where": {"model": "b"}}}).judged(place)
+
+
+def test_verdicts_for_readers_have_interval_and_p_value(tmp_path: Path) -> None:
+    (line,) = in_words(Claim.of(OF_ROW).judged(smoothness(tmp_path, 0.38, 0.12, 0.59, 0.0, 0.0013)))
+    assert (line["verdict"], line["difference"]) == ("not decided", "0.380 [0.120, 0.590]")
+    spec = OF_ROW | {"evidence": "p_value", "at_least": 0.0}
+    (line,) = in_words(Claim.of(spec).judged(smoothness(tmp_path, 0.18, np.nan, np.nan, -0.01, 0.0096)))
+    assert (line["verdict"], line["difference"]) == ("holds", "0.190, p 0.0096")
+
+
 def test_what_is_no_claim() -> None:
+    with pytest.raises(ValueError, match="is decided by one row, and has a second side"):
+        Claim.of(OF_ROW | {"second": {"where": {"model": "a"}}})
+    with pytest.raises(ValueError, match="has a p-value, which is about 0 and no other bound"):
+        Claim.of(OF_ROW | {"evidence": "p_value"})
     with pytest.raises(ValueError, match="wants one of at_least and at_most"):
         Claim.of(SPEC | {"at_most": 1.0})
     with pytest.raises(ValueError, match="has no steps and file, and does not say what it needs"):

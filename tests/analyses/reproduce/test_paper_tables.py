@@ -117,16 +117,17 @@ def test_a_cell_of_the_paper_stays_where_we_have_none(tmp_path: Path) -> None:
     assert lines[1]["trained, ours"] == "–"
 
 
-def test_the_best_of_several_in_per_cent(folder: Path) -> None:
+def test_the_best_and_the_worst_of_several_in_per_cent(folder: Path) -> None:
     column = {"name": "best", "value": "value", "where": {"diagonal": "true"}, "pick": "largest", "scale": 100.0}
-    mean = column | {"name": "mean", "pick": "mean"}
+    worst, mean = (column | {"name": pick, "pick": pick} for pick in ("smallest", "mean"))
     plain = column | {"name": "first", "pick": "first", "interval": False}
     table = ComparedTable.of(
-        SPEC | {"columns": [column, plain, mean], "rows": [{"label": "any", "where": {"init": "trained"}}]}
+        SPEC | {"columns": [column, worst, plain, mean], "rows": [{"label": "any", "where": {"init": "trained"}}]}
     )
     found = table.compared(folder)
     assert cell(found, "any", "best")["ours"] == pytest.approx(2960)
     assert cell(found, "any", "best")["ci_low"] == pytest.approx(2900)
+    assert cell(found, "any", "smallest")["ours"] == pytest.approx(2800)
     assert pd.isna(cell(found, "any", "first")["ci_low"])
     assert cell(found, "any", "mean")["ours"] == pytest.approx(100 * (29.6 + 29.5 + 28.0) / 3)
     assert pd.isna(cell(found, "any", "mean")["ci_low"])

@@ -210,6 +210,16 @@ def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
         ("song2020", "greedy,beam,random", "greedy,random", "never writes"),
         ("song2020", 'model = "albert", metric', 'model = "bert", metric', "model is"),
         ("song2020", 'task = "mnli"\nprune', 'task = "sst2"\nprune', "task is"),
+        ("song2020", '"albert", other_model = "bert", stat', '"bert", other_model = "albert", stat', "has no rows"),
+        ("song2020", '"albert", other_model = "", statistic = "d',
+         '"bert", other_model = "", statistic = "d', "models is"),
+        ("song2020", 'other_model = "", statistic = "depth_correlation" } }\nat_most = 0.3',
+         'other_model = "", statistic = "morans_i" } }\nat_most = 0.3', "statistic is"),
+        ("song2020", '= "", statistic = "depth_correlation"', '= ""', "rows of confidence would be one number"),
+        ("song2020", "at_least = 0.3", "at_least = 0.2", "bound is"),
+        ("song2020", 'confidence = "confidence", worth = "delta"', 'confidence = "delta"', "has no rows"),
+        ("song2020", 'models = ["{bert}/model", "{albert}/model"]\ncorpus', 'models = ["{albert}/model"]\ncorpus',
+         "has no rows"),
         ("voita2019", 'init = "scratch"', 'init = "trained"', "init is"),
         ("voita2019", "from-scratch = true\n", "", "never writes"),
         ("voita2019", 'step = "roles-subtitles"', 'step = "roles"', "OpenSubtitles, in one of the two"),
@@ -218,6 +228,16 @@ def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
         ("breaking_bert2022", 'layers = "last:6" } },\n', 'layers = "last:3" } },\n', "never writes"),
         ("breaking_bert2022", 'layers = "first:6" } },\n', 'layers = "last:6" } },\n', "layers is"),
         ("breaking_bert2022", "neighbour=0,1,3,6", "neighbour=1,3,6", "never writes|has no rows"),
+        ("breaking_bert2022", "draws = 5\n", "draws = 3\n", "draws is 3"),
+        ("breaking_bert2022", "draws = 5\n", "", "has no rows"),
+        ("breaking_bert2022", 'mu=0.3" }, pick = "largest"', 'mu=0.1" }, pick = "largest"', "mu is"),
+        ("breaking_bert2022", 'pick = "smallest" }\nat', 'pick = "mean" }\nat', "pick is"),
+        ("breaking_bert2022", 'drop-attention = ["last:6"]\n', "", "never writes|has no rows"),
+        ("breaking_bert2022", '{ pattern = "drop-attention", layers = "last:6" } }\nat_most',
+         '{ pattern = "drop-layers", layers = "last:6" } }\nat_most', "pattern is"),
+        ("breaking_bert2022", 'layers = "last:3" } }\nat_most', 'layers = "last:6" } }\nat_most', "layers is"),
+        ("breaking_bert2022", 'drop-layers", layers = "last:3" } },', 'drop-layers", layers = "last:6" } },',
+         "layers is"),
         ("sparsefinder2022", 'where = { method = "lsh" }', 'where = { method = "bucket" }', "method is"),
         ("sparsefinder2022", 'step = "en-fr"', 'step = "en-de"', "in one of the two"),
     ],
@@ -230,6 +250,28 @@ def test_a_number_under_a_heading_that_is_not_its_own_is_found(
     path = tmp_path / f"{paper}.toml"
     path.write_text(text.replace(old, new), encoding="utf-8")
     told = list(problems(read_recipe(str(path))[0]))
+    assert any(re.search(found, problem) for problem in told), told
+
+
+@pytest.mark.parametrize(
+    ("paper", "old", "new", "found"),
+    [
+        ("song2020", '"albert", other_model = "bert" }', '"albert", other_model = "" }', "other_model is"),
+        ("song2020", '"confidence_all", statistic = "m', '"confidence", statistic = "m', "quantity is"),
+        ("song2020", '"delta", statistic = "morans_i"', '"delta", statistic = "depth_correlation"', "statistic is"),
+        ("breaking_bert2022", "draws = 2\n", "", "draws is"),
+        ("breaking_bert2022", "draws = 2\n", "draws = 0\n", "never writes"),
+        ("breaking_bert2022", 'drop-layers = ["last:3"]', 'drop-layers = ["last:2"]', "never writes"),
+    ],
+)  # fmt: skip
+def test_a_stand_in_under_a_heading_that_is_not_its_own_is_found(
+    paper: str, old: str, new: str, found: str, tmp_path: Any
+) -> None:
+    text = read_recipe(paper)[1]
+    assert old in text
+    path = tmp_path / f"{paper}.toml"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    told = list(problems(read_recipe(str(path))[0].small()))
     assert any(re.search(found, problem) for problem in told), told
 
 
