@@ -135,9 +135,9 @@ class AblateRequest:
 
     models: tuple[str, ...] = option((DEMO,), ONE_OR_TWO_MODELS)
     data: TaskData = field(default_factory=TaskData)
-    predict: str | None = option(None, PREDICTED)
     options: AblationOptions = field(default_factory=AblationOptions)
     pruning: PruneOptions = field(default_factory=PruneOptions)
+    predict: str | None = option(None, PREDICTED)
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = option(True, FIGURES)
