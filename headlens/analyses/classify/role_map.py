@@ -128,7 +128,11 @@ def draw_roles(axes: Axes, item: Panel, part: StackRows, cell: tuple[float, floa
     if veil.any():
         mesh = axes.pcolormesh(*edges(veil.shape), np.zeros(veil.shape), cmap=_WHITE, edgecolors="none")
         mesh.set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
-    words = scatter_grid(part.rows, np.array([short(r) for r in _shown(part.rows)], object), empty="")
+    told = [short(role) for role in _shown(part.rows)]
+    if upright and put is write:
+        # No word is better than one that nobody can read: the colour says the family.
+        told = [word if fitting_size(word, cell) >= _READABLE else "" for word in told]
+    words = scatter_grid(part.rows, np.array(told, object), empty="")
     names = families(part.rows["role"])
     inks = np.array([FAINT if name == NONE else ink_on(COLOURS[name]) for name in names], object)
     put(axes, words, scatter_grid(part.rows, inks, empty=INK), cell)
