@@ -35,8 +35,8 @@ class Columns:
     Args:
         keys: columns of whole numbers from 0, such as layer and head.
         numbers: columns of finite numbers, which may be empty.
-        words: columns of words, with the words that are allowed; none for any. All columns that are not declared
-            here, and are not of words in every table (`WORDS`), hold numbers or truth values.
+        words: columns of words, with the words that are allowed; none for any. Columns that are not declared
+            here, and are not of words in every table (`WORDS`), hold either words or numbers and truth values.
         identity: columns that tell one row from another.
         together: columns of numbers that tables of earlier versions do not have; all of them or none.
         counts: those of the numbers that are whole and not below 0.
@@ -106,7 +106,10 @@ class Columns:
             if name in self.truths:
                 _refuse(frame, name, frame[name].notna() & ~truth, "True or False", path)
             elif not pd.api.types.is_numeric_dtype(frame[name].dtype):
-                _refuse(frame, name, frame[name].notna() & ~truth, "a number or truth value", path)
+                # A column of words that somebody added is none of ours; a number among words, or the reverse, is damage.
+                like = truth | pd.to_numeric(frame[name], errors="coerce").notna()
+                like |= frame[name].isin(["True", "False"])
+                _refuse(frame, name, frame[name].notna() & ~like & like.any(), "a number or truth value", path)
             else:
                 _refuse(frame, name, np.isinf(frame[name]), "a finite number", path)
 

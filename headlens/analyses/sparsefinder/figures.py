@@ -146,7 +146,8 @@ def sparse_heads(heads: pd.DataFrame) -> Figure | None:
     """
     columns = [name for name in ("area_distance", "area_bucket", "area_cluster") if name in heads]
     # (area - 1/2) as a share of that of a method that finds everything, s / 2
-    predicted = (2 * heads[columns].max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
+    areas = heads[columns].apply(pd.to_numeric, errors="coerce")
+    predicted = (2 * areas.max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
     titles = {"sparsity": "sparsity of entmax", "predicted": "how well it is predicted"}
     scales = [Scale("share of pairs without weight"), Scale("share of the possible", colours="cividis")]
     return paired_maps(heads.assign(predicted=predicted), titles, scales, "Sparse heads")
