@@ -106,10 +106,10 @@ class Columns:
             if name in self.truths:
                 _refuse(frame, name, frame[name].notna() & ~truth, "True or False", path)
             elif not pd.api.types.is_numeric_dtype(frame[name].dtype):
-                # A column of words that somebody added is none of ours; a number among words, or the reverse, is damage.
+                # A column of words that somebody added is none of ours; numbers among words are damage.
                 like = truth | pd.to_numeric(frame[name], errors="coerce").notna()
                 like |= frame[name].isin(["True", "False"])
-                _refuse(frame, name, frame[name].notna() & ~like & like.any(), "a number or truth value", path)
+                _refuse(frame, name, frame[name].notna() & ~like & bool(like.any()), "a number or truth value", path)
             else:
                 _refuse(frame, name, np.isinf(frame[name]), "a finite number", path)
 
