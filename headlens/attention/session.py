@@ -203,12 +203,12 @@ class AttentionSession:
             if observes:
                 with torch.no_grad():
                     self._show(part, weights, output)
-            if whole is None and part is context:
+            if part is context:
                 return output
             if whole is None:
-                whole = output.new_empty(*context.query.shape[:1], context.query.shape[2], *output.shape[2:])
+                whole = output.new_empty(len(context.query), context.query.shape[2], *output.shape[2:])
             whole[rows, queries] = output
-        assert whole is not None
+        assert whole is not None  # there is always a part
         return whole
 
     def _observes(self, site: Site) -> bool:

@@ -44,15 +44,9 @@ class CallView:
     `weights` are (batch, heads, query, key) in at least float32; `queries` and `keys` tell about the two sides. Of a
     long sentence one view after the other may have some of the queries, the first of them number `start`.
 
-    Args:
-        call: the attention call.
-        level: token or word.
-        earlier: what the views of the queries before these kept for a metric, see `of_sentences`.
     """
 
-    def __init__(
-        self, call: AttentionCall, level: Level = "token", earlier: dict[str, tuple[Tensor, ...]] | None = None
-    ) -> None:
+    def __init__(self, call: AttentionCall, level: Level = "token") -> None:
         if call.weights is None or call.queries is None or call.keys is None:
             raise SelfCheckError(f"{call.site}: a metric needs attention weights and the tokens of the batch.")
         self.site: Site = call.site
@@ -62,7 +56,8 @@ class CallView:
         self.level = level
         self._call = call
         self.start = call.start
-        self.earlier = {} if earlier is None else earlier
+        # What the views of the queries before these kept for a metric, see `of_sentences`.
+        self.earlier: dict[str, tuple[Tensor, ...]] = {}
 
     def take_over(self, before: CallView) -> None:
         """Takes over what is known of the keys from the view of the queries before these."""

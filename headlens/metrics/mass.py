@@ -100,7 +100,7 @@ class Mass(Metric):
         for kind in KINDS:
             flag = getattr(view.keys, kind)
             sums[kind] = (received * flag[:, None]).sum((0, 2))
-            sums[f"{kind}.keys"] = flag.sum() * int(not view.start)
+            sums[f"{kind}.keys"] = flag.sum() * int(not view.start)  # once, where queries come in parts
         if not view.crosses:
             sums |= _by_position(view, flags)
         return sums

@@ -124,7 +124,7 @@ class Places(NamedTuple):
     Args:
         first: first token of every word; (batch, words), 0 past the end.
         starts: whether a token is the first one of a word; (batch, length).
-        sentence, word, token: the other pieces, ordered by sentence and word; (pieces,) each.
+        sentence, word, token: the other pieces, ordered by sentence and token; (pieces,) each.
     """
 
     first: Tensor
@@ -135,18 +135,16 @@ class Places(NamedTuple):
 
 
 class GatherPlan(NamedTuple):
-    """Which rows and columns of a batch to fetch and where to add them.
+    """Which rows of a batch to fetch, and what to add to which of their columns.
 
     Args:
         row_of_word: row of every word that is asked for; (batch, words), -1 for others.
         sentence, word, token: of every row; (rows,) each.
         own: number of the token among the keys, in self-attention.
         piece: (3, n): row, sentence and token of the other pieces of the words that attend.
-        added: (3, m): number of the sum below, row and token of the other pieces of the words attended to.
-        sums: (2, s): row and first token of every word in pieces.
-        columns: (2, k): of a batch of one sentence, instead of `added`, the first token of the word and the token of
-            every other piece; they are the same for all rows, and a list for each would grow with their product.
-        words: 1 where a word begins; (rows, 1, length), or (1, 1, length) if the rows do not differ.
+        added, into: the other pieces of the words attended to, and the first tokens of these words; (batch, most) each.
+        known: 1 for each of them, 0 past the end; (batch, most).
+        starts: 1 where a word begins; (batch, length).
     """
 
     row_of_word: Tensor
@@ -156,32 +154,26 @@ class GatherPlan(NamedTuple):
     own: Tensor
     piece: Tensor
     added: Tensor
-    sums: Tensor
-    columns: Tensor
-    words: Tensor
+    into: Tensor
+    known: Tensor
+    starts: Tensor
 
     def of(self, chosen: Tensor) -> GatherPlan:
         """Returns the plan of some of the rows, True in `chosen`, (rows,); the rows of words stay those of all."""
         number = chosen.cumsum(0) - 1  # of every row among those
-        added, sums = self.added[:, chosen[self.added[1]]], chosen[self.sums[0]]
-        piece = self.piece[:, chosen[self.piece[0]]]
-        return GatherPlan(
-            self.row_of_word,
-            self.sentence[chosen],
-            self.word[chosen],
-            self.token[chosen],
-            self.own[chosen],
-            piece=torch.stack([number[piece[0]], piece[1], piece[2]]),
-            added=torch.stack([(sums.cumsum(0) - 1)[added[0]], number[added[1]], added[2]]),
-            sums=torch.stack([number[self.sums[0, sums]], self.sums[1, sums]]),
-            columns=self.columns,
-            words=self.words if len(self.words) == 1 else self.words[chosen],
+        row, sentence, token = self.piece[:, chosen[self.piece[0]]]
+        return self._replace(
+            sentence=self.sentence[chosen],
+            word=self.word[chosen],
+            token=self.token[chosen],
+            own=self.own[chosen],
+            piece=torch.stack([number[row], sentence, token]),
         )
 
 
 @once_per_batch
 def places(tokens: Tokens) -> Places:
-    """Locates every word of a padded batch: its first token, and its further tokens in order of sentence and word."""
+    """Locates every word of a padded batch: its first token, and its further tokens in their order."""
     n_words = tokens.n_pieces.shape[1]
     position = torch.arange(tokens.shape[1], device=tokens.word.device).expand(tokens.shape)
     slot = torch.where(tokens.word >= 0, tokens.word, n_words)
@@ -189,10 +181,8 @@ def places(tokens: Tokens) -> Places:
     first = room.scatter_reduce(1, slot, position, "amin")
     starts = (tokens.word >= 0) & (first.gather(1, slot) == position)
     sentence, token = ((tokens.word >= 0) & ~starts).nonzero(as_tuple=True)
-    word = tokens.word[sentence, token]
-    order = (sentence * (n_words + 1) + word).argsort(stable=True)
     first = first[:, :n_words]
-    return Places(first.where(first < tokens.shape[1], 0), starts, sentence[order], word[order], token[order])
+    return Places(first.where(first < tokens.shape[1], 0), starts, sentence, tokens.word[sentence, token], token)
 
 
 @once_per_batch
@@ -205,10 +195,12 @@ def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
     row_of_word[sentence, word] = torch.arange(len(word), device=is_query.device)
     row = row_of_word[here.sentence, here.word]
     piece = torch.stack([row, here.sentence, here.token])[:, row >= 0]
-    one = len(keys.real) == 1
-    first = there.first[there.sentence, there.word]
-    into, added = _pairs(sentence[:0] if one else sentence, there)
-    distinct, number = torch.unique_consecutive(into * keys.shape[1] + first[added], return_inverse=True)
+    # The other pieces of the keys, those of every sentence in a line of their own.
+    count = torch.bincount(there.sentence, minlength=len(keys.real))
+    within = torch.arange(len(there.token), device=count.device) - (count.cumsum(0) - count)[there.sentence]
+    added, into = torch.zeros((2, len(count), int(count.max())), dtype=torch.int64, device=count.device)
+    added[there.sentence, within] = there.token
+    into[there.sentence, within] = there.first[there.sentence, there.word]
     return GatherPlan(
         row_of_word=row_of_word,
         sentence=sentence,
@@ -216,10 +208,10 @@ def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
         token=here.first[sentence, word],
         own=here.first[sentence, word] + queries.start,
         piece=piece,
-        added=torch.stack([number, into, there.token[added]]),
-        sums=torch.stack([distinct // keys.shape[1], distinct % keys.shape[1]]),
-        columns=torch.stack([first, there.token])[:, : None if one else 0],
-        words=there.starts[slice(None) if one else sentence][:, None].float(),
+        added=added,
+        into=into,
+        known=(torch.arange(added.shape[1], device=count.device) < count[:, None]).float(),
+        starts=there.starts.float(),
     )
 
 
@@ -273,16 +265,6 @@ def repeats(forms: Tensor) -> Repeats:
     return Repeats((number[slot].view_as(forms) - 1).where(forms >= 0, 0), earlier.where(forms >= 0, 0))
 
 
-def _pairs(sentence: Tensor, there: Places) -> tuple[Tensor, Tensor]:
-    """Every row with every further piece of its sentence: numbers of both, (pairs,) each."""
-    n_pieces = torch.bincount(there.sentence, minlength=there.first.shape[0])  # of each sentence
-    begin = n_pieces.cumsum(0) - n_pieces
-    each = n_pieces[sentence]
-    row = torch.arange(len(sentence), device=sentence.device).repeat_interleave(each)
-    within = torch.arange(len(row), device=row.device) - (each.cumsum(0) - each)[row]
-    return row, begin[sentence][row] + within
-
-
 def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor, kind: torch.dtype | None = None) -> Tensor:
     """Attention from words to words, each at its first token and 0 elsewhere.
 
@@ -309,14 +291,10 @@ def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor, kind: torch.dt
     rows = fetch(chosen.sentence, chosen.token)
     row, sentence, token = chosen.piece
     rows.index_add_(0, row, fetch(sentence, token))
-    number, row, token = chosen.added
-    row_of_sum, first = chosen.sums
-    sums = rows[row_of_sum, :, first]  # (sums, heads)
-    rows[row_of_sum, :, first] = sums.index_add_(0, number, rows[row, :, token])
-    first, token = chosen.columns
-    if len(token):
-        rows.index_add_(2, first, rows[:, :, token])
-    return rows.mul_(chosen.words)
+    by_head = (part[chosen.sentence][:, None].expand(-1, len(heads), -1) for part in (chosen.added, chosen.into))
+    added, into = by_head  # (rows, heads, most)
+    rows.scatter_add_(2, into, rows.gather(2, added).mul_(chosen.known[chosen.sentence][:, None]))
+    return rows.mul_(chosen.starts[chosen.sentence][:, None])
 
 
 def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Tensor:

@@ -97,21 +97,17 @@ def blocks(context: CallContext, *, divisible: bool, within: bool = False) -> It
     n_keys = context.key.shape[2]
     most = weights_at_once(context.query.device)
     size = max(1, most // max(1, n_heads * n_queries * n_keys))
-    everything = slice(0, n_queries)
     at_once = max(FEWEST_QUERIES, most // max(1, n_heads * n_keys))
     within = within and at_once < n_queries == n_keys and context.site.stack != "cross"
     if not divisible or (size >= sentences and not within):
-        yield Block(slice(0, sentences), everything, context)
+        yield Block(slice(0, sentences), slice(0, n_queries), context)
         return
     for first in range(0, sentences, size):
         rows = slice(first, min(first + size, sentences))
         part = part_of(context, rows)
-        cuts = _cuts(part.queries, n_queries, at_once) if within else [0, n_queries]
-        for start, stop in pairwise(cuts):
-            if len(cuts) == 2:
-                yield Block(rows, everything, part)
-            else:
-                yield Block(rows, slice(start, stop), queries_of(part, start, stop))
+        for start, stop in pairwise(_cuts(part.queries, n_queries, at_once) if within else [0, n_queries]):
+            is_whole = stop - start == n_queries
+            yield Block(rows, slice(start, stop), part if is_whole else queries_of(part, start, stop))
 
 
 def _cuts(tokens: Tokens | None, length: int, size: int) -> list[int]:
