@@ -15,7 +15,7 @@ from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.batches import Batch
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.corpora.frequency import Frequency, rarity, unit_forms, word_key
-from headlens.corpora.relations import matches
+from headlens.corpora.relations import normalise, relation_of
 from headlens.corpora.sentence import OUTSIDE, ROOT
 
 # Of the first 148 sentences of German PUD that are long enough, 9 have such a tie under a German list of frequencies,
@@ -67,7 +67,7 @@ class Annotator:
     """Adds trees, rare words, repeated words, parts of speech and sampled queries to the tokens of batches.
 
     Args:
-        relations: which relations to look for, UD names; `nsubj` takes its subtypes.
+        relations: which relations to look for, UD names; see `relation_of`.
         frequency: word frequencies of the source language; None for no rare words.
         target_frequency: the same for the target side of pairs.
         words: number the forms and the parts of speech of words, and list the mentions of entities.
@@ -130,7 +130,8 @@ class Annotator:
     def _arcs(self, rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
         """Lists the arcs of the relations: (arcs, 4), of row, unit of the dependent, unit of the head, relation."""
         arcs: list[tuple[int, int, int, int]] = []
-        asked: dict[str, list[int]] = {}  # numbers of the relations that a label is an instance of
+        numbers = {normalise(name): number for number, name in enumerate(self.relations)}
+        asked: dict[str, str | None] = {}  # by label
         for sentence, row in enumerate(rows):
             if not row.sentence.has_tree:
                 counts.no_tree += 1
@@ -143,14 +144,15 @@ class Annotator:
                 counts.labels[label] = counts.labels.get(label, 0) + 1
                 head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
                 if label not in asked:
-                    asked[label] = [n for n, name in enumerate(self.relations) if matches(label, name)]
-                for relation in asked[label]:
-                    if UNALIGNED in {unit, head} or unit == head:
-                        counts.lost_arcs += 1
-                        continue
-                    name = self.relations[relation]
-                    counts.arcs[name] = counts.arcs.get(name, 0) + 1
-                    arcs.append((sentence, unit, head, relation))
+                    asked[label] = relation_of(label, numbers)
+                if (name := asked[label]) is None:
+                    continue
+                if UNALIGNED in {unit, head} or unit == head:
+                    counts.lost_arcs += 1
+                    continue
+                relation = numbers[name]
+                counts.arcs[self.relations[relation]] = counts.arcs.get(self.relations[relation], 0) + 1
+                arcs.append((sentence, unit, head, relation))
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)
 
 

@@ -20,7 +20,7 @@ Subjects, objects, adjectives and adverbs of full verbs and nouns join the same 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 _UD = """
@@ -121,21 +121,40 @@ def matches(label: str, relation: str) -> bool:
     return normalise(relation) in relation_names(label)
 
 
+def relation_of(label: str, relations: Collection[str]) -> str | None:
+    """Returns which of some relations a word's label is an instance of: the narrowest; None for none of them.
+
+    Where both are asked for, `nmod:poss` is no instance of `nmod`: what finds possessors would else seem to find
+    modifiers of all kinds. A relation takes those of its subtypes that are not asked for themselves.
+
+    Args:
+        label: as the treebank writes it.
+        relations: names of UD v2.
+    """
+    return next((name for name in reversed(relation_names(label)) if name in relations), None)
+
+
 def frequent_relations(counts: Mapping[str, int], least: int) -> tuple[str, ...]:
     """The relations that have enough instances, the commonest first, each before its subtypes.
 
-    A subtype that all instances of its relation have is the same question twice, and left out. So are `punct`, which is
-    attached by convention, and `dep`, which says that the relation is unknown.
+    Instances of a subtype that has enough of its own do not count for its relation, see `relation_of`. A subtype that
+    all instances of its relation have is the same question twice, and left out. So are `punct`, which is attached by
+    convention, and `dep`, which says that the relation is unknown.
 
     Args:
         counts: instances by name, subtypes under their relation, too, as in `CorpusSummary.relations`.
         least: how many are enough.
     """
-    asked = [
-        name
-        for name, n in counts.items()
-        if n >= least and base_relation(name) not in {"punct", "dep"} and n != counts.get(name.rpartition(":")[0])
-    ]
+    own, asked = dict(counts), []
+    # The narrowest first: what is taken from a relation is known before its turn.
+    for name in sorted(counts, key=lambda name: -name.count(":")):
+        wider = [other for other in relation_names(name)[:-1] if other in counts]
+        is_all = bool(wider) and counts[name] == counts[wider[-1]]
+        if own[name] >= least and base_relation(name) not in {"punct", "dep"} and not is_all:
+            asked.append(name)
+            taken = own[name]
+            for other in wider:
+                own[other] -= taken
     return tuple(sorted(asked, key=lambda name: (-counts[base_relation(name)], name)))
 
 

@@ -19,8 +19,9 @@ _AWAY = np.array([1.0, 2.2, 3.5, 5.0, 7.0, 9.0])  # how far names may stand, in 
 def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int, str]], size: float) -> None:
     """Writes names beside points, but those that have no place; axes have their place and limits already.
 
-    A name that hides a point or another name would be worse than none. A line leads from a point to a name that does
-    not stand right beside it.
+    A name that hides a point or another name would be worse than none, and so would one that seems to be another
+    point's: a name right beside its point is nearer to it than to any other, and to a name farther away leads a line
+    that touches no other point.
 
     Args:
         axes: axes with the points.
@@ -47,7 +48,15 @@ def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int
         hidden = ((places > low[:, None] - room) & (places < high[:, None] + room)).all(axis=2).sum(axis=1)
         crossed = sum(((low < other[1]) & (other[0] < high)).all(axis=1).astype(int) for other in placed)
         outside = ((low < frame[:2]) | (high > frame[2:])).any(axis=1)
-        free = np.flatnonzero(hidden + crossed + outside == 0)
+        others = places[np.abs(places - point).sum(axis=1) > 0]
+        near = np.clip(point, low, high)  # where a line would end
+        to_box = np.linalg.norm(others - np.clip(others, low[:, None], high[:, None]), axis=2)
+        doubtful = np.where(
+            np.arange(len(low)) < len(_SIDES),
+            (to_box < np.linalg.norm(near - point, axis=1)[:, None]).any(axis=1),
+            (_to_segments(others, point, near) < _RADIUS * pixel).any(axis=1),
+        )
+        free = np.flatnonzero(hidden + crossed + outside + doubtful == 0)
         if not free.size:
             continue
         best = free[0]
@@ -56,3 +65,11 @@ def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int
         axes.text(x, y, name, fontsize=size, color=INK, ha="left", va="bottom", zorder=5)
         if best >= len(_SIDES):
             axes.add_artist(Line2D(*np.transpose(line), color=FAINT, linewidth=0.3, zorder=0.5))
+
+
+def _to_segments(points: Grid, start: Grid, ends: Grid) -> Grid:
+    """Distances of points, (points, 2), from the lines between a start, (2,), and ends, (ends, 2): (ends, points)."""
+    along = (ends - start)[:, None]
+    length = np.maximum((along**2).sum(axis=2), np.finfo(np.float64).tiny)
+    share = np.clip(((points - start) * along).sum(axis=2) / length, 0, 1)
+    return np.asarray(np.linalg.norm(points - start - share[..., None] * along, axis=2), np.float64)

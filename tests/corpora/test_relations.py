@@ -8,10 +8,12 @@ from headlens.corpora.relations import (
     CLEARNLP_TO_UD,
     TIGER_TO_UD,
     base_relation,
+    frequent_relations,
     label_notes,
     matches,
     normalise,
     relation_names,
+    relation_of,
 )
 
 DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
@@ -122,6 +124,41 @@ def test_ud_labels_stay() -> None:
 )
 def test_matches(label: str, wanted: str, is_match: bool) -> None:
     assert matches(label, wanted) is is_match
+
+
+@pytest.mark.parametrize(
+    ("label", "relation"),
+    [
+        ("nmod", "nmod"),
+        ("nmod:poss", "nmod:poss"),
+        ("nmod:tmod", "nmod"),
+        ("poss", "nmod:poss"),
+        ("nsubjpass", "nsubj"),
+        ("obl:arg:x", "obl:arg"),
+        ("obl", None),
+    ],
+)
+def test_a_label_is_of_the_narrowest_relation(label: str, relation: str | None) -> None:
+    assert relation_of(label, ("nmod", "nmod:poss", "nsubj", "obl:arg")) == relation
+
+
+@pytest.mark.parametrize(
+    ("counts", "frequent"),
+    [
+        ({"nmod": 45, "nmod:poss": 15}, ["nmod", "nmod:poss"]),
+        # too few are left without those of the subtype
+        ({"acl": 35, "acl:relcl": 31, "det": 30}, ["acl:relcl", "det"]),
+        # a subtype without enough counts for its relation
+        ({"aux": 12, "aux:pass": 9}, ["aux"]),
+        # all instances: the same question twice
+        ({"obl": 20, "obl:arg": 20}, ["obl"]),
+        ({"obl": 40, "obl:arg": 25, "obl:arg:x": 12}, ["obl", "obl:arg", "obl:arg:x"]),
+        ({"obl": 29, "obl:arg": 25, "obl:arg:x": 12}, ["obl:arg", "obl:arg:x"]),
+        ({"punct": 99, "dep": 99, "dep:x": 12, "amod": 9}, []),
+    ],
+)
+def test_frequent_relations(counts: dict[str, int], frequent: list[str]) -> None:
+    assert list(frequent_relations(counts, 10)) == frequent
 
 
 # What the default relations find in treebanks of several schemes, counted by hand from the manuals of the schemes.

@@ -4,6 +4,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
@@ -24,13 +26,23 @@ def overlap(first: Bbox, second: Bbox) -> bool:
     return first.x0 < second.x1 and second.x0 < first.x1 and first.y0 < second.y1 and second.y0 < first.y1
 
 
-@pytest.mark.parametrize("middle", [(0.5, 0.5), (0.99, 0.99), (0.01, 0.02)])
-def test_names_of_close_points_hide_neither_each_other_nor_leave_the_axes(middle: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("middle", "names"),
+    [
+        ((0.5, 0.5), ["11.10", "2.5", "3.11"]),
+        # in the corner the name of the first could only stand nearer to another point
+        ((0.99, 0.99), ["2.5", "3.11"]),
+        ((0.01, 0.02), ["11.10", "2.5", "3.11"]),
+    ],
+)
+def test_names_of_close_points_hide_neither_each_other_nor_leave_the_axes(
+    middle: tuple[float, float], names: list[str]
+) -> None:
     x = [middle[0], abs(middle[0] - 0.02), middle[0]]
     y = [middle[1], middle[1], abs(middle[1] - 0.04)]
     axes = axes_of(x, y)
     name_points(axes, (np.array(x), np.array(y)), [(0, "11.10"), (1, "2.5"), (2, "3.11")], size=6)
-    assert [t.get_text() for t in axes.texts] == ["11.10", "2.5", "3.11"]
+    assert [t.get_text() for t in axes.texts] == names
     boxes = [t.get_window_extent() for t in axes.texts]
     assert not [pair for pair in combinations(boxes, 2) if overlap(*pair)]
     assert all(axes.bbox.x0 <= b.x0 and b.x1 <= axes.bbox.x1 + 1 for b in boxes)
@@ -47,9 +59,10 @@ def test_a_name_avoids_the_points_beside_it() -> None:
 
 
 def test_a_line_leads_to_a_name_that_does_not_stand_beside_its_point() -> None:
-    x, y = np.meshgrid(np.linspace(0.44, 0.56, 5), np.linspace(0.4, 0.6, 5))
-    axes = axes_of([*x.flat], [*y.flat])
-    name_points(axes, (x.ravel(), y.ravel()), [(12, "1.2")], size=6)
+    # close neighbours on all four sides, and a way out between them
+    x, y = np.array([0.5, 0.54, 0.46, 0.5, 0.5]), np.array([0.5, 0.5, 0.5, 0.56, 0.44])
+    axes = axes_of([*x], [*y])
+    name_points(axes, (x, y), [(0, "1.2")], size=6)
     (line,) = axes.lines
     assert line.get_xydata()[0].tolist() == pytest.approx([0.5, 0.5])  # type: ignore[union-attr, index]
     end = axes.transData.transform(line.get_xydata()[1])  # type: ignore[index]
@@ -70,3 +83,27 @@ def test_points_without_a_place_are_no_obstacle() -> None:
     axes = axes_of([0.5], [0.5])
     name_points(axes, (np.array([0.5, np.nan]), np.array([0.5, 1.0])), [(0, "0.0")], size=6)
     assert len(axes.texts) == 1
+
+
+def test_no_name_is_better_than_one_that_seems_to_be_of_another_point() -> None:
+    """Within a dense field every line to a name would run over other points."""
+    x, y = (side.ravel() for side in np.meshgrid(np.linspace(0.3, 0.7, 17), np.linspace(0.3, 0.7, 17)))
+    axes = axes_of([*x], [*y])
+    name_points(axes, (x, y), [(144, "1.2"), (0, "0.0")], size=6)
+    assert [text.get_text() for text in axes.texts] == ["0.0"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=40, unique=True))
+def test_names_without_a_line_are_nearest_to_their_own_point(points: list[tuple[float, float]]) -> None:
+    x, y = np.array(points).T
+    axes = axes_of([*x], [*y])
+    name_points(axes, (x, y), [(n, str(n)) for n in range(len(points))], size=6)
+    places = axes.transData.transform(np.column_stack([x, y]))
+    led = {tuple(np.round(line.get_xydata()[0], 6)) for line in axes.lines}  # type: ignore[index]
+    for text in axes.texts:
+        own = int(text.get_text())
+        if tuple(np.round(points[own], 6)) not in led:
+            box = text.get_window_extent()
+            corners = np.array([[box.x0, box.y0], [box.x1, box.y1]])
+            away = np.linalg.norm(places - np.clip(places, *corners), axis=1)
+            assert away[own] <= away.min() + 2.5, "but for the size of letters, which is an estimate"

@@ -176,27 +176,25 @@ _CAPTIONS = {
     "relation_offsets": Caption(
         "Relative positions of relations",
         "How far the governor of a dependent (its head in the tree) stands from it, in words, for the relations with "
-        "the most cases (n): the share of cases at each distance, at the ends all farther than 8 words. A relation "
-        "counts its subtypes, too. Dark, with its number in blue: the most frequent distance, which is the fixed "
-        "offset that attention heads are compared with. Dashed, with layer, head and number: the most accurate head "
-        "from dependent to governor; a syntactic one is above the blue number by the margin (0.10 by default), and "
-        "significantly so. From governor to dependent the histogram is the same mirrored. Of several models, which "
-        "read the same trees, the first.",
+        "the most cases (n): the share of cases at each distance, at the ends all farther than 8 words. Dark, with its "
+        "number in blue: the most frequent distance, which is the fixed offset that attention heads are compared with. "
+        "Dashed, with layer, head and number: the most accurate head from dependent to governor; a syntactic one is "
+        "above the blue number by the margin (0.10 by default), and significantly so. From governor to dependent the "
+        "histogram is the same mirrored. Of several models, which read the same trees, the first.",
     ),
     "best_heads": Caption(
         "Best head of every relation",
         "The accuracy of the most accurate head of every dependency relation and direction with its 95 % interval "
         "(dot, line), ↑ from dependent to head and ↓ from head to dependent, and that of always choosing the most "
-        "frequent offset (black stroke). A relation counts its subtypes, too: nmod those of nmod:poss. Dark: above the "
-        "offset by the margin, significant after correction for all heads, relations and directions; pale: not. A "
-        "dagger: too few instances to call a head syntactic. The interval is that of the head alone and does not know "
-        "that the head was the best of many.",
+        "frequent offset (black stroke). Dark: above the offset by the margin, significant after correction for all "
+        "heads, relations and directions; pale: not. A dagger: too few instances to call a head syntactic. A relation "
+        "does not count the cases of a subtype that is asked about itself, such as nmod:poss. The interval is that of "
+        "the head alone and does not know that the head was the best of many.",
     ),
     "syntax": Caption(
         "Syntactic heads",
         "How much more often than the best fixed offset each head points at the right word, by relation and direction "
-        "(↑ from dependent to head, ↓ from head to dependent); white is not above the offset. A relation counts its "
-        "subtypes, too: nmod those of nmod:poss. Frames mark heads above "
+        "(↑ from dependent to head, ↓ from head to dependent); white is not above the offset. Frames mark heads above "
         "the margin that are significant after Holm's correction for all heads, relations and directions. At the right "
         "stand the best head, its accuracy, and in brackets that of the offset. Relations that no head follows better "
         "than an offset are left out.",

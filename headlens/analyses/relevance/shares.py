@@ -10,6 +10,7 @@ from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.heatmaps import limit
 
 Marks = npt.NDArray[np.bool_]
+_FAR = 1.5  # times the limit of all others
 MARGIN = 0.07  # at either end of an axis, as a share of what is between
 
 
@@ -51,7 +52,10 @@ def span(values: Grid, *others: Grid) -> tuple[float, float]:
     """Limits of an axis that holds 0 and all of the numbers but outliers, with a margin."""
     end = limit(values, *others)
     every = np.concatenate([values, *others])
-    known = np.clip(every[np.isfinite(every)], -end, end)
+    known = every[np.isfinite(every)]
+    # What is hardly farther away is no outlier that others would have to make room for.
+    if np.abs(known).max(initial=0.0) > _FAR * end:
+        known = np.clip(known, -end, end)
     low, high = float(min(known.min(initial=0.0), 0.0)), float(max(known.max(initial=0.0), 0.0))
     margin = MARGIN * ((high - low) or 1.0)
     return low - margin, high + margin

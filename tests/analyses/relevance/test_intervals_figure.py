@@ -86,11 +86,24 @@ def test_a_dot_that_the_edge_would_cut_stands_there_with_its_number(make_relevan
     figure = relevance_intervals(frame)
     assert figure is not None
     edge = figure.axes[1].get_ylim()[1]
-    frame.loc[14, columns] = 0.98 * edge
+    frame.loc[15, columns] = 0.98 * edge
     figure = relevance_intervals(frame)
     assert figure is not None
-    assert figure.axes[1].get_ylim()[1] == edge
-    assert [t.get_text() for t in figure.axes[1].texts] == [f"{0.98 * edge:.3f}"]
+    assert figure.axes[1].get_ylim()[1] > 0.98 * edge
+    assert [t.get_text() for t in figure.axes[1].texts] == ["41.5", f"{0.98 * edge:.3f}"]
+
+
+def test_the_axis_has_room_for_what_is_hardly_farther_away(make_relevance: Make) -> None:
+    frame = tame(make_relevance())
+    columns = ["relevance", "ci_low", "ci_high"]
+    frame.loc[14, columns] = 41.5
+    figure = relevance_intervals(frame)
+    assert figure is not None
+    frame.loc[14, columns] = value = 1.2 * figure.axes[1].get_ylim()[1]
+    figure = relevance_intervals(frame)
+    assert figure is not None
+    assert figure.axes[1].get_ylim()[1] > value
+    assert [t.get_text() for t in figure.axes[1].texts] == []
 
 
 def test_layers_without_a_share_say_so(make_relevance: Make) -> None:
