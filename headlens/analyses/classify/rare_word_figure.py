@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
 
 from headlens.heads import Head
 from headlens.pages.head_cards import SentenceMap, TokenGroups
@@ -21,7 +22,7 @@ from headlens.plots.cell_drawing import Scale, bar_beside
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.style import PALE, VERMILION
 
-_MAP, _WORDS = 2.05, 1.1  # inches: height of a map, and of the words around it
+_MAP, _WORDS, _LEGEND = 2.05, 1.1, 0.2  # inches: height of a map, of the words around it, and of the legend
 _LETTERS = 14  # of a word
 _SIZE = 5.5  # points
 
@@ -121,7 +122,7 @@ def _words(groups: TokenGroups) -> list[int]:
 def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
     width = style.page_width()
     lines, abreast = (len(sentences), 1) if style.in_column() else (1, len(sentences))
-    figure = style.constrained_figure(width, 0.3 + (_MAP + _WORDS) * lines, title)
+    figure = style.constrained_figure(width, 0.3 + _LEGEND + (_MAP + _WORDS) * lines, title)
     grid = figure.subplots(lines, abreast, squeeze=False)
     high = max(float(sentence.weights.max()) for sentence in sentences) or 1.0
     scale = Scale("attention weight", high=high, colours=PALE)
@@ -130,6 +131,11 @@ def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
         told = f"{sentence.hits} of {len(sentence.queries)} at the rarest"
         style.heading(axes, told, (width - 1.0) / abreast - 0.5)
     bar_beside(figure, scale, grid, shrink=0.6 / lines)
+    handles = [
+        Patch(fill=False, edgecolor=VERMILION, label="the rarest word"),
+        Line2D([], [], ls="", marker="o", markersize=2, color=style.INK, label="the word attended to most"),
+    ]
+    figure.legend(handles=handles, loc="outside lower left", ncols=2, **style.LEGEND)
     return figure
 
 

@@ -111,7 +111,11 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
     offset, baseline = fixed_offset(shares, scored)
     # The baseline's bar, which may be one of the farther ones, is a part of the column at the end.
     place = int(np.clip(offset, -_FARTHEST - 1, _FARTHEST + 1))
-    axes.bar(list(shares), list(shares.values()), 0.8, color=PALE_BLUE, label="cases with the governor there")
+    # The first one stands in the legend; those at the ends are many offsets together, which no baseline could choose.
+    first = sorted(shares, key=abs)
+    bars = axes.bar(first, [shares[at] for at in first], 0.8, color=PALE_BLUE, label="cases with the governor there")
+    for bar in bars[-2:]:
+        bar.set(hatch="//////", edgecolor="white", linewidth=0)
     axes.bar([place], [baseline], 0.8, color=BLUE, label="baseline: always this offset")
     # Above all bars and lines, in their colours.
     looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": FAMILY, "va": "center"}

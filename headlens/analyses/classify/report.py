@@ -176,7 +176,7 @@ _CAPTIONS = {
     "relation_offsets": Caption(
         "Relative positions of relations",
         "How far the governor of a dependent (its head in the tree) stands from it, in words, for the relations with "
-        "the most cases (n): the share of cases at each distance, at the ends all farther than 8 words. Dark, with its "
+        "the most cases (n): the share of cases at each distance, hatched all farther than 8 words. Dark, with its "
         "number in blue: the most frequent distance, which is the fixed offset that attention heads are compared with. "
         "Dashed, with layer, head and number: the most accurate head from dependent to governor; a syntactic one is "
         "above the blue number by the margin (0.10 by default), and significantly so. From governor to dependent the "
