@@ -17,7 +17,7 @@ from headlens.errors import OptionError, read_errors
 from headlens.heads import Stack
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.kept_text import PROBABILITIES, KeepOrder, kept_text
-from headlens.interventions.learned_mask import Offsets, PositionPairs
+from headlens.interventions.mask_parametrization import Offsets, PositionPairs
 
 _TEXT = re.compile(rf"(?P<path>.+)@(?P<order>{'|'.join(get_args(KeepOrder))})=(?P<share>[^@]+)", re.DOTALL)
 _SHARE = "Give a number above 0 and up to 1, such as 0.3."

@@ -17,17 +17,15 @@ from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.learned_mask import (
-    CONNECTIONS,
-    Connections,
     LearnedAttentionMask,
     LearnedMaskOptions,
     Scope,
     SettledMask,
-    check_connections,
     masked_sites,
 )
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import GumbelDegrees
+from headlens.interventions.mask_parametrization import CONNECTIONS, Connections, check_connections
 from headlens.interventions.patterns import Random, parse_pattern, random_ranks
 
 SITES = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]

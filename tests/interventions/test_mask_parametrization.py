@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.interventions.learned_mask import Offsets, PositionPairs, Shape, at_ends
+from headlens.interventions.mask_parametrization import Offsets, PositionPairs, Shape, at_ends
 
 
 @given(st.integers(2, 9), st.data())

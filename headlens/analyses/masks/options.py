@@ -102,7 +102,7 @@ class DegreeOptions:
             name = next(name for name, changed in given.items() if changed)
             raise OptionError(f"{name} is about degrees that are learned.", "Give --learn-degrees 0.1,1 as well.")
         if self.degree_kinds != _KINDS:
-            from headlens.interventions.learned_mask import check_connections
+            from headlens.interventions.mask_parametrization import check_connections
 
             check_connections(self.degree_kinds)
         if self.draws < 0 or self.draws == 1:
