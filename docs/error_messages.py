@@ -57,13 +57,13 @@ class Module:
 
     @property
     def name(self) -> str:
-        """The file as pages name it."""
+        """Path below the package, such as `corpora/sources.py`; below `cli/` with that folder."""
         place = self.path.relative_to(ROOT)
         return str(place if place.parts[0] == "cli" else place.relative_to("headlens")).replace("\\", "/")
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
-        """The calls of every name."""
+        """Every call in the file, by the name that is called, without what stands before a dot."""
         found = defaultdict(list)
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
@@ -72,7 +72,7 @@ class Module:
 
     @cached_property
     def functions(self) -> dict[str, _Function]:
-        """The functions and methods, by name."""
+        """Definitions of functions and methods in the file; of several with one name the last."""
         return {node.name: node for node in ast.walk(self.tree) if isinstance(node, _Function)}
 
     @cached_property

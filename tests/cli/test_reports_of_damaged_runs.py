@@ -47,19 +47,23 @@ def struck(run: Path, strokes: Any, which: int) -> tuple[Path, bytes]:
     return path, damaged_json(json.loads(whole), strokes) if path.name == "run.json" else damaged(whole, strokes)
 
 
-def drawn(run: Path) -> None:
-    """Draws the figures of a run and writes none."""
+def drawn(run: Path) -> list[str]:
+    """Draws the figures of a run and writes none; returns their names."""
     found = read_recorded(run, "run")
     report = report_of_run(found)
     report.check(found)
-    for _ in report.figures(found):
+    names = []
+    for name, _ in report.figures(found):
+        names.append(name)
         plt.close("all")
+    return names
 
 
 def test_what_is_not_damaged_is_drawn(run: Path) -> None:
     """Refusing every run would pass all tests below."""
-    shown(run)
-    drawn(run)
+    found = shown(run)
+    assert found.finished
+    assert bool(drawn(run)) is report_of_run(found).draws
 
 
 # What stands in a column, and in how many of its rows; nothing for a column that is gone.
@@ -105,7 +109,7 @@ def test_pages_of_damaged_runs(run: Path, strokes: Any, which: int) -> None:
     whole = path.read_bytes()
     try:
         path.write_bytes(data)
-        told(lambda: shown(run))
+        assert told(lambda: shown(run))
     finally:
         path.write_bytes(whole)
 
@@ -118,7 +122,7 @@ def test_figures_of_damaged_runs(run: Path, strokes: Any, which: int) -> None:
     whole = path.read_bytes()
     try:
         path.write_bytes(data)
-        told(lambda: run_report(ReportRequest((run,), OutputOptions(out), ("png",), latex=True)))
+        assert told(lambda: run_report(ReportRequest((run,), OutputOptions(out), ("png",), latex=True)))
     finally:
         path.write_bytes(whole)
         shutil.rmtree(out, ignore_errors=True)

@@ -109,6 +109,7 @@ def tried(path: Path, content: bytes, read: Read) -> None:
     try:
         path.write_bytes(content)
         told(read)
+        assert path.read_bytes() == content, "reading changes nothing"
     finally:
         path.write_bytes(whole)
 
@@ -139,6 +140,7 @@ def test_damaged_kept_files(kept: tuple[Path, Read], strokes: Any, anywhere: boo
     path = files[strokes[0][2] % len(files)]
     whole = path.read_bytes()
     tried(path, damaged(whole, strokes) if anywhere else structured(whole, strokes), read)
+    assert sorted(p for p in place.iterdir() if p.is_file()) == files if place.is_dir() else path.is_file()
 
 
 def test_files_of_maps_with_other_labels(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_recipes_of_other_types(name: str, strokes: Any) -> None:
 def test_damaged_recipes(tmp_path_factory: Any, name: str, strokes: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "own.toml"
     path.write_bytes(damaged(RECIPES[name].read_bytes(), strokes))  # type: ignore[union-attr]
-    told(lambda: read_recipe(str(path)))
+    assert told(lambda: read_recipe(str(path)))
 
 
 TOML = b'limit = 20\ncorpus = "demo"\nfigures = false\n[classify]\nrelations = ["nsubj", "obj"]\nmargin = "0.1"\n'

@@ -85,7 +85,7 @@ class RelevanceEstimator(ImportanceEstimator):
 
     @property
     def target(self) -> Target:
-        """Where relevance starts."""
+        """What of the model's answer relevance starts from, in the task of these examples; see `task_target`."""
         return task_target(self.examples.task.differentiable, self.examples.reader)
 
 

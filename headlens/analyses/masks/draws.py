@@ -47,7 +47,7 @@ def draw_summary(draws: pd.DataFrame, masks: pd.DataFrame) -> list[dict[str, Any
 
 
 def draws_markdown(draws: pd.DataFrame, masks: pd.DataFrame) -> str:
-    """The summary as one table."""
+    """The section of results.md on drawn masks: a row per task, metric and mask, and how a draw counts as different."""
     names = ("task", "metric", "mask", *SPREAD, "the mask that stays [95 % interval]")
     lines = [list(names), [*["---"] * 3, *["---:"] * (len(SPREAD) + 1)]]
     for row in draw_summary(draws, masks):
