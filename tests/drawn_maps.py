@@ -25,6 +25,13 @@ def words(axes: Axes) -> dict[tuple[int, int], str]:
     return {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in axes.texts}
 
 
+def words_fit_their_cells(axes: Axes, most: int) -> bool:
+    """Whether the first words of a drawn map, of which there are some, stand inside their cells."""
+    cell = axes.transData.transform((1, 1)) - axes.transData.transform((0, 0))
+    boxes = [text.get_window_extent() for text in axes.texts[:most]]
+    return bool(boxes) and all(box.width <= cell[0] and box.height <= cell[1] for box in boxes)
+
+
 def dots(axes: Axes) -> set[tuple[int, int]]:
     """Layer and head of the cells that have a dot."""
     (found,) = [own for own in axes.collections if isinstance(own, PathCollection)]

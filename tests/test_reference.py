@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
+
+import make_reference
 
 from headlens.analyses.commands import commands
 from headlens.metrics.metric_registry import registered_metrics
@@ -12,17 +12,8 @@ from headlens.metrics.metric_registry import registered_metrics
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_reference", ROOT / "docs" / "make_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_pages_are_as_they_are_made() -> None:
-    for path, text in maker().pages():
+    for path, text in make_reference.pages():
         assert path.read_text(encoding="utf-8") == text, "run: python docs/make_reference.py"
 
 

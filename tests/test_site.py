@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
+import conf
 import nbformat
-import pytest
 
 import headlens
 
@@ -15,17 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
-@pytest.fixture(scope="module")
-def conf() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("site_conf", ROOT / "docs" / "conf.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_notebooks_are_copied_as_they_are(conf: ModuleType, tmp_path: Path) -> None:
+def test_notebooks_are_copied_as_they_are(tmp_path: Path) -> None:
     conf.copy_notebooks(tmp_path / "copies", "")
     assert sorted(path.name for path in (tmp_path / "copies").iterdir()) == [path.name for path in NOTEBOOKS]
     for path in NOTEBOOKS:
@@ -33,7 +21,7 @@ def test_notebooks_are_copied_as_they_are(conf: ModuleType, tmp_path: Path) -> N
         assert copy.cells == nbformat.read(path, as_version=4).cells
 
 
-def test_published_notebooks_open_on_colab_and_install_the_wheel(conf: ModuleType, tmp_path: Path) -> None:
+def test_published_notebooks_open_on_colab_and_install_the_wheel(tmp_path: Path) -> None:
     conf.copy_notebooks(tmp_path / "copies", "Somebody/lens")
     for path in NOTEBOOKS:
         copy = nbformat.read(tmp_path / "copies" / path.name, as_version=4)
@@ -47,7 +35,7 @@ def test_published_notebooks_open_on_colab_and_install_the_wheel(conf: ModuleTyp
         assert f'%pip install -q "headlens[demo] @ https://somebody.github.io/lens/wheels/{wheel}"' in install.source
 
 
-def test_code_in_docstrings_becomes_a_literal_block(conf: ModuleType) -> None:
+def test_code_in_docstrings_becomes_a_literal_block() -> None:
     lines = [
         "Does it inside `with`.",
         "",
@@ -65,7 +53,7 @@ def test_code_in_docstrings_becomes_a_literal_block(conf: ModuleType) -> None:
     assert lines.count("::") == 1
 
 
-def test_links_to_notebooks_go_to_the_copies(conf: ModuleType) -> None:
+def test_links_to_notebooks_go_to_the_copies() -> None:
     source = ["[a tour](../../notebooks/tour.ipynb), [a page](../python.md)"]
     conf.link_copies(None, "tutorials/index", source)
     assert source == ["[a tour](notebooks/tour.ipynb), [a page](../python.md)"]

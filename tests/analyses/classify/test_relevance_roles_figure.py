@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_maps import mesh, panels
+from drawn_maps import mesh, panels, words_fit_their_cells
 from matplotlib.colors import to_hex
 
 from headlens.analyses.classify.relevance_roles_figure import relevance_roles
@@ -60,12 +60,7 @@ def test_roles_are_written_into_narrow_cells(make_heads: Make, shapes: dict[str,
     figure = relevance_roles(with_relevance(make_heads, shapes=shapes).assign(role=role))
     assert figure is not None
     for axes in panels(figure)[2::3]:
-        cell = axes.transData.transform((1, 1)) - axes.transData.transform((0, 0))
-        assert axes.texts
-        for text in axes.texts[:2]:
-            box = text.get_window_extent()
-            assert box.width <= cell[0]
-            assert box.height <= cell[1]
+        assert words_fit_their_cells(axes, 2)
 
 
 def test_stacks_and_models_stand_below_each_other(make_heads: Make) -> None:

@@ -3,6 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_maps import words_fit_their_cells
 from matplotlib.colors import to_hex
 
 from headlens.analyses.classify.role_map import function_map
@@ -87,12 +88,7 @@ def test_words_stay_inside_their_cells(make_heads: Make, shapes: dict[str, list[
     assert figure is not None
     assert len(figure.axes) == len(shapes)
     for axes in figure.axes:
-        cell = axes.transData.transform((1, 1)) - axes.transData.transform((0, 0))
-        assert axes.texts
-        for text in axes.texts[:3]:
-            box = text.get_window_extent()
-            assert box.width <= cell[0]
-            assert box.height <= cell[1]
+        assert words_fit_their_cells(axes, 3)
 
 
 def test_words_are_left_out_where_nobody_could_read_them(make_heads: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +193,15 @@ def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
     assert changed == ({"patterns"} if paper == "sparsebert2021" else set())
 
 
+def changed(paper: str, old: str, new: str, folder: Path) -> PaperRecipe:
+    """A recipe with another text in all places of one."""
+    text = read_recipe(paper)[1]
+    assert old in text
+    path = folder / f"{paper}.toml"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    return read_recipe(str(path))[0]
+
+
 @pytest.mark.parametrize(
     ("paper", "old", "new", "found"),
     [
@@ -243,13 +253,9 @@ def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
     ],
 )  # fmt: skip
 def test_a_number_under_a_heading_that_is_not_its_own_is_found(
-    paper: str, old: str, new: str, found: str, tmp_path: Any
+    paper: str, old: str, new: str, found: str, tmp_path: Path
 ) -> None:
-    text = read_recipe(paper)[1]
-    assert old in text
-    path = tmp_path / f"{paper}.toml"
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    told = list(problems(read_recipe(str(path))[0]))
+    told = list(problems(changed(paper, old, new, tmp_path)))
     assert any(re.search(found, problem) for problem in told), told
 
 
@@ -265,13 +271,9 @@ def test_a_number_under_a_heading_that_is_not_its_own_is_found(
     ],
 )  # fmt: skip
 def test_a_stand_in_under_a_heading_that_is_not_its_own_is_found(
-    paper: str, old: str, new: str, found: str, tmp_path: Any
+    paper: str, old: str, new: str, found: str, tmp_path: Path
 ) -> None:
-    text = read_recipe(paper)[1]
-    assert old in text
-    path = tmp_path / f"{paper}.toml"
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    told = list(problems(read_recipe(str(path))[0].small()))
+    told = list(problems(changed(paper, old, new, tmp_path).small()))
     assert any(re.search(found, problem) for problem in told), told
 
 
