@@ -109,6 +109,7 @@ def test_sparse_attention(headlens: Headlens, tmp_path: Path) -> None:
         assert done.code == 0, done.err
     graphs, degrees = (pd.read_csv(f"out/sst2-{name}/masks.csv") for name in ("graphs", "degrees"))
     assert set(graphs["layers"]) == {"all", "first:3", "last:3"}
-    assert len(graphs) == 1 + 4 * 3
+    assert graphs["pattern"].nunique() == 1 + 4 + 2  # unmasked, four graphs, layers without attention or left out
+    assert len(graphs) == 1 + 4 * 3 + 2
     assert {"full", "degrees:mu=1", "out/sst2-dam/masks/penalty-0.01/mask.safetensors"} < set(degrees["pattern"])
     assert Path("out/sst2-report/report.html").exists()
