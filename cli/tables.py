@@ -39,9 +39,7 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
     shown = [summary_table("Heads by their strongest role", rows)]
     if len(set(heads["model"])) > 1:
-        title = (
-            "Roles that some model holds: by how many heads, and the best (its number, and as a share of the threshold)"
-        )
+        title = "Roles that some model holds: by how many heads, and the best head with its number and score"
         shown.append(page_table(title, role_records(tables["roles"])).console())
     shown.append(summary_table("Measures", list(measure_records(heads, registered_declarations()))))
     if "smoothness" in tables:

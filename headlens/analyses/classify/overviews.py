@@ -49,7 +49,8 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Whether the same roles appear in several models: how many heads hold each, and the head that is farthest "
         "above its threshold or comes nearest to it, with its number (a share of tokens, words, cases or weight) and "
-        "that as a share of the threshold. The best head was picked on the text that it is scored on."
+        "its score: the number as a share of the threshold, or its difference from a baseline as a share of the "
+        "margin. The best head was picked on the text that it is scored on."
     )
     return page_table("Roles by model", role_records(roles) if several else [], about)
 

@@ -95,7 +95,7 @@ def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
             "held by": f"{row['held']:.0f} of {row['heads']:.0f}",
             "best head": head_name(row),
             "its number": number_cell(row["value"]),
-            "of the threshold": number_cell(row["score"]),
+            "score": number_cell(row["score"]),
         }
         for row in shown.to_dict("records")
     ]

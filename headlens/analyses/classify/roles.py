@@ -147,9 +147,11 @@ class Candidate(NamedTuple):
         name: the role as the table names it.
         held: whether the threshold is passed, on enough instances.
         margin: 0 at the threshold, 1 at the most that is possible.
-        share: the score as a share of the threshold.
+        share: the score as a share of the threshold; of a role with baselines what it is above the largest of them, as
+            a share of the margin.
         value: the score.
         by_weight: whether the head passes the threshold with its weights and not with the norms of what it reads.
+        noise: whether so many heads would be as near to it by chance that it says nothing about this one.
     """
 
     name: str
@@ -158,6 +160,7 @@ class Candidate(NamedTuple):
     share: float
     value: float
     by_weight: bool = False
+    noise: bool = False
 
 
 def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> HeadTable:
@@ -166,9 +169,11 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     `roles` lists every role a head holds, strongest first; `role` is the first. Strength is the margin over the
     threshold as a share of the largest margin possible, (value - threshold) / (1 - threshold): thresholds of 0.9 and
     of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
-    `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to;
-    `nearest_score` is the head's number as a share of that threshold. `roles_by_weight` lists the roles that a head
-    holds by its weights alone, as the norms of what it reads are below the threshold (Kobayashi et al. 2020).
+    `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to, among
+    relations only those in which it beats a fixed offset with p < 0.05, not corrected for the number of relations;
+    `nearest_score` is the head's number as a share of that threshold, where a margin above baselines is asked what it
+    is above them as a share of that margin. `roles_by_weight` lists the roles that a head holds by its weights alone,
+    as the norms of what it reads are below the threshold (Kobayashi et al. 2020).
 
     Args:
         heads: with the columns of the metrics.
@@ -179,7 +184,7 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     columns["roles_by_weight"] = []
     for candidates in _candidates(heads, syntax, thresholds):
         held = sorted((c for c in candidates if c.held), key=lambda c: -c.margin)
-        nearest = held[0] if held else max(candidates, key=lambda c: c.share, default=None)
+        nearest = held[0] if held else max((c for c in candidates if not c.noise), key=lambda c: c.share, default=None)
         columns["role"].append(held[0].name if held else "")
         columns["roles"].append("; ".join(c.name for c in held))
         columns["roles_by_weight"].append("; ".join(c.name for c in held if c.by_weight))
@@ -200,7 +205,7 @@ def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
 
     Returns:
         Rows of roles.csv without the model: stack, role, heads (that have a number for it), held, layer and head of the
-        best, its number (`value`) and that as a share of its threshold (`score`). Of equal heads the first is the best.
+        best, its number (`value`) and its `score`, as `nearest_score` of `label`. Of equal heads the first is the best.
         It was picked on the text that it is scored on.
     """
     best: dict[tuple[str, str], dict[str, Any]] = {}
@@ -225,7 +230,9 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         name = f"syntactic({row['relation']} {row['direction']})"
         # Of all heads, relations and directions some are above the margin by chance.
         held = bool(row["significant"])
-        candidate = Candidate(name, held, _scaled(value, needed), _of_threshold(value, needed), value)
+        share = _of_threshold(value - row["baseline"], needed - row["baseline"])
+        noise = row.get("p_value", 0.0) >= 0.05
+        candidate = Candidate(name, held, _scaled(value, needed), share, value, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     for row in heads.rows.to_dict("records"):
         yield [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
@@ -239,8 +246,10 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         if not values:
             continue
         value = max(values)
+        baseline = 0.0
         if role.baselines:
-            threshold = float(thresholds.syntactic(np.array(max(row[name] for name in role.baselines))))
+            baseline = max(row[name] for name in role.baselines)
+            threshold = float(thresholds.syntactic(np.array(baseline)))
         else:
             threshold = float(getattr(thresholds, role.threshold))
         few = min(row.get(name, math.inf) for name in ("tokens", role.instances)) < thresholds.min_instances
@@ -250,7 +259,8 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
         held = passed and not few and not by_chance
         by_weight = row.get(role.norm, math.nan) < threshold
-        yield Candidate(name, held, _scaled(value, threshold), _of_threshold(value, threshold), value, by_weight)
+        share = _of_threshold(value - baseline, threshold - baseline)
+        yield Candidate(name, held, _scaled(value, threshold), share, value, by_weight)
 
 
 def _scaled(value: float, threshold: float) -> float:
@@ -258,7 +268,7 @@ def _scaled(value: float, threshold: float) -> float:
 
 
 def _of_threshold(value: float, threshold: float) -> float:
-    return value / threshold if threshold > 0 else math.inf
+    return value / threshold if threshold > 0 else math.copysign(math.inf, value)
 
 
 def role_family(role: str) -> str:

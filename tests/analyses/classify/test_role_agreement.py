@@ -107,7 +107,7 @@ def test_roles_of_several_models_stand_below_each_other() -> None:
         ("encoder", "sink", "two", "0 of 8", "encoder.1.2"),
         ("cross", "rare", "one", "1 of 8", "cross.1.2"),
     ]
-    assert [records[0][name].text for name in ("its number", "of the threshold")] == ["0.800", "1.600"]
+    assert [records[0][name].text for name in ("its number", "score")] == ["0.800", "1.600"]
 
 
 def recorded(label: str, tables: dict[str, pd.DataFrame]) -> RecordedRun:

@@ -117,9 +117,24 @@ def nearest(syntax: HeadTable | None = None, **columns: float) -> tuple[str, flo
 def test_the_nearest_role_of_a_head_that_holds_none() -> None:
     assert nearest() == ("broad", pytest.approx(0.3 / 0.9))
     assert nearest(to_first=0.4) == ("sink", pytest.approx(0.8))
-    # 0.39 of the 0.40 that the baseline and the margin ask for
-    assert nearest(syntax({"accuracy": 0.39}), to_first=0.4) == ("syntactic(nsubj dep->head)", pytest.approx(0.975))
+    # 0.09 of the margin of 0.10 above the baseline
+    assert nearest(syntax({"accuracy": 0.39}), to_first=0.4) == ("syntactic(nsubj dep->head)", pytest.approx(0.9))
     assert nearest(syntax({"accuracy": 0.39, "n": 29}), to_first=0.4)[0] == "sink"
+
+
+def test_as_good_as_a_fixed_offset_is_near_to_no_relation() -> None:
+    """However often the offset is right: 0.85 of 0.95 would be nearer than 0.4 of 0.5."""
+    table = syntax({"accuracy": 0.85, "baseline": 0.85}, {"relation": "obj", "accuracy": 0.6, "baseline": 0.85})
+    assert nearest(table, to_first=0.4) == ("sink", pytest.approx(0.8))
+    shares = {"coreference": 0.7, "coreference_nearest": 0.65, "coreference_same_word": 0.2, "mentions": 50.0}
+    assert nearest(**shares) == ("coreference", pytest.approx(0.5))
+    assert nearest(**shares, to_first=0.3)[0] == "sink"
+
+
+@pytest.mark.parametrize(("p_value", "expected"), [(0.049, "syntactic(nsubj dep->head)"), (0.05, "sink")])
+def test_no_relation_is_near_that_an_offset_finds_about_as_well_by_chance(p_value: float, expected: str) -> None:
+    table = syntax({"accuracy": 0.39, "p_value": p_value, "p_holm": 1.0})
+    assert nearest(table, to_first=0.4)[0] == expected
 
 
 def test_the_nearest_role_of_a_head_that_holds_some_is_the_strongest() -> None:
@@ -208,7 +223,7 @@ def test_above_the_margin_without_significance_is_the_nearest_role_and_none_that
     table = syntax({"p_holm": 0.9})
     assert table.rows["syntactic"].tolist() == [True]
     assert roles(table) == ""
-    assert nearest(table) == ("syntactic(nsubj dep->head)", pytest.approx(0.5 / 0.4))
+    assert nearest(table) == ("syntactic(nsubj dep->head)", pytest.approx(0.2 / 0.1))
 
 
 def test_several_relations() -> None:
@@ -394,7 +409,7 @@ def test_of_every_role_the_heads_that_hold_it_and_the_best_one() -> None:
     assert found["positional"] == (3, 2, 0, 0, 0.95, pytest.approx(0.95 / 0.9))
     assert found["rare"] == (3, 0, 0, 1, 0.3, pytest.approx(0.6))
     assert found["sink"] == (3, 2, 1, 0, 0.8, pytest.approx(1.6))
-    assert found["syntactic(nsubj dep->head)"] == (2, 2, 0, 1, 0.8, pytest.approx(2.0))
+    assert found["syntactic(nsubj dep->head)"] == (2, 2, 0, 1, 0.8, pytest.approx(0.5 / 0.1))
     assert "syntactic(obj dep->head)" not in found, "too few instances"
     cross = scores(table, trees, "cross")
     assert cross["positional"] == (1, 1, 0, 0, 0.99, pytest.approx(1.1))
