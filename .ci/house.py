@@ -1,7 +1,8 @@
 """Measure how the code is laid out: sizes, names that occur twice, docstrings that say little.
 
-`python .ci/house.py` prints a table of headlens and cli, with what each measure should come to; `--list` also names
-the places. It imports nothing of headlens and changes nothing.
+`python .ci/house.py` prints a table of headlens and cli, with what each measure should come to, and exits with 1 where
+a name occurs twice, a docstring is empty or a folder too full; `--list` also names the places. It imports nothing of
+headlens and changes nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ PATTERN = {
     *("head_cards.py", "overviews.py", "map_figure.py", "results_table.py", "sweep.py"),
 }
 FEW_WORDS = 3
+MOST_FILES = 25  # of a folder
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = Function | ast.ClassDef
 
@@ -92,7 +94,7 @@ def main() -> None:
         ("files", len(trees), "", ()),
         ("lines of code", total, "26000 at most", ()),
         ("lines with a comment, %", round(100 * comments / total, 1), "3 to 5", ()),
-        (f"files in the largest folder ({largest})", most, "25 at most", ()),
+        (f"files in the largest folder ({largest})", most, f"{MOST_FILES} at most", ()),
         ("file names that occur twice", len(files_twice), "0", told(files_twice)),
         ("public classes of the same name", len(classes), "0", told(classes)),
         ("public functions of the same name", len(public), "0", told(public)),
@@ -103,6 +105,7 @@ def main() -> None:
         print(f"{what:60} {number!s:>8}  {goal}")
         if "--list" in sys.argv:
             print("".join(f"    {place}\n" for place in places), end="")
+    sys.exit(most > MOST_FILES or any(number for _, number, goal, _ in rows if goal == "0"))
 
 
 def told(found: dict[str, list[str]]) -> list[str]:

@@ -17,7 +17,7 @@ from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import implementations, install, is_eager, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention
 from headlens.attention.kernels import differentiable_mask
-from headlens.attention.kernels.block_sparse import BlockSparse
+from headlens.attention.kernels.block_sparse import BlockSparseKernel
 from headlens.attention.kernels.blocked_softmax import BlockedSoftmax, blocked_softmax_attention, blocks, terms_of
 from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_as, check_core
 from headlens.attention.persistent_edit import persistent_edits, set_aside
@@ -92,7 +92,7 @@ class AttentionSession:
         self._finite = FiniteValues(model)
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
-        self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparse()
+        self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparseKernel()
         self._undo: ExitStack | None = None
 
     def __enter__(self) -> Self:

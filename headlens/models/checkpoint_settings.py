@@ -76,7 +76,7 @@ def class_of(config: Any) -> Any:
     return next((c for c in models if isinstance(config, c.config_class or type(config))), AutoModel)
 
 
-def name_classes(config: PreTrainedConfig, written: Mapping[str, Any]) -> None:
+def set_class_names(config: PreTrainedConfig, written: Mapping[str, Any]) -> None:
     """Gives a configuration the classes that config.json names in `label2id`, where `id2label` does not name them.
 
     transformers puts `LABEL_0` and so on in the place of both, as many as `num_labels` says, or two. Numbers that are

@@ -43,7 +43,7 @@ from headlens.models.checkpoint_settings import (
     check_settings,
     check_sizes,
     class_of,
-    name_classes,
+    set_class_names,
     set_start_token,
     settings_notes,
 )
@@ -274,7 +274,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             written, stored = PreTrainedConfig.get_config_dict(place, **files.arguments)[0], files.weights()
             check_sizes(name, written, len(stored))
             config = AutoConfig.from_pretrained(place, **files.trusting)
-            name_classes(config, written)
+            set_class_names(config, written)
             if getattr(config, "quantization_config", None) is None:
                 check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
             weights = read_weights(name, class_of(config), _reader(files, config, options, stored))

@@ -14,7 +14,7 @@ from headlens.analyses.ablate.importance import importances
 from headlens.analyses.ablate.scorers import ImportanceEstimator
 from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
 from headlens.analyses.relevance.lrp.targets import (
-    AnswerSpan,
+    AnswerSpanTarget,
     EveryPosition,
     MaskedTokenLogits,
     OwnEmbedding,
@@ -39,7 +39,7 @@ from headlens.tasks.task import HeadKind, Task, TaskBatch
 _TARGETS: dict[HeadKind, type[Target]] = {
     "sequence-classification": PredictedClass,
     "multiple-choice": PredictedChoice,
-    "question-answering": AnswerSpan,
+    "question-answering": AnswerSpanTarget,
     "seq2seq-lm": EveryPosition,
     "embedding": OwnEmbedding,
 }

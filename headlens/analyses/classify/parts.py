@@ -14,7 +14,7 @@ from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 
 
-def parts_of(request: ClassifyRequest) -> PartialSums | None:
+def partial_sums_of(request: ClassifyRequest) -> PartialSums | None:
     """Returns the sums of the parts that a request adds up; None if it reads the corpus.
 
     Raises:
@@ -31,9 +31,9 @@ def open_part(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[R
 
     Raises:
         OptionError: if several processes share the work, which do that by themselves.
-        InputError: see `parts_of` and `open_run`.
+        InputError: see `partial_sums_of` and `open_run`.
     """
-    sums = parts_of(request)
+    sums = partial_sums_of(request)
     # A run that adds parts up is of the whole corpus, also where its options are those of a part.
     asked = request if sums is None else replace(request, shard=None)
     part = None if asked.shard is None else parse_shard(asked.shard)

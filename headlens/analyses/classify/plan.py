@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headlens.analyses.classify.options import ClassifyRequest
-from headlens.analyses.classify.parts import parts_of
+from headlens.analyses.classify.parts import partial_sums_of
 from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.relevance.plan import RELEVANCE
 from headlens.runs.corpus_parts import parse_shard
@@ -22,7 +22,7 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
         planner.model(name, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.merge:
-        parts_of(request)
+        partial_sums_of(request)
         planner.notes.append("No model runs: the sums of the parts are added up.")
         return planner.plan()
     if request.shard is not None:

@@ -23,13 +23,13 @@ ENDS = ("ci_low", "ci_high")
 _NAMED = re.compile(r"\{([^{}]*)\}")
 
 
-def number_of(rows: pd.DataFrame, column: ComparedColumn) -> dict[str, Any]:
+def measured_number(rows: pd.DataFrame, column: ComparedColumn) -> dict[str, Any]:
     """Returns our number of a cell and the ends of its interval, as far as there are any."""
     if column.pick == "count":
         return {"ours": float(len(rows))}
     if "{" in column.value:
         # Counts stand without decimals.
-        texts = {str(k): cell_text(v, 0) if isinstance(v, float) else str(v) for k, v in rows.iloc[0].items()}
+        texts = {str(k): published_cell_text(v, 0) if isinstance(v, float) else str(v) for k, v in rows.iloc[0].items()}
         # Names alone: a recipe is somebody's file, and Python's formats can ask for any width and attribute.
         ours = _NAMED.sub(lambda name: texts[name[1]], column.value)
         return {"ours": ours.replace(f"/{NOTHING}", "")}
@@ -103,7 +103,7 @@ def _expression(text: str) -> str:
     return folder + ".*".join(map(re.escape, rest.split("*")))
 
 
-def cell_text(cell: Any, digits: int) -> str:
+def published_cell_text(cell: Any, digits: int) -> str:
     """Returns a cell for readers, numbers with so many decimals."""
     if pd.isna(cell):
         return NOTHING

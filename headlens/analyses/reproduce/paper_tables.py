@@ -9,7 +9,14 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from headlens.analyses.reproduce.paper_cells import ENDS, cell_text, matching, mean_of, number_of, read_frame
+from headlens.analyses.reproduce.paper_cells import (
+    ENDS,
+    matching,
+    mean_of,
+    measured_number,
+    published_cell_text,
+    read_frame,
+)
 from headlens.errors import read_errors
 from headlens.nested_text import conform
 from headlens.pages.formatting import NOTHING, difference_text, escaped
@@ -215,7 +222,7 @@ class ComparedTable:
                 rows = matching(frames[path], source.where)
                 if rows.empty and (column.pick != "count" or not path.is_file()):
                     return cell | {"not_run": f"needs {_NO_ROW.format(file=source.file, step=source.step)}"}
-                numbers.append(number_of(rows, column))
+                numbers.append(measured_number(rows, column))
         return cell | (numbers[0] if len(numbers) == 1 else mean_of(numbers))
 
     def lines(self, compared: pd.DataFrame, ours: str = "ours") -> list[dict[str, str]]:
@@ -234,10 +241,10 @@ class ComparedTable:
         for cell in compared.to_dict("records"):
             label, name = str(cell["row"]), str(cell["column"])
             line = by_row[label]
-            line[f"{name}, {self.source}"] = cell_text(cell["published"], digits[name])
-            ends = [cell_text(cell[end], digits[name]) for end in ENDS]
+            line[f"{name}, {self.source}"] = published_cell_text(cell["published"], digits[name])
+            ends = [published_cell_text(cell[end], digits[name]) for end in ENDS]
             interval = "" if NOTHING in ends else f" [{', '.join(ends)}]"
-            line[f"{name}, {ours}"] = cell_text(cell["ours"], digits[name]) + interval
+            line[f"{name}, {ours}"] = published_cell_text(cell["ours"], digits[name]) + interval
             if cell["not_run"]:
                 needs[label].append(f"{NOT_RUN} {cell['not_run'].removeprefix('needs ')}")
             elif cell["agreement"]:

@@ -14,15 +14,15 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.commands import commands
-from headlens.analyses.reproduce.agreement import (
+from headlens.analyses.reproduce.availability import missing_of
+from headlens.analyses.reproduce.claims import CLAIM_COLUMNS, Claim
+from headlens.analyses.reproduce.options import ReproduceRequest
+from headlens.analyses.reproduce.paper_agreement import (
     AGREEMENT_COLUMNS,
     NOTHING_TO_COMPARE,
     column_agreement,
     with_agreement,
 )
-from headlens.analyses.reproduce.availability import missing_of
-from headlens.analyses.reproduce.claims import CLAIM_COLUMNS, Claim
-from headlens.analyses.reproduce.options import ReproduceRequest
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.analyses.reproduce.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown, in_words
 from headlens.errors import HeadlensError, OptionError, counted

@@ -176,7 +176,7 @@ def _kernel(*, on_gpu: bool) -> Callable[..., Any]:
     return torch.compile(uncompiled, dynamic=False)
 
 
-class BlockSparse:
+class BlockSparseKernel:
     """Computes calls whose mask leaves out enough blocks; the blocks of a mask are found once for all layers."""
 
     def __init__(self) -> None:

@@ -101,7 +101,7 @@ class PredictedChoice(Target):
 
 
 @dataclass(frozen=True)
-class AnswerSpan(Target):
+class AnswerSpanTarget(Target):
     """The largest logits of the beginning and of the end of an answer in a text, added up."""
 
     name: ClassVar[str] = "answer"

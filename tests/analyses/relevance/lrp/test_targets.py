@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import (
-    AnswerSpan,
+    AnswerSpanTarget,
     EveryPosition,
     GivenClass,
     MaskedTokenLogits,
@@ -224,7 +224,7 @@ def test_of_several_candidates_the_chosen_one_alone_is_relevant() -> None:
 
 
 def test_an_answer_is_where_it_begins_and_where_it_ends() -> None:
-    class End(AnswerSpan):
+    class End(AnswerSpanTarget):
         at = 0
 
         def parts(self, outputs: Any, inputs: Any) -> Tensor:
@@ -236,8 +236,8 @@ def test_an_answer_is_where_it_begins_and_where_it_ends() -> None:
     outputs = model(**inputs)
     starts, ends = (x.detach() for x in (outputs.start_logits, outputs.end_logits))
     best = torch.stack([starts[i, :n].max() + ends[i, :n].max() for i, n in enumerate(lengths)])
-    assert torch.allclose(values(AnswerSpan(), model, inputs), best), "padding is no answer"
-    whole, parts = relevance(model, inputs, AnswerSpan()), []
+    assert torch.allclose(values(AnswerSpanTarget(), model, inputs), best), "padding is no answer"
+    whole, parts = relevance(model, inputs, AnswerSpanTarget()), []
     for at in range(2):
         target = End()
         object.__setattr__(target, "at", at)
@@ -245,4 +245,4 @@ def test_an_answer_is_where_it_begins_and_where_it_ends() -> None:
     for site, raw in whole.raw.items():
         assert torch.allclose(raw, parts[0][site] + parts[1][site], rtol=1e-9, atol=1e-12)
     with pytest.raises(OptionError, match=r"(?s)does not look for answers \(Base.*Give a question-answering model"):
-        values(AnswerSpan(), *built("bert"))
+        values(AnswerSpanTarget(), *built("bert"))

@@ -9,7 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from headlens.analyses.reproduce.agreement import AGREEMENT_COLUMNS, cell_agreement, column_agreement, with_agreement
+from headlens.analyses.reproduce.paper_agreement import (
+    AGREEMENT_COLUMNS,
+    cell_agreement,
+    column_agreement,
+    with_agreement,
+)
 from headlens.analyses.reproduce.paper_tables import ComparedTable
 from headlens.files import write_csv
 
