@@ -93,7 +93,7 @@ def options(
     ctx: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """What every attention head of a transformer does, and what it is worth."""
@@ -203,7 +203,7 @@ def _run() -> None:
         raise problem
     from headlens.errors import OutputError
 
-    advice = "Send it elsewhere. What a run wrote into its folder is complete."
+    advice = "Redirect it elsewhere. The files in the run folder are complete."
     raise OutputError(f"Cannot write to standard output: {problem.strerror or problem}.", advice)
 
 

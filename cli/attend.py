@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Analyses")
 def attend(request: AttendRequest, screen: Screen) -> None:
-    """Show where every head looks in given sentences: a page to be explored, and a figure per layer.
+    """Show where every head looks in given sentences: an interactive page, and one figure per layer.
 
     Arguments with a space are sentences. Examples: headlens attend "The cat that I saw sleeps." ·
     headlens attend bert-base-uncased "One sentence." "Another one." --without encoder.2.8

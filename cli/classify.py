@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Analyses")
 def classify(request: ClassifyRequest, screen: Screen) -> None:
-    """Tell what every attention head does: confidence, positions, syntax, rare words; and name its role.
+    """Show what every attention head does (confidence, positions, syntax, rare words) and name its role.
 
     Examples: headlens classify · headlens classify bert-base-uncased albert-base-v2 --corpus en_ewt-ud-test.conllu
     """

@@ -141,7 +141,7 @@ def _placed(values: Mapping[str, Any], resumed: Path | None) -> dict[str, Any]:
         from headlens.errors import OptionError
 
         raise OptionError(
-            "--resume goes on with a run in its own folder.", "Leave --out and --overwrite out, or leave --resume out."
+            "--resume continues a run in its own folder.", "Leave --out and --overwrite out, or leave --resume out."
         )
     return {**values, "out": resumed, "resume": True}
 
@@ -215,7 +215,7 @@ def _terminal(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Go on with the interrupted run in that folder, with the options it began with.",
+            help="Resume the interrupted run in that folder, with the options it was started with.",
             callback=load_run,
             is_eager=True,
             show_default=False,
@@ -226,7 +226,7 @@ def _terminal(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Take options from a TOML file, or from the run.json of a run to repeat it.",
+            help="Read options from a TOML file, or from the run.json of an earlier run in order to repeat it.",
             callback=load_config,
             is_eager=True,
             show_default=False,
@@ -237,7 +237,7 @@ def _terminal(
         bool, typer.Option("--json", help="Print the summary as JSON and nothing else.", rich_help_panel=OUTPUT)
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only errors; files are written.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--quiet", "-q", help="Print only errors; files are still written.", rich_help_panel=OUTPUT)
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT)
@@ -246,8 +246,8 @@ def _terminal(
         bool,
         typer.Option(
             "--dry-run",
-            help="Write nothing: tell what would be done, how large it is, and about how much time and memory it "
-            "takes.",
+            help="Write nothing: say what would be done, how large the models and data are, and roughly how much "
+            "time and memory it would take.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,

@@ -22,5 +22,5 @@ def compact(request: CompactRequest, screen: Screen) -> None:
 
     run = run_compact(request, screen)
     screen.show(compact_screen_table(run.table))
-    screen.notes([f"Self-check, beside the masked model: {run.difference}.", *run.notes])
+    screen.notes([f"Self-check against the masked model: {run.difference}.", *run.notes])
     screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", str(run.folder)]))

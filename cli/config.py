@@ -44,7 +44,7 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
         content = parse_toml(_read(path))
     except ValueError as error:
         raise _error(
-            f"{option}: {path} is no TOML: {error}.", "Write one option a line, such as: limit = 500"
+            f"{option}: {path} is not valid TOML: {error}.", "Write one option per line, such as: limit = 500"
         ) from error
     if isinstance(content.get("steps"), list):
         return _of_recipe(path, content["steps"], command, step if file else None)
@@ -54,8 +54,10 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
     for name in tables:
         if name not in commands():
             close = get_close_matches(name, commands(), n=1)
-            hint = f"Did you mean [{close[0]}]?" if close else f"Tables are commands: {', '.join(commands())}."
-            raise _error(f"{option}: {path}: [{name}] is no command.", hint)
+            hint = (
+                f"Did you mean [{close[0]}]?" if close else f"Tables are named after commands: {', '.join(commands())}."
+            )
+            raise _error(f"{option}: {path}: [{name}] is not a command.", hint)
     return {name: value for name, value in content.items() if name not in tables} | tables.get(command, {})
 
 
@@ -67,13 +69,13 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
         matching = [step for step in map(Step.of, steps) if step.command == command]
     except ValueError as error:
         raise _error(
-            f"--config: {path} is no recipe: {error}.", "headlens reproduce NAME --show prints one."
+            f"--config: {path} is not a recipe: {error}.", "headlens reproduce NAME --show prints one."
         ) from error
     chosen = [step for step in matching if name in (None, step.name)]
     if len(chosen) != 1:
         problem = f"no step {name!r} of {command}" if name else f"{len(matching)} steps of {command}"
         which = " or ".join(f"--config {path}:{step.name}" for step in matching)
-        raise _error(f"--config: {path} has {problem}.", f"Name one: {which}." if matching else "Give another command.")
+        raise _error(f"--config: {path} has {problem}.", f"Name one: {which}." if matching else "Use another command.")
     return dict(chosen[0].options)
 
 
@@ -84,7 +86,7 @@ def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
         recorded_command = conform(record.get("command"), str, "command")
         values = conform(record.get("arguments"), dict[str, Any], "arguments")
     except ValueError as error:
-        raise _error(f"{option}: {path} is not the run.json of a run.", "A run folder holds one.") from error
+        raise _error(f"{option}: {path} is not the run.json of a headlens run.", "A run folder holds one.") from error
     if recorded_command != command:
         where = path if option == "--config" else path.parent
         raise _error(
@@ -118,14 +120,14 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path)
             hint = (
                 f"Did you mean {close[0].replace('_', '-')}?"
                 if close
-                else f"headlens {context.info_name} --help-all lists all."
+                else f"headlens {context.info_name} --help-all lists all options."
             )
-            raise _error(f"--config: {path}: there is no option {key!r} of {context.info_name}.", hint)
+            raise _error(f"--config: {path}: {context.info_name} has no option {key!r}.", hint)
         if name in declared:
             try:
                 declared[name].value(value)  # Typer would make 2 of 2.7, 1 of true, and a text of a table
             except OptionError as error:
-                advice = error.advice or f"headlens {context.info_name} --help tells what it takes."
+                advice = error.advice or f"headlens {context.info_name} --help says what it accepts."
                 raise _error(f"--config: {path}: {error.message}", advice) from error
         defaults[name] = _fit(value, parameters[name])
     context.default_map = {**(context.default_map or {}), **defaults}

@@ -33,7 +33,9 @@ class ListsOnce(TyperCommand):
             if times > 1 and metavar.isupper() and metavar.endswith("S") and not getattr(parameter, "multiple", True):
                 option = parameter.opts[0]
                 raise typer.BadParameter(
-                    f"{option} is given {times} times. Give it once, with commas: {option} ONE,ANOTHER.", ctx=ctx
+                    f"{option} is given {times} times. Give it once, with values separated by commas: {option} "
+                    "ONE,ANOTHER.",
+                    ctx=ctx,
                 )
         return super().parse_args(ctx, args)
 
@@ -59,7 +61,7 @@ class ListsOnce(TyperCommand):
 
 
 def show_all(ctx: typer.Context, given: bool) -> None:
-    """Print the help with every option of a command, and leave."""
+    """Print the help with every option of a command, and exit."""
     if given:
         ctx.meta[_ALL] = True
         typer.echo(visible_text(ctx.get_help()))

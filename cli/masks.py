@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Analyses")
 def masks(request: MasksRequest, screen: Screen) -> None:
-    """Count and draw fixed attention patterns, write them as mask files, and with --task train models under them.
+    """Count and draw fixed attention patterns, write them as mask files and, with --task, train models under them.
 
     Examples: headlens masks · headlens masks --pattern "window:3|global:1|random:2" --length 64
     · headlens masks demo --task sst2 --data train.tsv --dev-data dev.tsv --pattern star --pattern bigbird --seeds 3

@@ -41,18 +41,18 @@ def models(
     from headlens.pages.page_tables import summary_table
 
     screen = Screen(json=False, quiet=False)
-    rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "such as": f.example} for f in FAMILIES]
+    rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "example": f.example} for f in FAMILIES]
     screen.show(summary_table("Tested with every release", rows))
-    screen.show(f"Refused, for they compute attention themselves: {', '.join(UNSUPPORTED)}.")
+    screen.show(f"Refused, because they compute attention themselves: {', '.join(UNSUPPORTED)}.")
     if everything:
         types = dispatching_model_types()
-        screen.show(f"\nAll {len(types)} model types that ask the registry:", " ".join(types))
+        screen.show(f"\nAll {len(types)} model types that use transformers' attention registry:", " ".join(types))
     else:
         screen.show("Many more work (--all lists them); `headlens models check NAME` tries one.")
 
 
 def check(request: CheckRequest, screen: Screen) -> None:
-    """Load a model and say what headlens sees of it: sites per stack, tokenizer, parameters.
+    """Load a model and show what headlens finds in it: layers of heads per stack, tokenizer, parameters.
 
     Example: headlens models check demo
     """

@@ -29,7 +29,7 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
     if resumed is not None:
         check_resumable(resumed, plan.command)
     models, data, work = _models(plan), _data(plan), _work(plan)
-    for title, rows in (("Models", models), ("Data", data), ("What would be done", work)):
+    for title, rows in (("Models", models), ("Data", data), ("Planned steps", work)):
         if rows:
             screen.show(summary_table(title, rows))
     screen.notes([_total(plan), *plan.notes])
@@ -44,7 +44,7 @@ def _models(plan: Plan) -> list[dict[str, object]]:
             "heads": ", ".join(f"{stack} {heads} in {layers} layers" for stack, (layers, heads) in m.stacks.items()),
             "parameters": f"{m.parameters / 1e6:.1f} million",
             "weights": size_text(m.weight_bytes),
-            "known from": m.source,
+            "source": m.source,
         }
         for m in plan.models
     ]
@@ -54,9 +54,9 @@ def _data(plan: Plan) -> list[dict[str, object]]:
     return [
         {
             "data": d.name,
-            "examples": "not known" if d.examples is None else f"{d.examples:,}",
-            "tokens, about": "not known" if d.tokens is None else f"{d.tokens:,.0f}",
-            "known from": d.source,
+            "examples": "unknown" if d.examples is None else f"{d.examples:,}",
+            "tokens (approx.)": "unknown" if d.tokens is None else f"{d.tokens:,.0f}",
+            "source": d.source,
         }
         for d in plan.data
     ]
@@ -64,17 +64,17 @@ def _data(plan: Plan) -> list[dict[str, object]]:
 
 def _work(plan: Plan) -> list[dict[str, object]]:
     return [
-        {"step": number, "work": w.text, "time, about": "not known" if s is None else duration(s)}
+        {"step": number, "work": w.text, "time (approx.)": "unknown" if s is None else duration(s)}
         for number, (w, s) in enumerate(zip(plan.work, plan.seconds, strict=True), 1)
     ]
 
 
 def _total(plan: Plan) -> str:
     where = f"on {plan.device}"
-    memory = f"about {size_text(plan.bytes)} of memory" if plan.models else "little memory"
+    memory = f"about {size_text(plan.bytes)} of memory" if plan.models else "hardly any memory"
     if plan.total is None:
-        return f"How long it takes {where} depends on data that is not here; {memory}."
-    return f"About {duration(plan.total)} {where}, by batches that were timed just now, and {memory}."
+        return f"How long it takes {where} depends on data that are not available here; it needs {memory}."
+    return f"About {duration(plan.total)} {where}, estimated from batches timed just now, and {memory}."
 
 
 def size_text(size: float) -> str:

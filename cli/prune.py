@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Models")
 def prune(request: PruneRequest, screen: Screen) -> None:
-    """Prune heads by gates that are learned: train a model on until the heads it can go without are closed.
+    """Prune heads with learned gates: train a model on until the gates of heads that it does not need are closed.
 
     Examples: headlens prune · headlens prune ./my-classifier --task sst2 --data train.tsv --dev-data dev.tsv
     """

@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Analyses")
 def relevance(request: RelevanceRequest, screen: Screen) -> None:
-    """Tell what every attention head contributes to the output, by layer-wise relevance propagation.
+    """Measure what every attention head contributes to the output, by layer-wise relevance propagation.
 
     Example: headlens relevance ./my-classifier --corpus dev.tsv --column sentence --relevance-target class:positive
     """

@@ -10,7 +10,7 @@ from .screen import Screen
 
 @command(COMMAND, "Results", plans=False)
 def report(request: ReportRequest, screen: Screen) -> None:
-    """Draw the figures of runs again from their tables, and write one self-contained page, report.html.
+    """Redraw the figures of one or more runs from their tables, and write a single self-contained page, report.html.
 
     Examples: headlens report runs/classify-demo-20261121-103000 · headlens report FIRST SECOND --out comparison
     """

@@ -26,7 +26,7 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
 
 @command(COMMAND, "Results", plan=_planned)
 def reproduce(request: ReproduceRequest, screen: Screen) -> None:
-    """Run the setting of a paper, command by command, and write its table with our numbers beside the published ones.
+    """Reproduce the experiments of a paper, and write its tables with our numbers next to the published ones.
 
     Examples: headlens reproduce · headlens reproduce voita2019 --small · headlens reproduce sparsebert2021 --dry-run
     """
@@ -50,12 +50,15 @@ def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
     """Whether recipes are only listed or shown, which is done then."""
     if request.paper is None:
         if request.place.resume:
-            raise OptionError(f"--resume {request.place.out}: no interrupted run is there.", "Give the folder of one.")
+            raise OptionError(
+                f"--resume {request.place.out}: there is no interrupted run there.",
+                "Give the folder of an interrupted run.",
+            )
         _list(screen)
         return True
     if request.show:
         if request.small:
-            raise OptionError("--show prints the whole recipe, --small and all.", "Leave --small out.")
+            raise OptionError("--show prints the whole recipe, including its small setting.", "Leave --small out.")
         from headlens.analyses.reproduce.recipe import asked_recipe
 
         sys.stdout.write(visible_text(asked_recipe(request)[1]))
@@ -103,9 +106,9 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
                 "step": step.name,
                 "what": step.why,
                 "command": step.command,
-                "time, about": "not known" if seconds is None else duration(seconds),
-                "memory, about": size_text(plan["bytes"]),
-                "not run here, needs": missing.get(step.name),
+                "time (approx.)": "unknown" if seconds is None else duration(seconds),
+                "memory (approx.)": size_text(plan["bytes"]),
+                "cannot run here: needs": missing.get(step.name),
             }
         )
     screen.show(summary_table(f"{recipe.name}: {recipe.title}", rows))
@@ -113,7 +116,9 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     all_seconds = [plan["seconds"] for plan in plans]
     total = None if None in all_seconds else sum(all_seconds)
     in_all = (
-        "How long all of it takes depends on data that is not here" if total is None else f"{duration(total)} in all"
+        "How long the whole recipe takes depends on data that are not available here"
+        if total is None
+        else f"{duration(total)} in all"
     )
     screen.notes([*[recipe.setting] * bool(recipe.setting), *notes, f"{in_all}, on {plans[-1]['device']}."])
     words = [word for word in sys.argv[1:] if word != "--dry-run"]

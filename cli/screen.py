@@ -62,7 +62,9 @@ class Screen:
                 done += steps
                 bar.advance(task, steps)
                 if (seconds := forecast.seconds(steps)) is not None and seconds > LONG:
-                    self.remark(f"{text}: {bound} {duration(seconds)}, by the first {done:,} of {total:,}{order}")
+                    self.remark(
+                        f"{text}: {bound} {duration(seconds)}, estimated from the first {done:,} of {total:,}{order}"
+                    )
 
             yield advance
 

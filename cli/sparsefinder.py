@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Analyses")
 def sparsefinder(request: SparsefinderRequest, screen: Screen) -> None:
-    """Predict which attention weights of an entmax model will be zero, and measure what that is worth.
+    """Predict which attention weights of an entmax model will be zero, and measure how good the predictions are.
 
     Examples: headlens sparsefinder · headlens sparsefinder runs/entmax/model --corpus en_ewt-ud-test.conllu
     """

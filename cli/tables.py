@@ -33,13 +33,13 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     told = {
         f"{model}{name}": own[heads["model"] == model]
         for model in heads["model"].unique()
-        for name, own in (("", held), (" (nearest, not held)", nearest.where(held == "none", "")))
+        for name, own in (("", held), (" (closest, if no role)", nearest.where(held == "none", "")))
     }
     roles = [*sorted({*held, *nearest} - {"none"}), "none"]
     rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
     shown = [summary_table("Heads by their strongest role", rows)]
     if len(set(heads["model"])) > 1:
-        title = "Roles that some model holds: by how many heads, and the best head with its number and score"
+        title = "Roles held in any model: number of heads, and the best head with its measured value and score"
         shown.append(page_table(title, role_records(tables["roles"])).console())
     shown.append(summary_table("Measures", list(measure_records(heads, registered_declarations()))))
     if "smoothness" in tables:
@@ -66,7 +66,7 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     for (model, stack), group in heads[heads["rule"] == rule].groupby(["model", "stack"], sort=False):
         best = [_relevant(r) for r in group.nlargest(8, "relevance").to_dict("records")]
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
-        start = f"rule {rule}, target {group['target'].iloc[0]}; an even share is {even:.3f}"
+        start = f"rule {rule}, target {group['target'].iloc[0]}; a uniform share would be {even:.3f}"
         shown.append(summary_table(f"Most relevant heads of {model}, {stack} ({start})", best))
         largest = [largest_record(row) for row in largest_heads(group, 8).to_dict("records")]
         shown.append(page_table(f"Largest contributions of {model}, {stack}, across layers", largest).console())
@@ -74,7 +74,9 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
         known = tables["correlations"].dropna(subset="spearman")
         rows = [_correlation(r) for r in known.to_dict("records")]
         if rows:
-            shown.append(summary_table(f"Does {rule} rank the heads as other rules do? (Spearman)", rows))
+            shown.append(
+                summary_table(f"Does {rule} rank the heads in the same order as the other rules? (Spearman)", rows)
+            )
     return shown
 
 
@@ -94,14 +96,18 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
     for (model, mode), group in tables["ablation"].groupby(["model", "mode"], sort=False):
         alone = str(mode) == "keep-only"
         rows = [_ablated(r) for r in (best_alone(group) if alone else most_damage(group, 8)).to_dict("records")]
-        title = "The best head of each layer, alone" if alone else f"Heads that are needed most ({mode!s})"
+        title = (
+            "Best head of each layer when it is the only one kept"
+            if alone
+            else f"Most important heads ({mode!s} ablation)"
+        )
         shown += [summary_table(f"{title}, {model!s}", rows)] if rows else []
     if "smoothness" in tables:
         shown += smoothness_on_console(tables["smoothness"])
     if "pruning" in tables:
         for model, group in tables["pruning"].groupby("model", sort=False):
             rows = [_pruned(r) for r in group.to_dict("records")]
-            shown.append(summary_table(f"{model!s} pruned, on {group['n'].iloc[0]} other examples", rows))
+            shown.append(summary_table(f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows))
     return shown
 
 
@@ -117,7 +123,7 @@ def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
         lacking = {"from scratch": group["scratch"].isna().all(), "minus unpruned": group["trained_delta"].isna().all()}
         rows = [_gated(r, digits) for r in group.to_dict("records")]
         kept = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
-        shown.append(summary_table(f"Heads left of {model}, {metric} on {task} with 95 % intervals", kept))
+        shown.append(summary_table(f"{model}: heads left, and {metric} on {task} with 95 % intervals", kept))
     return shown
 
 
@@ -134,14 +140,14 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
             {
                 "run": row["run"],
                 "masked": "" if math.isnan(row["penalty"]) else f"{row['sparsity']:.1%}",
-                "of texts": "" if math.isnan(row["penalty"]) else f"{row['sparsity_texts']:.1%}",
+                "masked in texts": "" if math.isnan(row["penalty"]) else f"{row['sparsity_texts']:.1%}",
                 str(metric): row["value"],
                 "95 % CI": _bounds(row, 3),
                 minus: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),
             }
             for row in group.to_dict("records")
         ]
-        shown.append(summary_table(f"Masks of {model}, {task} under them", rows))
+        shown.append(summary_table(f"Learned masks of {model}, and {task} under them", rows))
     return shown
 
 
@@ -151,7 +157,7 @@ def sparsefinder_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     from headlens.pages.page_tables import summary_table
 
     return [
-        summary_table(f"Methods by area under recall and sparsity, {model}, {stack}", rows)
+        summary_table(f"Methods by area under the recall-sparsity curve, {model}, {stack}", rows)
         for (model, stack), rows in method_areas(tables["areas"])
     ]
 
@@ -194,7 +200,7 @@ def _pruned(row: Mapping[Hashable, Any]) -> dict[str, object]:
         "pruned": row["n_pruned"],
         str(row["metric"]): f"{row['value']:.4f}",
         "95 % CI": _bounds(row, 4),
-        "chosen on": f"{row['ranking_value']:.4f}",
+        "on the selection split": f"{row['ranking_value']:.4f}",
         "parameters": f"{row['parameters']:,}",
         "speed-up": f"{row['speedup']:.2f}",
     }
@@ -228,8 +234,8 @@ def _correlation(row: Mapping[Hashable, Any]) -> dict[str, object]:
     return {
         "stack": row["stack"],
         "other rule": row["other_rule"],
-        "of": row["of"],
-        "among": "all heads" if row["scope"] == "heads" else "each layer",
+        "quantity": row["of"],
+        "scope": "all heads" if row["scope"] == "heads" else "within layers",
         "heads": row["n"],
         "rho": f"{row['spearman']:.2f}",
         "95 % CI": _bounds(row, 2),
@@ -251,11 +257,17 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
     rows = []
     for name, group in table.groupby("mask", sort=False):
         shares, printed = ([f"{100 * v:.1f}" for v in group[c]] for c in ("sparsity", "paper_sparsity"))
-        paper = {} if group["paper_sparsity"].isna().all() else {"the paper's": " / ".join(printed)}
+        paper = {} if group["paper_sparsity"].isna().all() else {"in the paper": " / ".join(printed)}
         _, _, parameters = str(group["pattern"].iloc[0]).partition(":")
         shown = {"pattern": name, "parameters": parameters if "|" not in parameters else ""}
         rows.append(
-            {**shown, "allowed": group["allowed"].iloc[0], "masked, %": shares[0], "no diagonal": shares[1], **paper}
+            {
+                **shown,
+                "allowed": group["allowed"].iloc[0],
+                "masked, %": shares[0],
+                "without diagonal, %": shares[1],
+                **paper,
+            }
         )
     return [summary_table(f"Fixed patterns at n = {n}", rows)]
 
@@ -278,9 +290,9 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
                 "layers": row["layers"],
                 "diagonal": row["control"],
                 "masked, %": share_text(row["sparsity"]),
-                "of texts, %": share_text(row["sparsity_texts"]),
+                "masked in texts, %": share_text(row["sparsity_texts"]),
                 f"{metric} [95 % CI]": value_text(*(row[name] for name in VALUES)),
-                **({"less all": value_text(*(row[name] for name in DELTA))} if has_delta(rows) else {}),
+                **({"minus unmasked": value_text(*(row[name] for name in DELTA))} if has_delta(rows) else {}),
                 **({"seeds": row["seeds"]} if (rows["seeds"] > 1).any() else {}),
             }
             for row in rows.to_dict("records")
@@ -289,7 +301,7 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     drawn: dict[str, list[dict[str, object]]] = {}
     for row in draw_summary(tables["draws"], tables["masks"]) if "draws" in tables else ():
         line: dict[str, object] = {"mask": mask_words(row), **dict(zip(SPREAD, spread_texts(row), strict=True))}
-        line["the mask that stays"] = value_text(*(row[name] for name in VALUES))
+        line["the median mask"] = value_text(*(row[name] for name in VALUES))
         drawn.setdefault(f"Masks drawn from learned degrees, {row['metric']} on {row['task']}", []).append(line)
     return shown + [summary_table(title, lines) for title, lines in drawn.items()]
 
@@ -299,7 +311,7 @@ def training_tables(run: TrainRun) -> list[Table]:
     from headlens.pages.page_tables import summary_table
 
     evaluations, log = run.state.evaluations, run.state.log
-    title, rows = ("What was held out", evaluations) if evaluations else ("Training", log)
+    title, rows = ("Evaluations on held-out data", evaluations) if evaluations else ("Training", log)
     shown = [summary_table(title, list(rows[-8:]))]
     if len(run.metrics):
         metrics = [_metric(r) for r in run.metrics.to_dict("records")]

@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Models")
 def train(request: TrainRequest | FineTuneRequest, screen: Screen) -> None:
-    """Train a model: a task from its examples, masked tokens of text, or translation.
+    """Train a model on labelled examples of a task, on masked language modelling, or on translation.
 
     Example: headlens train bert-base-uncased --task sst2 --data train.tsv --dev-data dev.tsv
     """

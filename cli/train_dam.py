@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Models")
 def train_dam(request: DamRequest, screen: Screen) -> None:
-    """Learn which positions attention needs: train a model together with masks, and see how sparse they can be.
+    """Learn which positions attention needs: train a model together with sparse attention masks.
 
     Examples: headlens train-dam · headlens train-dam new:bert-small --task mlm --corpus books.txt --steps 5000
     """

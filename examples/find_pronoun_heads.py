@@ -1,6 +1,6 @@
 """Which heads look from pronouns back at nouns, as a head that resolves coreference would?
 
-Heads are chosen by every other sentence with a pronoun, and told of on the rest.
+Heads are selected on every other sentence with a pronoun, and evaluated on the rest.
 
 Run: python examples/find_pronoun_heads.py [MODEL [TREEBANK.conllu]]
 """
@@ -45,7 +45,7 @@ def main() -> None:
     ahead = means[False, True] - means[False, False]
     places = [np.unravel_index(flat, ahead.shape) for flat in np.argsort(-ahead, axis=None, kind="stable")[:5]]
     rows = [("encoder.{}.{}".format(*p), means[True, True][p], means[True, False][p], ahead[p]) for p in places]
-    print(f"{len(found[True, True])} pronouns and {len(found[True, False])} other words behind a noun")
+    print(f"{len(found[True, True])} pronouns and {len(found[True, False])} other words that follow a noun")
     table = pd.DataFrame(rows, columns=["head", "pronouns", "others", "chosen by"])
     print(table.to_string(index=False, float_format="{:.3f}".format))
     for place in places:

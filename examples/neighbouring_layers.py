@@ -1,10 +1,10 @@
-"""How alike heads are in neighbouring layers: Pearson's correlation over heads, from a table that headlens wrote.
+"""How similar heads of neighbouring layers are: Pearson's correlation over heads, from a table that headlens wrote.
 
     python examples/neighbouring_layers.py runs/classify-demo-*/heads.csv confidence
     python examples/neighbouring_layers.py runs/ablate-demo-*/ablation.csv delta
 
 In ALBERT, whose layers share their weights, head h of one layer is head h of the next; in other models head numbers
-mean nothing across layers, so the correlations vary about 0.
+carry no meaning across layers, so the correlations vary around 0.
 """
 
 import sys

@@ -34,7 +34,7 @@ class WithoutToken(headlens.Edit):
 
 
 def main() -> None:
-    """Print the accuracy of the embedded paraphrases with and without the separator."""
+    """Print the accuracy on the bundled paraphrases with and without the separator."""
     loaded = headlens.load(sys.argv[1] if len(sys.argv) > 1 else "demo")
     task, source = headlens.open_task()
     assert loaded.tokenizer is not None

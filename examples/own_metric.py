@@ -34,7 +34,7 @@ class FirstWord(headlens.Metric):
 
 
 def main() -> None:
-    """Measure MiniLM over the embedded corpus, print its ten strongest heads, and save tables, figures and all."""
+    """Measure MiniLM on the bundled corpus, print its ten strongest heads, and save the whole run."""
     result = headlens.classify("demo", metrics=[FirstWord()])
     columns = ["stack", "layer", "head", "to_first_word", "confidence", "roles"]
     print(result.tables["heads"].nlargest(10, "to_first_word")[columns].to_string(index=False))

@@ -11,7 +11,7 @@ HEADS, LEFT = 72, 20
 
 
 def main() -> None:
-    """Rank heads on half of the embedded paraphrases, and measure the smaller model on the other half."""
+    """Rank heads on half of the bundled paraphrases, and measure the smaller model on the other half."""
     folder = sys.argv[1] if len(sys.argv) > 1 else "minilm-20-heads"
     pruning = headlens.ablate("demo", "paraphrase", prune=[HEADS - LEFT], strategies="ranked").tables["pruning"]
     for row in pruning.itertuples():

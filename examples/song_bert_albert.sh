@@ -2,16 +2,16 @@
 # A BERT and an ALBERT of the same small size side by side, after Song's study of the two: pre-trained on books,
 # fine-tuned on SST-2, confidence of every head with and without [SEP], every head ablated, heads pruned.
 #
-# Before: books.txt, a sentence or a paragraph a line; SST-2 in GLUE's layout as train.tsv and dev.tsv.
-# Run:    examples/song_bert_albert.sh (some four hours of one CPU core, summed from its steps)
+# Needs: books.txt, one sentence or paragraph per line; SST-2 in GLUE's layout as train.tsv and dev.tsv.
+# Run:    examples/song_bert_albert.sh (about four hours on one CPU core in total)
 # Try:    STEPS=2 SIZE=tiny SHALLOW=1 DEEP=2 examples/song_bert_albert.sh
-# An interrupted step goes on with: headlens train --resume runs/bert-16
+# To resume an interrupted step: headlens train --resume runs/bert-16
 set -euo pipefail
 
 out="${OUT:-runs}"
 size="${SIZE:-small}"
 common=(--corpus books.txt --precision "${PRECISION:-bf16}")
-# Blocks of 16 tokens with a quarter of them masked: of long ones a small model learns nothing but how often words are
+# Blocks of 16 tokens with a quarter of them masked: on long blocks, a small model learns nothing but word frequencies
 # for tens of thousands of updates.
 short=("${common[@]}" --batch-tokens 1024 --longest 16 --mask-share 0.25 --learning-rate 1e-3 --schedule constant
   --evaluate-every 2000 --log-every 100 --seed 1)
@@ -29,7 +29,7 @@ headlens train "new:bert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}"
   --steps "${STEPS:-10000}" --out "$out/bert-16"
 headlens train "$out/bert-16/model" "${long[@]}" --out "$out/bert-64"
 
-# Six layers that share their weights stay there still longer, two do not: the model is trained with two, then has six.
+# With six layers that share their weights this plateau lasts even longer, with two it does not: the model is trained with two layers and then extended to six.
 headlens train "new:albert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}" --warmup 300 \
   --steps "${STEPS:-3100}" --out "$out/albert-16"
 layers "$out/albert-16/model" "${SHALLOW:-2}"

@@ -2,11 +2,11 @@
 # The setting of Voita et al. 2019: a Transformer of 6+6 layers with 8 heads, WMT English-Russian (2.5 million pairs),
 # whose encoder heads are pruned by gates while the decoder is frozen; then the same for all heads.
 #
-# Before: tokenized text, a sentence a line, in train.en train.ru dev.en dev.ru (newstest2017 or the like).
+# Needs: tokenized text, one sentence per line, in train.en train.ru dev.en dev.ru (newstest2017 or the like).
 # Run:    examples/voita2019_wmt_en_ru.sh
 #         on four GPUs with LAUNCH="torchrun --nproc-per-node 4 -m headlens_cli" ACCUMULATE=1
 # Try:    STEPS=2 MODEL=new:marian-tiny examples/voita2019_wmt_en_ru.sh
-# An interrupted step goes on with: headlens train --resume runs/wmt-base, headlens prune --resume runs/wmt-encoder
+# To resume an interrupted step: headlens train --resume runs/wmt-base, headlens prune --resume runs/wmt-encoder
 set -euo pipefail
 
 launch=(${LAUNCH:-headlens})
@@ -22,8 +22,9 @@ rate=(--learning-rate 1.4e-3 --warmup 16000 --schedule inverse-sqrt)
   --vocabulary "${VOCABULARY:-32000}" --steps "${STEPS:-300000}" \
   --evaluate-every 2000 --log-every 100 --bleu 3000 --out "$out/wmt-base"
 
-# From the converged model, with the warm-up again. λ multiplies the mean over attention modules of open gates. Gates
-# learn as fast as all else; the authors draw log α from about -0.6 to 0.6 at first, here it is 0.
+# Starts from the converged model and repeats the warm-up. λ multiplies the number of open gates, averaged over
+# attention modules. Gates use the same learning rate as everything else; the authors initialise log α at random between
+# about -0.6 and 0.6, here it starts at 0.
 gates=(--gate-start 0 --gate-learning-rate 1.4e-3 --lambdas "${LAMBDAS:-0.01,0.03,0.05,0.1}")
 "${launch[@]}" prune "$out/wmt-base/model" "${data[@]}" "${batch[@]}" "${rate[@]}" \
   --gates encoder --freeze decoder "${gates[@]}" --steps "${PRUNE_STEPS:-${STEPS:-100000}}" \

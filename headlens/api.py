@@ -1,10 +1,11 @@
-"""One function for every command: what `headlens NAME` does, from Python, with the command's options and defaults.
+"""One function per command: the equivalent of `headlens NAME` in Python, with the same options and defaults.
 
     result = headlens.classify("bert-base-uncased", "en_ewt-ud-test.conllu", relations="nsubj,obj")
     result.tables["heads"]; result.plot("confidence"); result.save("runs/bert")
 
-A model is a name, a folder, a transformers model with its tokenizer, `(model, tokenizer)`, or a `LoadedModel`. Options
-are called as on the command line, with underscores; `out` is a run folder that is kept and can be resumed.
+A model is a name, a folder, a transformers model with its tokenizer as a tuple `(model, tokenizer)`, or a
+`LoadedModel`. Options
+have the same names as on the command line, with underscores; `out` is a run folder that is kept and can be resumed.
 """
 
 from __future__ import annotations
@@ -85,19 +86,19 @@ def classify(
     metrics: Sequence[Metric] = (),
     **options: Any,
 ) -> Result:
-    """Tells what every attention head does: confidence, positions, syntax, rare words; and names its role.
+    """Describes what every attention head does (confidence, positions, syntax, rare words) and names its role.
 
     Args:
-        model: one model, or a list of two that are compared.
+        model: one model, or a list of two to compare.
         corpus: sentences: `demo`, a file, `hub:NAME`, or a `Corpus`.
-        metrics: metrics of your own, which are measured beside the others.
+        metrics: your own metrics, measured in addition to the built-in ones.
         options: those of `headlens classify`.
 
     Returns:
-        Tables `heads`, `positions`, and as far as the corpus allows `syntax`, `rare`, `similarity`, `relevance`.
+        Tables `heads`, `positions`, and, if the corpus allows, `syntax`, `rare`, `similarity`, `relevance`.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     models = tuple(map(_model, model)) if isinstance(model, list) else (_model(cast("Model", model)),)
     return _run(CLASSIFY, {"models": models, "corpus": _corpus(corpus), "metrics": tuple(metrics), **options})
@@ -105,7 +106,7 @@ def classify(
 
 @_documented(RELEVANCE)
 def relevance(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
-    """Tells what every attention head contributes to the output, by layer-wise relevance propagation.
+    """Measures what every attention head contributes to the output, by layer-wise relevance propagation.
 
     Args:
         model: the model.
@@ -116,17 +117,17 @@ def relevance(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options
         Tables `relevance`, and `correlations` where several rules are compared.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     return _run(RELEVANCE, {"model": _model(model), "corpus": _corpus(corpus), **options})
 
 
 @_documented(ABLATE)
 def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **options: Any) -> Result:
-    """Tells what every attention head is worth: a task without each of them, and with many pruned.
+    """Measures what every attention head is worth: task performance without each head, and with many heads pruned.
 
     Args:
-        model: one model, or a list of two that are compared.
+        model: one model, or a list of two to compare.
         task: the name of a task.
         options: those of `headlens ablate`.
 
@@ -134,7 +135,7 @@ def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **op
         Tables `ablation`, `examples`, and `pruning` where heads were pruned.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     models = tuple(map(_model, model)) if isinstance(model, list) else (_model(cast("Model", model)),)
     return _run(ABLATE, {"models": models, "task": task, **options})
@@ -142,19 +143,19 @@ def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **op
 
 @_documented(ATTEND)
 def attend(model: Model = DEMO, text: str | Sequence[str] = (), **options: Any) -> Result:
-    """Shows where every head looks in given sentences, to be explored in a notebook: `headlens.attend("A sentence.")`.
+    """Shows where every head looks in given sentences, for exploration in a notebook: `headlens.attend("A sentence.")`.
 
     Args:
         model: the model; a text with a space that names no folder is a sentence for the demo model.
-        text: one sentence or several; an example where there is none.
-        options: those of `headlens attend`; the second model may be given as the first one may.
+        text: one sentence or several; by default an example sentence.
+        options: those of `headlens attend`; the second model can be given in the same forms as the first.
 
     Returns:
-        No table; the maps lie in the folder of the result as `attention.safetensors`, and are its figures; the page
+        No table; the maps are in the result folder as `attention.safetensors`, and are drawn as its figures; the page
         `attention.html` there is what a notebook shows.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     texts = (text,) if isinstance(text, str) else tuple(text)
     if isinstance(model, str) and is_sentence(model):
@@ -169,7 +170,7 @@ def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Resul
     """Counts and draws fixed attention patterns, and with a task trains models under them.
 
     Args:
-        model: what is trained under the masks; the model itself stays as it is.
+        model: the model to train under the masks; the given model is not changed.
         task: the name of a task; None trains nothing.
         options: those of `headlens masks`.
 
@@ -177,7 +178,7 @@ def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Resul
         Tables `sparsity`, and `masks` and others of what was trained.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     given = DEMO if task is None and model == DEMO else _model(model, copied=True)
     return _run(MASKS, {"model": given, "task": task, **options})
@@ -185,10 +186,10 @@ def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Resul
 
 @_documented(SPARSEFINDER)
 def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
-    """Predicts which attention weights of an entmax model will be zero, and measures what that is worth.
+    """Predicts which attention weights of an entmax model will be zero, and measures how good the predictions are.
 
     Args:
-        model: the model; it stays as it is.
+        model: the model; it is not changed.
         corpus: sentences, of which a part is held out.
         options: those of `headlens sparsefinder`.
 
@@ -196,17 +197,17 @@ def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **opti
         Tables `pareto`, `areas`, `heads`, `clusters` and others.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     return _run(SPARSEFINDER, {"model": _model(model, copied=True), "corpus": _corpus(corpus), **options})
 
 
 @_documented(PRUNE)
 def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
-    """Prunes heads by gates that are learned: trains a model on until the heads it can go without are closed.
+    """Prunes heads with learned gates: continues training a model until the gates of unneeded heads are closed.
 
     Args:
-        model: a trained model; it stays as it is.
+        model: a trained model; it is not changed.
         task: the name of a task.
         options: those of `headlens prune`.
 
@@ -214,7 +215,7 @@ def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Resu
         Tables `gates`, `sweep`, `log` and others; pruned models lie in the folder of the result.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     return _run(PRUNE, {"model": _model(model, copied=True), "task": task, **options})
 
@@ -224,25 +225,25 @@ def compact(model: Model = DEMO, heads: Sequence[str] | str = (), **options: Any
     """Cuts attention heads out of a model: a smaller and faster checkpoint that computes what the masked model does.
 
     Args:
-        model: the model; it stays as it is.
-        heads: by name, such as `encoder.3.1`.
+        model: the model; it is not changed.
+        heads: names of heads to cut out, such as `encoder.3.1`.
         options: those of `headlens compact`.
 
     Returns:
         Table `compact`; the checkpoint lies in the folder of the result.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     return _run(COMPACT, {"model": _model(model, copied=True), "heads": heads, **options})
 
 
 @_documented(TRAIN)
 def train(model: Model = DEMO, task: str = "mlm", **options: Any) -> Result:
-    """Trains a model: a task from its examples, masked tokens of text, or translation.
+    """Trains a model on labelled examples of a task, on masked language modelling, or on translation.
 
     Args:
-        model: a checkpoint to go on from, or `new:NAME` for random weights; a given model stays as it is.
+        model: a checkpoint to start from, or `new:NAME` for random weights; a model object is copied and not changed.
         task: the name of a task.
         options: those of `headlens train`.
 
@@ -250,17 +251,17 @@ def train(model: Model = DEMO, task: str = "mlm", **options: Any) -> Result:
         Tables `log`, `evaluations`, `metrics`; the checkpoint lies in `model` in the folder of the result.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     return _run(TRAIN, {"model": _model(model, copied=True), "task": task, **options})
 
 
 @_documented(TRAIN_DAM)
 def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
-    """Learns which positions attention needs: trains a model together with masks, and sees how sparse they can be.
+    """Learns which positions attention needs: trains a model together with masks, and shows how sparse they can be.
 
     Args:
-        model: a checkpoint, or `new:NAME` for random weights; a given model stays as it is.
+        model: a checkpoint, or `new:NAME` for random weights; a model object is copied and not changed.
         task: the name of a task.
         options: those of `headlens train-dam`.
 
@@ -268,7 +269,7 @@ def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> 
         Tables `sparsity`, `positions`, `sweep` and others; masks lie in the folder of the result.
 
     Raises:
-        InputError: whatever is wrong with what was asked for.
+        InputError: if an argument, the model or the data is invalid.
     """
     return _run(TRAIN_DAM, {"model": _model(model, copied=True), "task": task, **options})
 
@@ -282,7 +283,7 @@ def report(*runs: str | Path | Result, **options: Any) -> Result:
         options: those of `headlens report`.
 
     Returns:
-        The folder with the page; without `out` that of a single run is its own.
+        The folder with the page; without `out`, a single run's page is written into the folder of that run.
 
     Raises:
         InputError: if a run cannot be read or drawn.
@@ -294,7 +295,7 @@ def report(*runs: str | Path | Result, **options: Any) -> Result:
 
 @_documented(REPRODUCE)
 def reproduce(paper: str, **options: Any) -> Result:
-    """Runs the setting of a paper, command by command, and sets our numbers beside the published ones.
+    """Runs the setting of a paper, command by command, and puts our numbers next to the published ones.
 
     Args:
         paper: the name of a recipe, such as `voita2019`, or a TOML file.
@@ -319,7 +320,7 @@ def function_of(command: CommandOptions) -> Callable[..., Result]:
         return _run(command, {**given, **options})
 
     function.__name__ = function.__qualname__ = command.name.replace("-", "_")
-    function.__doc__ = f"Does what `headlens {command.name}` does."
+    function.__doc__ = f"Equivalent of `headlens {command.name}`."
     return _documented(command)(function)
 
 

@@ -49,7 +49,7 @@ def of_readable_length(text: str) -> str:
 
 
 class HeadlensError(Exception):
-    """Root of all errors headlens raises on purpose.
+    """Base class of all errors that headlens raises on purpose.
 
     `advice` says what to do next; it is part of the message, on a line of its own. What has thousands of characters,
     as damaged files and options do, is cut in both.

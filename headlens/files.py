@@ -76,9 +76,9 @@ def _advice(number: int | None) -> str:
     if number in NO_SPACE:
         return "Free some space, or name a folder on another disk with --out."
     if number in _NOT_ALLOWED:
-        return "Name a folder that you may write with --out."
+        return "Use --out to name a folder that you may write to."
     if number in _NO_FOLDER:
-        return "A file stands where a folder is needed, or the reverse; name another folder with --out."
+        return "There is a file where a folder is needed, or the reverse; name another folder with --out."
     return "Name another folder with --out."
 
 
@@ -216,7 +216,10 @@ def _whole_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yields the lines of a text, all of which must have an end: the last number could have had more digits."""
     for line in lines:
         if not line.endswith(("\n", "\r")):
-            raise ValueError("its last line has no end, so that it may have been cut; if it is whole, end that line")
+            raise ValueError(
+                "its last line has no line break, so the file may be truncated; if it is complete, add a line break "
+                "at the end"
+            )
         yield line
 
 
@@ -264,4 +267,4 @@ def _plain_collection(value: Any) -> Any:
     # torch.device, torch.dtype: told apart by name, so that writing JSON does not import torch
     if isinstance(value, os.PathLike) or type(value).__module__ == "torch":
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no plain JSON form")
+    raise TypeError(f"{type(value).__name__} cannot be represented in JSON")

@@ -45,7 +45,7 @@ class Head(NamedTuple):
         parts = text.strip().split(".")
         if len(parts) != 3 or parts[0] not in STACKS or not all(_NUMBER.fullmatch(p) for p in parts[1:]):
             raise OptionError(
-                f"{text!r} is not a head.",
+                f"{text!r} is not the name of a head.",
                 f"Write STACK.LAYER.HEAD, such as encoder.3.1; stacks: {', '.join(STACKS)}.",
             )
         stack: Stack = parts[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 from huggingface_hub import constants, get_session
 
-FULL_CACHE = "Free some space, or name a folder on another disk for what is fetched: HF_HOME=FOLDER headlens …"
+FULL_CACHE = "Free some space, or download to a folder on another disk: HF_HOME=FOLDER headlens …"
 PATIENCE = 4.0  # seconds
 _CONFIGS = ("huggingface_hub.constants", "datasets.config")
 

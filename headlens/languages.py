@@ -102,7 +102,7 @@ def tell_languages(
 
 def _check_language(name: str, side: str, code: str, tokens: Mapping[str, int]) -> None:
     if not tokens:
-        problem = f"--{side}-language {code}: {name} is not told the language of its {side}."
+        problem = f"--{side}-language {code}: {name} does not take a language for its {side}."
         raise OptionError(problem, "Leave it out.")
     if code not in tokens:
         raise OptionError(f"--{side}-language {code}: {name} has no such language.", listed_languages(tokens))
@@ -138,7 +138,7 @@ def _begin_sources(tokenizer: Any, name: str, tokens: Mapping[str, int], target:
         is_told = tokenizer.current_spm is not tokenizer.spm_source or (ids and ids[0] in tokens.values())
         # Of a single language nobody has to be told.
         if target is None and not is_told and len(tokens) > 1:
-            problem = f"{name} has to be told the language of its target. {_TARGET_WRITTEN}"
+            problem = f"{name} needs to know the target language. {_TARGET_WRITTEN}"
             raise ModelError(problem, listed_languages(tokens))
         whole: list[int] = plain(ids if target is None or is_told else [target, *ids], more)
         return whole
@@ -162,7 +162,7 @@ def language_notes(tokenizer: Any, model: Any, untold: Collection[str], asked: C
         asked: codes that the user gave.
     """
     notes = [
-        f"The language of its {side} is {code}, as its files say; --{side}-language gives another."
+        f"The {side} language is {code}, according to the model's files; --{side}-language changes it."
         for side, code in told_languages(tokenizer, model, untold).items()
         if code not in asked
     ]
@@ -170,8 +170,8 @@ def language_notes(tokenizer: Any, model: Any, untold: Collection[str], asked: C
     codes = sorted(t for t in ({} if tokenizer is None else tokenizer.get_vocab()) if _PREFIX.fullmatch(t))
     if len(codes) > 1:
         notes.append(
-            f"Its vocabulary has tokens that name languages ({', '.join(codes[:3])} …), which headlens puts into no "
-            "text: write them into the data where the model wants them."
+            f"Its vocabulary has tokens that name languages ({', '.join(codes[:3])} …), which headlens does not add "
+            "to texts: write them into the data where the model expects them."
         )
     return notes
 
@@ -196,14 +196,18 @@ def case_note(tokenizer: PreTrainedTokenizerBase) -> str:
             return ""
         return (
             f"The tokenizer writes text in lower case, but {capitals:,} of the {len(vocabulary):,} tokens it knows "
-            'have capitals: is the vocabulary a cased one? If so, put {"do_lower_case": false} into its '
+            'have capitals: is the vocabulary cased? If so, put {"do_lower_case": false} into its '
             "tokenizer_config.json."
         )
     if small and not capitals:
         return (
-            "The tokenizer leaves capitals as they are, but none of its tokens has one: is the vocabulary an uncased "
-            'one? If so, put {"do_lower_case": true} into its tokenizer_config.json, or write the text in lower case.'
+            "The tokenizer leaves capitals as they are, but none of its tokens has one: is the vocabulary "
+            'uncased? If so, put {"do_lower_case": true} into its tokenizer_config.json, or write the text in '
+            "lower case."
         )
     if capitals and not small:
-        return "None of its tokens has small letters: write the text in capitals, if it was trained so."
+        return (
+            "None of its tokens has lower-case letters: if the model was trained on capitals, write the text in "
+            "capitals."
+        )
     return ""

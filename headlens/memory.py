@@ -80,7 +80,7 @@ class SplitWhenOutOfMemory(Generic[Row, Result]):
                 return result
             if len(rows) == 1:
                 raise ModelError(
-                    f"{self.device} has no memory for a single {self.row} of {size} tokens.",
+                    f"{self.device} does not have enough memory for a single {self.row} of {size} tokens.",
                     "Use --device cpu or --dtype bfloat16.",
                 )
             self._remember(size)
@@ -90,7 +90,7 @@ class SplitWhenOutOfMemory(Generic[Row, Result]):
     def _remember(self, size: int) -> None:
         if self.too_many is None:
             self.warn(
-                f"{self.device} has no memory for a batch of {size} tokens: batches are halved. "
-                "A smaller --batch-tokens saves the failed attempts."
+                f"{self.device} does not have enough memory for a batch of {size} tokens, so batches are halved. "
+                "A smaller --batch-tokens avoids the failed attempts."
             )
         self.too_many = size

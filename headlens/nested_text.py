@@ -55,7 +55,7 @@ def conform(value: Any, kind: Any, place: str = "the content") -> Any:
     if origin is Literal:
         if value in arguments:
             return value
-        raise ValueError(f"{place} is {_shown(value)}, none of {', '.join(map(str, arguments))}")
+        raise ValueError(f"{place} is {_shown(value)}, not one of {', '.join(map(str, arguments))}")
     if is_dataclass(origin):
         return _conform_fields(value, origin, place)
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -86,7 +86,7 @@ def _conform_fields(value: Any, kind: Any, place: str) -> Any:
     hints, given = get_type_hints(kind), _of_type(value, dict, "an object", place)
     known = {own.name: own for own in fields(kind)}
     if unknown := sorted(given.keys() - known.keys()):
-        raise ValueError(f"{place} has {unknown[0][:60]!r}, which is none of {', '.join(known)}")
+        raise ValueError(f"{place} has {unknown[0][:60]!r}, which is not one of {', '.join(known)}")
     for name, own in known.items():
         if name not in given and own.default is MISSING and own.default_factory is MISSING:
             raise ValueError(f"{place} has no {name}")

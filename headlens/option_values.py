@@ -37,7 +37,7 @@ def whole_numbers(given: Any) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in names(given))
     except ValueError as error:
-        raise ValueError(f"{given!r} is no list of whole numbers. Write 3,10,20,30.") from error
+        raise ValueError(f"{given!r} is not a list of whole numbers. Write 3,10,20,30.") from error
 
 
 def whole_numbers_and_ranges(given: Any) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def whole_numbers_and_ranges(given: Any) -> tuple[int, ...]:
         match = _RANGE.fullmatch(part)
         first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
         if match is None or not 0 <= last - first < _MOST:
-            raise ValueError(f"{part!r} is no whole number and no range of them. Write 0,3,7 or 0-4.")
+            raise ValueError(f"{part!r} is neither a whole number nor a range. Write 0,3,7 or 0-4.")
         found |= dict.fromkeys(range(first, last + 1))
     return tuple(found)
 
@@ -65,9 +65,9 @@ def numbers(given: Any) -> tuple[float, ...]:
     try:
         found = tuple(float(part) for part in names(given))
     except ValueError as error:
-        raise ValueError(f"{given!r} is no list of numbers. Write 0.03,0.1,0.3.") from error
+        raise ValueError(f"{given!r} is not a list of numbers. Write 0.03,0.1,0.3.") from error
     if not all(map(math.isfinite, found)):
-        raise ValueError(f"{given!r} holds a number that is not finite.")
+        raise ValueError(f"{given!r} contains a number that is not finite.")
     return found
 
 
@@ -110,7 +110,7 @@ def folder(given: Any) -> Path:
     try:
         return Path(given).expanduser()
     except (RuntimeError, TypeError) as error:  # no such user; a TOML file may give anything
-        raise ValueError(f"{given} is no path: {error}") from error
+        raise ValueError(f"{given} is not a valid path: {error}") from error
 
 
 def check_text(flag: str, text: str, *, is_place: bool) -> None:
@@ -128,7 +128,7 @@ def check_text(flag: str, text: str, *, is_place: bool) -> None:
     try:
         name = os.fsencode(text)
     except UnicodeEncodeError:
-        name, problem = b"", "holds half a character (a lone surrogate)"
+        name, problem = b"", "contains half a character (a lone surrogate)"
     if b"\0" in name:
         problem = "holds a NUL character"
     elif is_place and text.isspace():
@@ -136,7 +136,7 @@ def check_text(flag: str, text: str, *, is_place: bool) -> None:
     elif is_place and (len(name) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in name.split(b"/"))):
         problem = f"is a name of {len(name):,} bytes"
     if problem:
-        raise OptionError(f"{flag} {problem}.", "Give the name of what is meant." if is_place else "Write plain text.")
+        raise OptionError(f"{flag} {problem}.", "Give a name." if is_place else "Write plain text.")
 
 
 def amount(given: Any) -> float:

@@ -139,11 +139,11 @@ class DeclaredOption:
         hint = without_none(self.hint)
         if get_origin(hint) is Literal and value not in get_args(hint):
             raise OptionError(
-                f"{self.flag} {value!r} is none.", f"Choose one of {', '.join(map(str, get_args(hint)))}."
+                f"{self.flag} {value!r} is unknown.", f"Choose one of {', '.join(map(str, get_args(hint)))}."
             )
         low, high = self.option.at_least, self.option.at_most
         if isinstance(value, int) and abs(value) > sys.maxsize:
-            raise OptionError(f"{self.flag} is larger than {sys.maxsize}.", "Give less, or leave it out.")
+            raise OptionError(f"{self.flag} is larger than {sys.maxsize}.", "Give a smaller number, or leave it out.")
         if isinstance(value, float) and not math.isfinite(value):
             raise OptionError(f"{self.flag} {value} is not a finite number.", "Give one, or leave it out.")
         if isinstance(value, int | float) and (
@@ -206,7 +206,7 @@ class CommandOptions:
                 hint = (
                     f"Did you mean {close[0].replace('_', '-')}?"
                     if close
-                    else f"headlens {self.name} {'--help-all' if self.first else '--help'} lists all."
+                    else f"headlens {self.name} {'--help-all' if self.first else '--help'} lists all options."
                 )
                 raise OptionError(f"{source}: there is no option {name.replace('_', '-')!r} of {self.name}.", hint)
         return named
@@ -225,7 +225,7 @@ class CommandOptions:
             if value and self.options[name].option.trusts:
                 flag = self.options[name].flag
                 raise OptionError(
-                    f"{source} asks for {flag}, and a file may come from anybody.",
+                    f"{source} asks for {flag}, and a file may come from anyone.",
                     f"If you trust the model that it names, give {flag} on the command line, too.",
                 )
 

@@ -34,13 +34,13 @@ class Result:
         run: what its recipe returned: folder, notes, summary and, where they are at hand, tables.
         temporary: a folder that goes with the result; `save` keeps what is in it.
         draw: draws the figures of the run; None for those of its report.
-        parts: other results that are to stay as long as this one.
+        parts: other results to keep alive as long as this one.
 
     Attributes:
         command: the name of the command.
-        folder: the run folder, as the command line writes it.
-        notes: what the reader of the numbers should know.
-        summary: the result in short, as `--json` prints it.
+        folder: the run folder, with the same content as on the command line.
+        notes: things to know when reading the numbers.
+        summary: a short summary of the result, as printed by `--json`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Result:
 
     @cached_property
     def findings(self) -> list[str]:
-        """What the run found, in a few sentences with their intervals."""
+        """The main findings of the run, in a few sentences with intervals."""
         return self._report.findings(self._recorded)
 
     @cached_property
@@ -77,7 +77,7 @@ class Result:
         return {name: figure for name, figure in self._drawn() if isinstance(figure, Figure)}
 
     def plot(self, name: str | None = None) -> Figure:
-        """Returns a figure by name; without one the main figure.
+        """Returns a figure by name; the main figure if no name is given.
 
         Raises:
             OptionError: if there is no such figure, or none at all.
@@ -87,7 +87,7 @@ class Result:
                 return figure
         names = ", ".join(self.figures)
         raise OptionError(
-            f"{self.command} has no figure {name!r}." if name else f"{self.command} has no figure.",
+            f"{self.command} has no figure {name!r}." if name else f"{self.command} has no figures.",
             f"There are {names}." if names else "Look at its tables.",
         )
 
@@ -95,8 +95,8 @@ class Result:
         """Writes the run folder, as the command line does: tables, figures, run.json, and models or masks if any.
 
         Args:
-            folder: where.
-            overwrite: whether a run that is there is replaced.
+            folder: where to write it.
+            overwrite: whether to replace an existing run.
             figures: whether figures are drawn.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a notebook or an example is run behind in a test: the embedded task has its first 60 examples only.
+"""What a notebook or an example is run behind in a test: the bundled task has its first 60 examples only.
 
 As committed they measure all of it, which takes minutes; that they run does not need that.
 """

@@ -39,9 +39,11 @@ SMOOTHNESS_COLUMNS = Columns(
 SMOOTHNESS_CAPTION = Caption(
     _TITLE,
     "Top: the mean correlation of heads of the same number in neighbouring layers, with its 95 % interval over head "
-    "numbers. Bottom: Moran's I over the grid of layers and heads. Dashed: what heads without any order give. Where "
-    "layers share their weights (ALBERT), head h of one layer is head h of the next; in other models the numbers of "
-    "heads mean nothing, and the correlation varies about 0, while Moran's I is above it as soon as layers differ.",
+    "numbers. Bottom: Moran's I over the grid of layers and heads. Dashed: expected value for heads in random "
+    "order. Where "
+    "layers share their weights (ALBERT), head h of one layer is head h of the next; in other models head numbers "
+    "carry no meaning, and the correlation varies around 0, while Moran's I exceeds its chance level as soon as "
+    "layers differ.",
 )
 
 
@@ -82,8 +84,8 @@ def smoothness_overview(runs: Sequence[RecordedRun]) -> PageTable:
     records = [run_label(run, runs) | record for run, own in tables_of(runs, NAME) for record in _records(own)]
     about = (
         "Whether heads vary smoothly: the mean correlation of heads of the same number in neighbouring layers, and "
-        "Moran's I over the grid of layers and heads. Heads are the sample, not texts, for the intervals (jackknife "
-        f"over head numbers) and for the p-values ({PERMUTATIONS:,} permutations; not corrected for their number)."
+        "Moran's I over the grid of layers and heads. Heads, not texts, are the sample for the intervals (jackknife "
+        f"over head numbers) and the p-values ({PERMUTATIONS:,} permutations; not corrected for multiple testing)."
     )
     return page_table(_TITLE, records, about)
 
@@ -96,7 +98,7 @@ def smoothness_on_console(table: pd.DataFrame) -> list[Table]:
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [
-        {"model": f"{row['model']} less {row['other_model']}" if _is_difference(row) else row["model"]}
+        {"model": f"{row['model']} minus {row['other_model']}" if _is_difference(row) else row["model"]}
         | {"stack": row["stack"], "quantity": row["quantity"], "statistic": _NAMES[row["statistic"]]}
         | {"value": number_cell(row["value"]), "95 % CI": _interval(row), "by chance": number_cell(row["expected"])}
         | {"p": Cell("" if np.isnan(row["p_value"]) else f"{row['p_value']:.4f}", repr(row["p_value"]))}
@@ -114,7 +116,7 @@ def smoothness_notes(table: pd.DataFrame) -> list[str]:
             where = f"{row['stack']}: " if several else ""
             notes.append(
                 f"{where}the correlation of {row['quantity']} from one layer to the next, head by head, in "
-                f"{row['model']} less that in {row['other_model']} is {number_text(row['value'])} [{_interval(row)}]."
+                f"{row['model']} minus that in {row['other_model']} is {number_text(row['value'])} [{_interval(row)}]."
             )
     return notes
 

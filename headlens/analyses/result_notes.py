@@ -22,7 +22,7 @@ _FEW_CHANGES = 10  # below which percentiles of the bootstrap cover too little
 
 def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     """What was left out, and what could not be aligned."""
-    notes = ["The corpus has no target side: only the encoder was looked into."] if feed.encoder_alone else []
+    notes = ["The corpus has no target side: only the encoder was analysed."] if feed.encoder_alone else []
     notes += reading_notes(feed, counts)
     if counts.sentences_with_unaligned:
         words, sentences = counts.unaligned_words, counts.sentences_with_unaligned
@@ -33,7 +33,7 @@ def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     if counts.merged_words:
         share = "shares" if counts.merged_words == 1 else "share"
         merged = counted(counts.merged_words, "word")
-        notes.append(f"{merged} {share} a token with another word, read as one with it.")
+        notes.append(f"{merged} {share} a token with another word, and the two are read as one unit.")
     return notes
 
 
@@ -48,11 +48,13 @@ def record_notes(task: Task, records: Floats) -> list[str]:
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
-        notes.append(f"Guessing without reading has {article} {metric} of {chance:.3f}.")
+        notes.append(f"Always giving the same answer has {article} {metric} of {chance:.3f}.")
     if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
-        notes.append(f"The model says {task.labels[int(said[0])]!r} of every example.")
+        notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
     if cut := cut_translations(task, records):
-        notes.append(f"{counted(cut, 'translation')} {were(cut)} cut: there was no end when they were too long.")
+        notes.append(
+            f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
+        )
     return notes
 
 
@@ -80,9 +82,9 @@ def narrow_interval_notes(
     if not few:
         return []
     return [
-        f"Too narrow: the intervals of {few} of {counted(len(changes), 'difference')} of {metric}, where fewer than "
-        f"{_FEW_CHANGES} examples count otherwise. Bootstrap intervals cover about 90 % instead of 95 % where 5 are "
-        "expected to, 60 to 85 % where 2 are, and 35 to 65 % where 1 is. Give more --data."
+        f"Too narrow are the intervals of {few} of {counted(len(changes), 'difference')} of {metric}, where fewer than "
+        f"{_FEW_CHANGES} examples change. Bootstrap intervals cover about 90 % instead of 95 % where 5 examples are "
+        "expected to change, 60 to 85 % where 2 are, and 35 to 65 % where 1 is. Give more --data."
     ]
 
 
@@ -97,7 +99,7 @@ def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | Non
     notes = []
     if data.broken:
         notes.append(broken_note(data.broken, data.rows, data.first_broken))
-    unread = "without anything to ask" if limit is None else f"too long for {limit} or without anything to ask"
+    unread = "without text to score" if limit is None else f"too long for {limit} or without text to score"
     reasons = (
         (data.unlabelled, "without a label, an answer or text"),
         (data.too_short, "with fewer words than --min-words"),
@@ -115,7 +117,7 @@ def embedded_notes(corpus: str, sentences: int) -> list[str]:
     """
     if corpus != DEMO:
         return []
-    return [f"The text is that of the embedded treebank, {counted(sentences, 'sentence')}: few to learn from."]
+    return [f"The training text is that of the bundled treebank, only {counted(sentences, 'sentence')}."]
 
 
 def cut_translations(task: Task, records: Floats) -> int:
@@ -148,7 +150,7 @@ def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
         longer += f", or than {target_limit} as a target"
     if counts.too_long:
         in_pairs = feed.encoder.reads_pairs
-        advice = "" if feed.encoder.long_sentences == "window" else " --long-sentences window cuts them."
+        advice = "" if feed.encoder.long_sentences == "window" else " --long-sentences window splits them instead."
         advice = " Pairs are not cut into windows." if in_pairs else advice
         notes.append(f"{counted(counts.too_long, 'sentence')} {longer} {were(counts.too_long)} left out.{advice}")
     if counts.windowed:
@@ -158,7 +160,7 @@ def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
         )
     if counts.words_too_long:
         words = counts.words_too_long
-        notes.append(f"{counted(words, 'word')} {were(words)} left out of the windows, alone {longer}.")
+        notes.append(f"{counted(words, 'word')} {were(words)} left out of the windows: each on its own is {longer}.")
     return notes
 
 
@@ -172,12 +174,17 @@ def pair_notes(counts: AnnotationCounts, heads: pd.DataFrame, split_at: str | No
     notes = []
     if counts.no_pair:
         reason = "hold two texts with tokens" + ("" if split_at is None else f", with {split_at} once between them")
-        notes.append(f"{counted(counts.no_pair, 'sentence')} {'does' if counts.no_pair == 1 else 'do'} not {reason}.")
+        notes.append(
+            f"{counted(counts.no_pair, 'sentence')} {'does' if counts.no_pair == 1 else 'do'} not {reason}; "
+            "measures of "
+            "pairs do not count "
+            f"{'it' if counts.no_pair == 1 else 'them'}."
+        )
     if counts.lost_links:
-        notes.append(f"{counted(counts.lost_links, 'gold link')} not measured: at a word without a token.")
+        notes.append(f"{counted(counts.lost_links, 'gold link')} not measured, because a word has no token.")
     if counts.pairs and not counts.links and not heads["equal_tokens"].any():
         notes.append(
-            "No token of a text occurs in the other one, so that nothing tells which words belong together: "
+            "No token of either text occurs in the other, so nothing shows which words correspond: "
             "--alignments gives a gold alignment."
         )
     return notes
@@ -190,18 +197,21 @@ def annotation_notes(
     notes = []
     if counts.lost_arcs:
         notes.append(
-            f"{counted(counts.lost_arcs, 'relation instance')} not measured: inside one unit, between windows, or at a "
+            f"{counted(counts.lost_arcs, 'relation instance')} not measured: within one unit, across windows, or at a "
             "word without a token."
         )
     if counts.lost_mentions:
-        notes.append(f"{counted(counts.lost_mentions, 'mention')} of entities not measured: at a word without a token.")
+        notes.append(
+            f"{counted(counts.lost_mentions, 'mention')} of entities not measured, because a word has no token."
+        )
     if no_tree and relations:
         verb = "has" if no_tree == 1 else "have"
         notes.append(f"{counted(no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")
     if counts.rarity_is_vague:
         notes.append(
-            f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, as "
-            "words unknown to the frequency list do: no head is called rare. --frequency wordfreq:LANG names the list."
+            f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, for "
+            "instance because "
+            "the frequency list lacks them: no head is called rare. --frequency wordfreq:LANG chooses the list."
         )
     few = [f"{r} ({counts.arcs.get(r, 0)})" for r in relations if counts.arcs.get(r, 0) < min_instances]
     if few and counts.arcs:

@@ -54,7 +54,7 @@ def keep_as(copy: PreTrainedModel, original: PreTrainedModel) -> PreTrainedModel
 
 def _keep(model: PreTrainedModel, edit: Edit, undo: ExitStack) -> None:
     if persistent_edit_of(model) is not None:
-        raise RuntimeError("an edit stays with this model already")
+        raise RuntimeError("another edit is already attached to this model")
     persistent = PersistentEdit(model, edit)
     with ExitStack() as steps:  # undone at once if one of them fails
         persistent.attach(model, steps)

@@ -22,7 +22,7 @@ class Capture(Observer):
     def observe(self, call: AttentionCall) -> None:
         """Keeps the attention weights of one call as float32 on the CPU; they are pending until `commit`."""
         if call.weights is None:
-            raise SelfCheckError(f"{call.site}: there are no weights to keep.")
+            raise SelfCheckError(f"{call.site}: there are no attention weights to keep.")
         self._pending[call.site] = call.weights.detach().float().cpu()
 
     def commit(self) -> None:

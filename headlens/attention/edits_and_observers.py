@@ -244,7 +244,7 @@ def repeat_groups(tensor: Tensor, n_heads: int) -> Tensor:
 
 
 class Observer(ABC):
-    """Watches attention calls of a session; it must reduce at once and keep no attention maps.
+    """Watches attention calls of a session; it must reduce each call immediately and must not keep attention maps.
 
     The results of a forward pass are pending until `commit`; a pass that failed half-way ends in `discard`, so
     that a repeated batch is not counted twice. All observers are asked to `prepare` before the first one commits: if

@@ -115,19 +115,19 @@ class ForwardTracker:
         stack = next((s.stack for s, m in self._sites if m is module), None)
         if stack is None:
             raise SelfCheckError(
-                f"{type(module).__name__} computed attention at a place headlens did not find.",
+                f"{type(module).__name__} computed attention in a module that headlens had not found.",
                 "Its heads would be missing from every result; please report the model.",
             )
         if not self.running:
             raise SelfCheckError(
                 f"{type(module).__name__} computes several layers and was called outside of a forward pass of its "
-                "model: the layer cannot be told.",
+                "model: it is not clear which layer this is.",
                 "Run the whole model, and without gradient checkpointing.",
             )
         depths = [(s, m) for s, m in self._sites if s.stack == stack]
         depth = sum(s.stack == stack for s in self._seen)
         if depth >= len(depths) or depths[depth][1] is not module:
-            raise SelfCheckError(f"{type(module).__name__} was called out of turn, as layer {depth} of {len(depths)}.")
+            raise SelfCheckError(f"{type(module).__name__} was called out of order, as layer {depth} of {len(depths)}.")
         return depths[depth][0]
 
     def _check_thread(self) -> None:
@@ -145,7 +145,7 @@ class ForwardTracker:
             differing = sorted({str(s) for s in seen | (expected or inside) if seen[s] != inside[s]})
             raise SelfCheckError(
                 f"a forward pass of {type(root).__name__} should compute attention once at {len(expected or inside)} "
-                f"places, but these were left out or came twice: {', '.join(differing)}.",
+                f"places, but these were skipped or called twice: {', '.join(differing)}.",
                 "Was the model's attention implementation changed inside the session?",
             )
 

@@ -27,7 +27,7 @@ def install(model: nn.Module, name: str, link: SessionLink, undo: ExitStack) -> 
     """
     configs = configs_of(model)
     if any(getattr(m, ATTRIBUTE, None) is not None for m in model.modules()):
-        raise RuntimeError("this model is in a session already: give all observers and edits to one session")
+        raise RuntimeError("this model is already in a session: give all observers and edits to one session")
     # A copy of a model in a session has the name too, but also the attribute, which is None there.
     if ATTRIBUTE not in vars(model) and any(c._attn_implementation in NAMES for c in configs):
         raise RuntimeError(

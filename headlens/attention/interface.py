@@ -68,7 +68,7 @@ def _switched(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Ten
     # A model that was built from the configuration of a switched one would be a softmax in silence.
     if OWN not in vars(module) and getattr(module, ATTRIBUTE, None) is None:
         raise SelfCheckError(
-            f"{type(module).__name__} has lost the attention that its model was switched to.",
+            f"{type(module).__name__} no longer has the attention to which its model was switched.",
             "Switch the model again: headlens.attention.model_normalizer.restore_attention.",
         )
     return _attention("eager", module, *args, **kwargs)

@@ -104,7 +104,7 @@ def attention_notes(model: nn.Module) -> list[str]:
     normalizer = attention_of(model)
     if normalizer is None:
         return []
-    return [f"Attention is {normalizer}, which other programs than headlens will not give to this checkpoint."]
+    return [f"Attention is {normalizer}; programs other than headlens will load this checkpoint without it."]
 
 
 def switch_as_asked(model: PreTrainedModel, name: str | None) -> None:
@@ -126,6 +126,6 @@ def restore_attention(name: str, model: PreTrainedModel) -> None:
     try:
         normalizer = attention_of(model)
     except OptionError as error:
-        raise ModelError(f"{name}: config.json names an attention that there is none, {error.message}") from error
+        raise ModelError(f"{name}: config.json names an unknown attention: {error.message}") from error
     if normalizer is not None:
         switch(model, normalizer)

@@ -63,8 +63,8 @@ class Entmax:
     def __post_init__(self) -> None:
         if not 1 < self.alpha <= _SPARSEST:
             raise OptionError(
-                f"entmax with alpha {self.alpha:g} is not offered.",
-                f"Use a number above 1, which would be softmax, up to {_SPARSEST:g}: 1.5, or 2 for sparsemax.",
+                f"entmax with alpha {self.alpha:g} is not supported.",
+                f"Use a number above 1 (1 would be softmax) and at most {_SPARSEST:g}: 1.5, or 2 for sparsemax.",
             )
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ def parse_normalizer(text: str) -> ModelNormalizer | None:
         return Entmax(float(alpha))
     except ValueError as error:
         raise OptionError(
-            f"--attention {text!r} is none.", f"Choose one of {', '.join(_NAMED)}, entmax:1.3."
+            f"--attention {text!r} is unknown.", f"Choose one of {', '.join(_NAMED)}, entmax:1.3."
         ) from error
 
 
@@ -191,7 +191,7 @@ def attend_as(
     if unknown := unknown_arguments(kwargs):
         raise _irreplaceable(
             f"The attention of {type(module).__name__}",
-            f": another normaliser would lose what it is given as {', '.join(unknown)}",
+            f": with another normaliser its arguments would be ignored: {', '.join(unknown)}",
         )
     key, value = (repeat_groups(t, query.shape[1]) for t in (key, value))  # (batch, heads, key, d)
     scaling = kwargs.get("scaling")
@@ -227,7 +227,7 @@ def unknown_arguments(kwargs: Mapping[str, object]) -> list[str]:
 
 def _irreplaceable(subject: str, lost: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{subject} is more than a softmax of scaled scores{lost}.",
+        f"{subject} is not just a softmax of scaled scores{lost}.",
         "Its softmax cannot be replaced, neither by entmax nor for relevance by any rule but gradxact and taylor; "
         f"everything else works. Models whose softmax can be: {', '.join(f.title for f in FAMILIES)}.",
     )

@@ -40,7 +40,7 @@ class AttentionSession:
     no normaliser is given. On leaving, also after an exception, the model is as it was. A model can be inside one
     session at a time and run one forward pass at a time; copies made inside a session are outside of it.
 
-    The kernel "fast" is for observers, and gives bit-equality up: outputs equal those of eager attention to about
+    The kernel "fast" is for observers, and gives up bit-equality: outputs equal those of eager attention to about
     1e-6 of the largest, the model gets no weights, and observers with `parts` see long batches in parts. It computes
     modules whose first call shows that they do nothing but a softmax of scores, outside of training and where no
     gradients are asked for; everything else is left to eager attention.
@@ -54,8 +54,8 @@ class AttentionSession:
         edits: change masks and head outputs, in order, after the persistent edit of the model
             (`headlens.attention.attach_edit`).
         normalizer: replaces the softmax of every site.
-        kernel: "eager", "sdpa", "fast", or "auto": eager if somebody needs weights or the model uses it itself, else
-            sdpa.
+        kernel: "eager", "sdpa", "fast", or "auto": eager if an observer needs weights or the model itself uses it,
+            otherwise sdpa.
 
     Raises:
         UnsupportedModelError: if the model's attention cannot be reached, or not with this kernel.
@@ -101,7 +101,7 @@ class AttentionSession:
         if any(s.shared for s in self.sites) and recomputes(self.model):
             raise UnsupportedModelError(
                 f"{type(self.model).__name__} shares weights between layers and recomputes them in the backward "
-                "pass (gradient checkpointing): the layer of a recomputed call cannot be told.",
+                "pass (gradient checkpointing): it is not clear which layer a recomputed call belongs to.",
                 "Switch its gradient checkpointing off.",
             )
         with ExitStack() as undo:  # undone at once if one of the steps fails
@@ -132,9 +132,11 @@ class AttentionSession:
         if kernel == "auto":
             return "eager" if needs_scores or is_eager(self._modules) else "sdpa"
         if kernel == "fast" and self.normalizer is not None:
-            raise ValueError("the fast kernel is a softmax and takes no other normaliser")
+            raise ValueError("the fast kernel always computes a softmax and accepts no other normaliser")
         if kernel == "sdpa" and needs_scores:
-            raise ValueError("the sdpa kernel never has the weights that an observer or normaliser needs")
+            raise ValueError(
+                "the sdpa kernel does not return the attention weights that an observer or normaliser needs"
+            )
         switched = SWITCHED in implementations(self._modules)
         if kernel == "sdpa" and (switched or not supports_sdpa(self.model, self._modules)):
             raise _no_sdpa(type(self.model).__name__)
@@ -214,7 +216,7 @@ class AttentionSession:
     def _observes(self, site: Site) -> bool:
         if self.observers and not self._passes.running and not recomputes(self.model):
             raise SelfCheckError(
-                f"{site}: attention was computed outside of any forward pass, where no observer would count it.",
+                f"{site}: attention was computed outside a forward pass of the model, so no observer would count it.",
                 "Call the model itself, model(...), not model.forward(...) or one of its layers.",
             )
         return bool(self.observers) and self._passes.running
@@ -296,5 +298,5 @@ class AttentionSession:
 
 def _no_sdpa(name: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{name} has no sdpa attention: it would lose a part of its own in silence.", 'Use kernel="eager".'
+        f"{name} has no sdpa attention: part of its computation would be silently lost.", 'Use kernel="eager".'
     )

@@ -35,7 +35,7 @@ class Site:
         n_heads: number of (query) heads.
         module: qualified name of the attention module.
         shared: whether the module computes several layers.
-        left: original numbers of the heads that it still has, where some were cut out; None where none was.
+        left: original numbers of the remaining heads if some were cut out; None if none was.
     """
 
     stack: Stack
@@ -148,7 +148,7 @@ def _n_heads(attention: _AttentionModule) -> int:
             if isinstance(count, int):
                 return count
     raise UnsupportedModelError(
-        f"The attention module {attention.name} ({type(attention.module).__name__}) does not tell how many heads it "
+        f"The attention module {attention.name} ({type(attention.module).__name__}) does not say how many heads it "
         "has.",
         f"headlens looks for one of: {', '.join(_HEAD_COUNTS)}.",
     )
@@ -198,13 +198,13 @@ def _unsupported(model: nn.Module) -> UnsupportedModelError:
     if classes:
         reason = (
             f"{type(model).__name__} computes attention itself ({', '.join(classes)}), "
-            "not through transformers' attention registry; headlens would change nothing and see nothing."
+            "not through transformers' attention registry; headlens could neither observe nor change anything."
         )
     else:
         reason = f"{type(model).__name__} has no attention heads that headlens can find."
     return UnsupportedModelError(
         reason,
-        f"Models that work: {', '.join(f.title for f in FAMILIES)} and every other that asks the registry; "
+        f"Models that work: {', '.join(f.title for f in FAMILIES)} and any other model that uses the registry; "
         f"models that do not: {', '.join(UNSUPPORTED)}.",
     )
 
@@ -222,4 +222,4 @@ def inventory(sites: Sequence[Site]) -> str:
     stacks = [[s for s in sites if s.stack == stack] for stack in dict.fromkeys(s.stack for s in sites)]
     text = "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
     some_cut = any(s.left is not None for s in sites)
-    return f"{text}; some were cut out, the others keep their numbers" if some_cut else text
+    return f"{text}; some heads were cut out, the others keep their numbers" if some_cut else text

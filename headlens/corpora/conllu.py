@@ -27,7 +27,7 @@ HEAD = re.compile(rf"0|-?{NUMBER}")
 # A mention that is opened, or closed as well, or one that is closed: (e1-person  (e1-person-1)  e1)
 _BRACKET = re.compile(r"\((?P<opened>[^()]+)(?P<single>\))?|(?P<closed>[^()]+)\)")
 _ATTRIBUTES = re.compile(r"#\s*global\.Entity\s*=\s*(.*)")
-ADVICE = "Mend the line; https://universaldependencies.org/format.html describes the format."
+ADVICE = "Correct the line; https://universaldependencies.org/format.html describes the format."
 logger = logging.getLogger(__name__)
 
 
@@ -182,7 +182,7 @@ def _parse_row(line: Line) -> _Row | None:
     identifier = WORD_ID.fullmatch(columns[0])
     numbers = [int(number) for number in re.split("[-.]", columns[0])] if identifier else []
     if identifier is None or (identifier["first"] and numbers[0] > numbers[1]):
-        raise _FaultError(f"{_shown(columns[0])} is no word id (3, 3-4 or 3.1)", line.number)
+        raise _FaultError(f"{_shown(columns[0])} is not a word id (3, 3-4 or 3.1)", line.number)
     if not columns[1]:
         raise _FaultError("the word form is empty", line.number)
     if not identifier["word"] and not identifier["first"]:
@@ -207,7 +207,7 @@ def _group(rows: Iterable[_Row]) -> list[_Token]:
         tokens[-1].words.append(row)
     if count < range_end:
         row = tokens[-1].row
-        raise _FaultError(f"multiword token {row.columns[0]} goes on after the last word ({count})", row.line)
+        raise _FaultError(f"multiword token {row.columns[0]} extends beyond the last word ({count})", row.line)
     return tokens
 
 
@@ -220,7 +220,7 @@ def _parse_heads(rows: Sequence[_Row]) -> Sequence[int | None]:
     if len(tree) < len(heads):
         raise _FaultError("no head here, while other words of the sentence have one", rows[heads.index(None)].line)
     if unnamed := next((row for row in rows if _nullable(row.columns[7]) is None), None):
-        raise _FaultError("a head without a relation", unnamed.line)
+        raise _FaultError("a head but no relation", unnamed.line)
     if fault := find_tree_fault(tree):
         raise _FaultError(fault[1], rows[fault[0]].line)
     return tree
@@ -265,7 +265,7 @@ def _mentions(block: Sequence[Line], place: int) -> Iterator[tuple[str, set[int]
         if bracket["opened"] and not bracket["single"]:
             continue
         if not opened.get(name):
-            raise _FaultError(f"entity {_shown(name)} is closed, and was not opened in its sentence", line)
+            raise _FaultError(f"entity {_shown(name)} is closed but was not opened in the same sentence", line)
         entity, _, part = name.partition("[")
         number, _, number_of_parts = part.rstrip("]").partition("/")
         words = parts.pop((entity, number_of_parts), set()) | set(range(opened[name].pop()[0], after))
@@ -274,7 +274,7 @@ def _mentions(block: Sequence[Line], place: int) -> Iterator[tuple[str, set[int]
         elif words:
             yield entity, words
     for name, line in ((name, line) for name, lines in opened.items() for _, line in lines):
-        raise _FaultError(f"entity {_shown(name)} is opened and not closed in its sentence", line)
+        raise _FaultError(f"entity {_shown(name)} is opened but not closed in the same sentence", line)
     for entity, _ in parts:
         raise _FaultError(f"the last part of a mention of entity {_shown(entity)} is missing", block[-1].number)
 
@@ -291,7 +291,7 @@ def _entity_brackets(block: Sequence[Line]) -> Iterator[tuple[int, int, int, re.
         value = "".join(f.partition("=")[2] for f in columns[9].split("|") if f.startswith("Entity="))
         brackets = list(_BRACKET.finditer(value))
         if "".join(bracket[0] for bracket in brackets) != value:
-            raise _FaultError(f"Entity={_shown(value)[1:-1]} has brackets that are no mentions", line.number)
+            raise _FaultError(f"Entity={_shown(value)[1:-1]} has brackets that do not form mentions", line.number)
         yield from ((count - is_word, count, line.number, bracket) for bracket in brackets)
 
 
@@ -339,7 +339,7 @@ def _format_block(sentence: Sentence) -> str:
     except _FaultError as fault:
         raise _unwritable(sentence, fault.args[0]) from fault
     if not read.words or (read.text, read.words) != (sentence.text, sentence.words):
-        raise _unwritable(sentence, "its words do not make up its text")
+        raise _unwritable(sentence, "its words do not add up to its text")
     return f"{block}\n"
 
 

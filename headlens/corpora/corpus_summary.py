@@ -55,7 +55,7 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
         digest.update(b"\0")
         progress(1)
     if not sentences:
-        advice = "Give one with at least one sentence; blank lines, comments and empty cells are none."
+        advice = "Give one with at least one sentence; blank lines, comments and empty cells do not count."
         raise CorpusError(f"the corpus {corpus.name} is empty.", advice)
     if blanks and 2 * blanks >= words:
         raise CorpusError(

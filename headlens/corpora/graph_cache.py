@@ -87,7 +87,7 @@ class GraphCache:
             if text is None:
                 raise OptionError(
                     f"A text of {tokens.sum()} tokens has no graph.",
-                    "Graphs are made for the examples of a run, from their trees; texts that come later have none.",
+                    "Graphs are built from the trees of the run's own examples; other texts have none.",
                 )
             texts.append(text)
         words = np.full(inside.shape, NO_WORD, dtype=np.int64)
@@ -155,7 +155,7 @@ class GraphCache:
             edges = np.split(parts["edges"].astype(np.int32).reshape(-1, 2), np.cumsum(parts["counts"])[:-1])
             texts = list(zip(ids, words, edges, strict=True)) if len(parts["lengths"]) else []
             if any(len(e) and not 0 <= e.min() <= e.max() <= w.max(initial=-1) for _, w, e in texts):
-                raise ValueError("an edge is between words that are not there")
+                raise ValueError("an edge refers to words that do not exist")
             # Masks have a row and a column for every word; few have no token of their own.
             if any(w.max(initial=-1) > 10 * len(w) + 100 for _, w, _ in texts):
                 raise ValueError("a text has far more words than tokens")

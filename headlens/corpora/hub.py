@@ -69,7 +69,7 @@ class HubCorpus:
         """Yields rows as they are, whatever columns they have; errors as when sentences are read."""
         with unchanged(self.dataset):
             part = self._part
-            with self._told("cannot be read to its end"):
+            with self._told("cannot be read completely"):
                 yield from part
 
     def class_names(self, column: str) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class HubCorpus:
         except Exception as error:  # pyarrow's, fsspec's, the network library's or that of `datasets`
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             local = Path(self.dataset).is_file()
-            advice = "The file is damaged, or of another kind than its name says." if local else ADVICE
+            advice = "The file is damaged, or not of the kind that its name suggests." if local else ADVICE
             advice = FULL_CACHE if full_disk(error) is not None else advice
             raise CorpusError(f"{problem}: {reason}", advice, path=self.place) from error
         finally:

@@ -37,7 +37,7 @@ class Masking:
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            advice = "0.15 is the share of BERT's training."
+            advice = "BERT was trained with 0.15."
             raise OptionError(f"--mask-share {self.share} is not above 0 and at most 1.", advice)
 
     def mask(self, example: EncodedExample) -> EncodedExample | None:

@@ -73,7 +73,7 @@ class _LiteralReader:
             warnings.simplefilter("error")  # a backslash that begins no escape
             value = self._value(_MOST_LEVELS)
         if self._place < len(self._tokens):
-            raise ValueError(f"{self._peek()!r} stands behind its end")
+            raise ValueError(f"{self._peek()!r} follows after its end")
         return value
 
     def _value(self, levels: int) -> Any:
@@ -95,7 +95,7 @@ class _LiteralReader:
             arguments = self._items(")", levels - 1)
             if len(arguments) == 1:
                 return arguments[0]
-        raise ValueError(f"{text!r} is no value" if text else "it is cut off")
+        raise ValueError(f"{text!r} is not a value" if text else "it is cut off")
 
     def _items(self, end: str, levels: int) -> list[Any]:
         found = []
@@ -109,7 +109,7 @@ class _LiteralReader:
         while not self._took("}"):
             is_text = self._place < len(self._tokens) and self._tokens[self._place][0] == "string"
             if not is_text:
-                raise ValueError(f"the key {self._peek()!r} is no text" if self._peek() else "it is cut off")
+                raise ValueError(f"the key {self._peek()!r} is not a string" if self._peek() else "it is cut off")
             key = self._value(levels)
             if not self._took(":"):
                 raise ValueError(f"there is no colon after {key!r}")
@@ -147,7 +147,7 @@ def _unescaped(token: str) -> str:
     try:
         return str(ast.literal_eval(token))
     except (SyntaxError, Warning) as error:
-        raise ValueError(f"the text {token[:20]} is not written as Python writes it") from error
+        raise ValueError(f"the string {token[:20]} is not valid Python") from error
 
 
 def _mapping(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class SpacyParser:
         vocabulary = self.pipeline.vocab
         if not vocabulary.vectors_length:
             message = f"--parser spacy:{self.model}: the model has no word vectors."
-            raise ParserError(message, "Choose one that has, such as en_core_web_md.")
+            raise ParserError(message, "Choose one that has vectors, such as en_core_web_md.")
         rows = [vocabulary.get_vector(word) for word in words]
         return np.array(rows, dtype=np.float64).reshape(len(words), vocabulary.vectors_length)
 
@@ -105,7 +105,7 @@ class SpacyParser:
         if length > limit:
             name = sentence.id or sentence.text[:40]
             message = f"sentence {name!r} has {length} characters; spaCy parses at most {limit}."
-            raise ParserError(message, "Give one sentence a line.")
+            raise ParserError(message, "Give one sentence per line.")
         return sentence.text
 
     def _doc(self, sentence: Sentence) -> Doc:
@@ -241,8 +241,8 @@ class TreebankParser:
             tree = self.trees.get(text)
             if tree is None or not tree.has_tree:
                 shown = text if len(text) < 60 else f"{text[:57]}..."
-                advice = "Its `# text` must be the whole text, as one sentence."
-                raise ParserError(f"--parser conllu:{self.path}: no tree of {shown!r}.", advice)
+                advice = "Its `# text` must be the entire text, treated as one sentence."
+                raise ParserError(f"--parser conllu:{self.path}: it has no tree for {shown!r}.", advice)
             # The texts may differ in white space at their beginning.
             shift = sentence.text.index(text) - tree.text.index(text)
             words = (replace(word, start=word.start + shift, end=word.end + shift) for word in tree.words)

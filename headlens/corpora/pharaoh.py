@@ -46,7 +46,7 @@ class AlignedCorpus(CorpusView):
                 raise CorpusError(f"{problem}.", "Give a line of links for each pair.", path=self.path)
             yield self._aligned(pair, links[number - 1], first, lines[number - 1])
         if left := next((line for line in lines[number:] if line.text.strip()), None):
-            problem = f"goes on after pair {number}, the last of {self.name}."
+            problem = f"has lines after pair {number}, the last of {self.name}."
             raise CorpusError(problem, "Give a line of links for each pair.", path=self.path, line=left.number)
 
     def _numbered(self) -> Iterator[tuple[int, Example]]:
@@ -69,7 +69,7 @@ class AlignedCorpus(CorpusView):
         match = _LINK.fullmatch(part)
         if match is None:
             advice = "Write source and target word of every link: 0-0 1-2, possible ones 1?2 or 1p2."
-            raise CorpusError(f"{part[:40]!r} is no link.", advice, path=self.path, line=line.number)
+            raise CorpusError(f"{part[:40]!r} is not a link.", advice, path=self.path, line=line.number)
         return int(match["source"]), int(match["target"]), match["sign"] == "-"
 
     def _first_word(self, links: list[list[tuple[int, int, bool]]]) -> int:
@@ -83,7 +83,7 @@ class AlignedCorpus(CorpusView):
                 return 1
         raise CorpusError(
             "does not tell whether words are counted from 0 or from 1: no link has a 0 or the number of a last word.",
-            "Count from 0, as Pharaoh does, and give some link of a first word, such as 0-0.",
+            "Count from 0, as Pharaoh does, and include at least one link of a first word, such as 0-0.",
             path=self.path,
         )
 
@@ -94,7 +94,7 @@ class AlignedCorpus(CorpusView):
                 if not first <= place < first + len(side.words):
                     raise CorpusError(
                         f"there is no {name} word {place}: it has {counted(len(side.words), 'word')} from {first} on.",
-                        "Are source and target the other way round, or the lines out of step?",
+                        "Are source and target swapped, or are the lines misaligned?",
                         path=self.path,
                         line=line.number,
                     )

@@ -174,13 +174,14 @@ def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str
         )
     bases = {base_relation(label) for label in labels}
     if "nmod" in asked and "obl" not in bases and _OF_UD_1 & labels.keys():
-        notes.append("The trees are older than UD version 2: their nmod is also what version 2 calls obl.")
+        notes.append("The trees predate UD version 2: their nmod includes what version 2 calls obl.")
     if "cc" in asked and {"nk", "sb"} & labels.keys():
-        notes.append("The trees are TIGER's: their cc are complements of comparison, and only cd are UD's cc.")
+        notes.append("These are TIGER trees: their cc is a comparative complement, and only cd corresponds to UD's cc.")
     if unknown := sorted((label for label in labels if base_relation(label) not in _KNOWN), key=lambda w: -labels[w]):
         notes.append(
-            f"{sum(labels[label] for label in unknown)} of {sum(labels.values())} labels of the trees are of no scheme "
-            f"that headlens knows: {_listed([f'{label} ({labels[label]})' for label in unknown])}. They are read as "
+            f"{sum(labels[label] for label in unknown)} of {sum(labels.values())} labels of the trees belong to no "
+            f"annotation scheme that headlens knows: "
+            f"{_listed([f'{label} ({labels[label]})' for label in unknown])}. They are read as "
             "they are written, and other labels of these trees may not mean what they mean in UD."
         )
     return notes

@@ -117,7 +117,7 @@ def find_tree_fault(heads: Sequence[int]) -> tuple[int, str] | None:
     if not roots:
         return 0, "the sentence has no root (a word with head 0)"
     if len(roots) > 1:
-        return roots[1], f"the sentence has {len(roots)} roots; word {roots[0] + 1} is one already"
+        return roots[1], f"the sentence has {len(roots)} roots; word {roots[0] + 1} is already one"
     cycle = _find_cycle(heads)
     return None if cycle is None else (cycle, f"word {cycle + 1} is part of a cycle of heads")
 

@@ -125,8 +125,8 @@ def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None, parser: 
 
     Raises:
         CorpusError: if there is no such file, or its kind is unknown.
-        OptionError: if a table comes without the name of its column, for two kinds of translations, for a parser
-            that is none, for a limit below 1.
+        OptionError: if a table comes without the name of its column, for two kinds of translations, for an unknown
+            parser, or for a limit below 1.
     """
     options = options or CorpusOptions()
     source: Corpus = spec.value if isinstance(spec, Given) else _open(spec, options)
@@ -179,7 +179,7 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
     if not spec:
         raise OptionError("The corpus has no name.", SOURCES)
     if is_no_file(Path(spec)):
-        raise CorpusError("is a pipe or a device, not a file.", ONLY_ONCE, path=spec)
+        raise CorpusError("is a pipe or device, not a regular file.", ONLY_ONCE, path=spec)
     if not Path(spec).is_file():
         problem = "is a folder" if Path(spec).is_dir() else "no such file"
         raise CorpusError(f"{problem}.", SOURCES, path=spec)
@@ -192,7 +192,7 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
     if kind in TEXTS or LANGUAGE.fullmatch(kind):
         return TextCorpus(spec)
     raise CorpusError(
-        f"headlens reads no {kind} files.", "Save it as .conllu, .txt, .tsv, .csv, .jsonl or .parquet.", path=spec
+        f"headlens cannot read {kind} files.", "Save it as .conllu, .txt, .tsv, .csv, .jsonl or .parquet.", path=spec
     )
 
 

@@ -65,8 +65,8 @@ class TableCorpus(NamedFile):
     def _rows(self) -> Iterator[Row]:
         kind = file_kind(self.path)
         if kind not in TABLES:
-            advice = f"Name it {', '.join(TABLES)}, according to what it is."
-            raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
+            advice = f"Name it {', '.join(TABLES)}, according to its format."
+            raise CorpusError(f"a table of unknown type {kind!r}.", advice, path=self.path)
         if kind == ".tsv":
             return self._named_rows(tab_rows(self.path))
         if kind == ".csv":
@@ -96,7 +96,7 @@ class TableCorpus(NamedFile):
         for line, cells in rows:
             if len(cells) != len(names):
                 message = f"{counted(len(cells), 'column')} where the first row has {len(names)}."
-                yield line, CorpusError(message, "Mend the line.", path=self.path, line=line)
+                yield line, CorpusError(message, "Correct the line.", path=self.path, line=line)
             else:
                 yield line, dict(zip(names, cells, strict=True))
 
@@ -172,7 +172,7 @@ def comma_rows(path: str | Path, separator: str = ",") -> Iterator[tuple[int, li
                 start = reader.line_num + 1
         except csv.Error as error:
             reason = next((meaning for part, meaning in CSV_FAULTS.items() if part in str(error)), str(error))
-            advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
+            advice = "Correct the row that begins here; a quotation mark inside a quoted cell is written twice."
             raise CorpusError(f"broken CSV: {reason}.", advice, path=path, line=start) from error
 
 
@@ -208,11 +208,11 @@ def json_array(path: str | Path) -> Iterator[tuple[int | None, Mapping[str, Any]
     content = _parse_json(text, path)
     rows = content.get("data") if isinstance(content, dict) else content
     if not isinstance(rows, list):
-        raise CorpusError("no array of objects.", "Write [{…}, {…}], or one object per line as .jsonl.", path=path)
+        raise CorpusError("not an array of objects.", "Write [{…}, {…}], or one object per line as .jsonl.", path=path)
     starts: Sequence[int | None] = [None] * len(rows) if isinstance(content, dict) else _starts(text)
     for number, (line, row) in enumerate(zip(starts, rows, strict=True)):
         if not isinstance(row, dict):
-            raise CorpusError(f"element {number + 1} is no JSON object.", "Write {…}.", path=path, line=line)
+            raise CorpusError(f"element {number + 1} is not a JSON object.", "Write {…}.", path=path, line=line)
         yield line, row
 
 
@@ -227,7 +227,7 @@ def _parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
     except ValueError as error:  # also numbers of thousands of digits, and text nested without end
         place = getattr(error, "lineno", None) if line is None else line
         reason = getattr(error, "msg", str(error))
-        raise CorpusError(f"broken JSON: {reason}.", "Mend the line.", path=path, line=place) from error
+        raise CorpusError(f"broken JSON: {reason}.", "Correct the line.", path=path, line=place) from error
 
 
 def _starts(text: str) -> list[int]:
@@ -263,10 +263,10 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
         message = f"{column!r} holds {type(cell).__name__}, not text."
         advice = f"Choose a column of text: {list_names(_names(row))}."
     elif any("\ud800" <= character <= "\udfff" for character in cell):
-        message = f"{column!r} holds half a character (a lone surrogate)."
+        message = f"{column!r} contains half a character (a lone surrogate)."
         advice = "Escapes such as \\ud83d come in pairs; write the character itself."
     elif holds_texts(cell):
-        message = f"{column!r} holds a list or a mapping that is written as text."
+        message = f"{column!r} holds a list or mapping written out as text."
         advice = "Choose a column of text; a part of a mapping is named like this: translation.de."
     else:
         check_length(cell, path, line)

@@ -75,7 +75,7 @@ def text_lines(path: str | Path) -> Generator[Line | CorpusError]:
         advice = "Copy or download it again; a file that is not gzipped must not end in .gz."
         raise CorpusError(f"broken gzip file: {error}", advice, path=path, line=number + 1) from error
     except OSError as error:
-        raise CorpusError(f"cannot be read: {error.strerror or error}", "Check who may read it.", path=path) from error
+        raise CorpusError(f"cannot be read: {error.strerror or error}", "Check its permissions.", path=path) from error
 
 
 def file_stem(path: str | Path) -> str:
@@ -179,7 +179,7 @@ def check_length(text: str, path: str | Path | None, line: int | None) -> None:
     """
     if len(text) > LONGEST_TEXT:
         message = f"a text of {len(text):,} characters, where at most {LONGEST_TEXT:,} are read as one."
-        raise CorpusError(message, "Put sentences on lines, or into rows, of their own.", path=path, line=line)
+        raise CorpusError(message, "Put each sentence on its own line or row.", path=path, line=line)
 
 
 def plain_sentence(text: str, identifier: str) -> Sentence:
@@ -221,7 +221,7 @@ def full_examples(
         elif target is not None and (source.words or target.words):
             skipped += 1
     if skipped:
-        logger.warning("%s: skipped %s of which one side is empty", name, counted(skipped, "pair"))
+        logger.warning("%s: skipped %s in which one side is empty", name, counted(skipped, "pair"))
 
 
 def sentence_examples(texts: Sequence[str], translations: Sequence[str] = ()) -> list[Example]:

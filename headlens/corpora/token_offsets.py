@@ -69,9 +69,9 @@ def tokenize_pair(tokenizer: PreTrainedTokenizerBase, pair: Example) -> tuple[To
     assert pair.target is not None
     if not tokenizer.is_fast:
         raise AlignmentError(
-            f"{type(tokenizer).__name__} is a slow tokenizer: it does not tell which token of a pair is of which "
-            "sentence.",
-            "Use a model with a fast tokenizer (a tokenizer.json beside the weights).",
+            f"{type(tokenizer).__name__} is a slow tokenizer: it does not say which sentence of a pair a token "
+            "belongs to.",
+            "Use a model with a fast tokenizer (a tokenizer.json next to the weights).",
         )
     text = join_sentences(pair.source, pair.target).text
     encoding = tokenizer(
@@ -114,7 +114,7 @@ def _tokenize_slow(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) ->
         raise AlignmentError(
             f"The tokens of {text[:60]!r} cannot be found in the text: {type(tokenizer).__name__} is a slow tokenizer "
             "that gives no offsets.",
-            "Use a model with a fast tokenizer (a tokenizer.json beside the weights).",
+            "Use a model with a fast tokenizer (a tokenizer.json next to the weights).",
         )
     return _trimmed(text, ids, [(0, 0)] * before + spans + [(0, 0)] * (added - before))
 

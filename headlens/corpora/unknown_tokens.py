@@ -37,7 +37,7 @@ class UnknownTokens:
         """Returns what the reader of a table should know: one note where a hundredth or more is unknown."""
         if not self.unknown or self.unknown < TOLD * self.tokens:
             return []
-        told = f"{self._told('the text')} unknown to the model's tokenizer, which reads all of them as the same one."
+        told = f"{self._told('the text')} unknown to the model's tokenizer, which maps all of them to the same token."
         return [f"{told} {case_note(tokenizer)}".strip()]
 
     def check(self, allowed: float, name: str, tokenizer: PreTrainedTokenizerBase, *, complete: bool = True) -> None:
@@ -58,7 +58,7 @@ class UnknownTokens:
             raise CorpusError(
                 f"{self._told(name)} unknown to the model's tokenizer: it cannot read this text.",
                 (case_note(tokenizer) or "Give text in the language and script of the model.")
-                + " --max-unknown 1 measures it all the same.",
+                + " --max-unknown 1 measures it anyway.",
             )
 
     def _told(self, name: str) -> str:

@@ -139,13 +139,13 @@ class GraphOptions:
         if self.nearest is not None and self.nearest < 1:
             raise OptionError(f"{self.kind}: nearest={self.nearest} connects nothing.", "Give 1 or more.")
         if self.threshold is not None and not -1 <= self.threshold <= 1:
-            raise OptionError(f"{self.kind}: threshold={self.threshold} is no cosine.", "Give -1 to 1.")
+            raise OptionError(f"{self.kind}: threshold={self.threshold} is not a cosine.", "Give -1 to 1.")
         if self.vectors not in get_args(Vectors):
-            raise OptionError(f"{self.kind}: vectors={self.vectors} are none.", "Choose model or spacy.")
+            raise OptionError(f"{self.kind}: vectors={self.vectors} is unknown.", "Choose model or spacy.")
         if self.kind != "lexical" and (self.nearest, self.threshold, self.vectors) != (None, None, "model"):
-            raise OptionError(f"{self.kind}: nearest, threshold and vectors are those of lexical graphs.", _FORM)
+            raise OptionError(f"{self.kind}: nearest, threshold and vectors only apply to lexical graphs.", _FORM)
         if sum(number is not None for number in (self.degree, self.nearest, self.threshold)) > 1:
-            raise OptionError(f"{self.kind}: degree, nearest and threshold each say how many edges.", "Give one.")
+            raise OptionError(f"{self.kind}: degree, nearest and threshold each set the number of edges.", "Give one.")
 
     def edges(self, words: int) -> int:
         """Returns the number of edges of a sentence of this many words."""
@@ -166,11 +166,11 @@ def parse_graph(text: str) -> GraphOptions:
     for part in values.split(",") if values else ():
         name, _, value = (side.strip() for side in part.partition("="))
         if name not in _TYPES or name in options:
-            raise OptionError(f"--graph {text!r}: {part.strip()!r} cannot be meant.", _FORM)
+            raise OptionError(f"--graph {text!r}: {part.strip()!r} cannot be understood.", _FORM)
         try:
             options[name] = _TYPES[name](value)
         except ValueError as error:
-            raise OptionError(f"--graph {text!r}: {name} is {value!r}, which is no number.", _FORM) from error
+            raise OptionError(f"--graph {text!r}: {name} is {value!r}, which is not a number.", _FORM) from error
     return GraphOptions(kind, **options)  # type: ignore[arg-type]  # kind was checked above
 
 

@@ -81,7 +81,8 @@ class AttentionMask:
         name: name of the mask in tables and error messages.
         stack: stack whose self-attention the mask is for; None for the encoder's, of a model without one the decoder's.
         metadata: notes that are saved with the mask, by name.
-        layers: in which layers the rules hold, `ends` and `diagonal`; None for all. Others are as `allowed` has them.
+        layers: in which layers the rules hold, `ends` and `diagonal`; None for all. The other layers follow `allowed`
+        alone.
 
     Raises:
         OptionError: if `allowed` is no such tensor, or the stack has no self-attention.
@@ -101,13 +102,13 @@ class AttentionMask:
         if self.allowed.dtype is not torch.bool or not square:
             kind = str(self.allowed.dtype).removeprefix("torch.")
             raise OptionError(
-                f"{self.name}: a {kind} tensor of the shape {shape} is no attention mask.",
-                "It has to be boolean, (layers or 1, heads or 1, n, n).",
+                f"{self.name}: a {kind} tensor of the shape {shape} is not an attention mask.",
+                "It must be boolean, of shape (layers or 1, heads or 1, n, n).",
             )
         if self.stack == "cross":
-            raise OptionError(f"{self.name}: it is for cross-attention.", "Masks hold in self-attention.")
+            raise OptionError(f"{self.name}: it is for cross-attention.", "Masks apply to self-attention only.")
         if self.layers is not None and not set(self.layers) <= set(range(shape[0])):
-            raise OptionError(f"{self.name}: its rules are for layers that it does not have.", _ADVICE)
+            raise OptionError(f"{self.name}: its rules refer to layers that it does not have.", _ADVICE)
 
     @property
     def length(self) -> int:
@@ -136,7 +137,7 @@ class AttentionMask:
         if length > self.length:
             raise OptionError(
                 f"The mask {self.name} is for {counted(self.length, 'token')}, but a sentence has {length}.",
-                "Take shorter sentences, a longer mask, or a pattern, which is made for any length.",
+                "Use shorter sentences, a larger mask, or a pattern, which fits any length.",
             )
         block = self.allowed[:, :, :length, :length].clone()
         # All layers, a view, or a copy of those in which the rules hold.
@@ -174,7 +175,7 @@ class AttentionMask:
         fits = all(a == b or 1 in (a, b) for a, b in zip(self.shape, other.shape, strict=True))
         if self.length != other.length or self.stack != other.stack or not fits:
             raise OptionError(
-                f"The masks {self.name} and {other.name} do not go together.",
+                f"The masks {self.name} and {other.name} cannot be combined.",
                 "They need the same length and stack, and the same numbers of layers and heads, or 1.",
             )
         if (self.ends, self.diagonal, self.layers) == (other.ends, other.diagonal, other.layers):
@@ -232,7 +233,7 @@ def _check_rules(rules: Any, file: Path) -> dict[str, Any]:
     layers = rules.get("layers", []) if complete else []
     fits = isinstance(layers, list) and all(isinstance(layer, int) for layer in layers)
     if not complete or not fits or not all(isinstance(rules[k], kind) for k, kind in kinds.items()):
-        raise OptionError(f"{file} does not say how its mask is meant.", _ADVICE)
+        raise OptionError(f"{file} does not say how its mask is to be applied.", _ADVICE)
     if rules["stack"] not in (None, *STACKS):
         raise OptionError(f"{file}: there is no stack {rules['stack']!r}.", _ADVICE)
     return dict(rules) | ({"layers": tuple(layers)} if "layers" in rules else {})
@@ -313,7 +314,7 @@ class Controlled(_Derived):
     @property
     def name(self) -> str:
         """Name of the source mask, and what is dropped from it."""
-        return f"{self.source.name} without {'the diagonal' if self.drop == 'diagonal' else 'as many at random'}"
+        return f"{self.source.name} without {'the diagonal' if self.drop == 'diagonal' else 'as many random positions'}"
 
     @property
     def sha256(self) -> str:

@@ -24,7 +24,7 @@ class MaskEdit(Edit):
 
     Args:
         source: where queries may look, by the length of a sentence or by the text itself.
-        layers: in which layers the mask holds; None for all. With shared weights (ALBERT) these are depths.
+        layers: layers to which the mask applies; None for all. With shared weights (ALBERT) these are depths.
         stack: whose self-attention; None for that of the source, which is the encoder's if it does not say.
     """
 
@@ -54,7 +54,7 @@ class MaskEdit(Edit):
             stacks = ", ".join(dict.fromkeys(s.stack for s in sites))
             raise OptionError(
                 f"The mask {self.source.name} is for the {self.stack}, which this model does not have.",
-                f"It has: {stacks}. Masks hold in the self-attention of encoder or decoder.",
+                f"It has: {stacks}. Masks apply to the self-attention of encoder or decoder.",
             )
         numbers = [s.layer for s in masked]
         if self.layers is not None and (missing := sorted(self.layers - set(numbers))):
@@ -73,7 +73,7 @@ class MaskEdit(Edit):
                 f"The mask {self.source.name} has the wrong shape for this model: {counted(layers, 'layer')} of "
                 f"{counted(heads, 'head')}.",
                 f"The {self.stack} has {counted(len(masked), 'layer')} of {counted(masked[0].n_heads, 'head')}; "
-                "a mask with 1 layer or 1 head says the same for all.",
+                "a mask with 1 layer or 1 head applies to all of them.",
             )
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
@@ -129,7 +129,8 @@ class MaskEdit(Edit):
     def _ids(self, context: CallContext) -> Tensor:
         if context.queries is None or context.queries.ids is None:
             raise OptionError(
-                f"{context.site}: nobody said which tokens these are, so {self.source.name} cannot be found for them.",
+                f"{context.site}: the tokens of the batch were not declared, so {self.source.name} cannot be found "
+                "for them.",
                 "Give the model its input_ids and attention_mask, or declare tokens with ids in session.batch(...).",
             )
         return context.queries.ids
@@ -149,8 +150,10 @@ def _real(context: CallContext) -> Tensor:
     """Which queries are tokens: (batch, query)."""
     if context.queries is None:
         raise OptionError(
-            f"{context.site}: nobody said which tokens are padding, so a mask cannot be placed on the sentences.",
+            f"{context.site}: it was not declared which tokens are padding, so the mask cannot be aligned with the "
+            "sentences.",
             "Declare them with session.batch(...), or give the model its attention_mask (a decoder_attention_mask "
-            "for a decoder). A decoder that writes token by token cannot be masked: choose a task with one pass.",
+            "for a decoder). A decoder that generates token by token cannot be masked: choose a task scored in a "
+            "single pass.",
         )
     return context.queries.real

@@ -81,7 +81,7 @@ def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction
 
     Args:
         model: the model; one that lost heads before may lose more.
-        heads: by the numbers of the original model; such as are gone already may be named again.
+        heads: with their numbers in the original model; heads that are already gone may be named again.
 
     Raises:
         OptionError: on a head that the model never had, if there is nothing to cut, or if no head would be left.
@@ -149,7 +149,7 @@ def refilled(model: PreTrainedModel) -> PreTrainedModel:
     heads = heads_of_model(model)
     if any(s.scales for s in heads.sites):
         raise OptionError(
-            "Some heads have other factors at other depths, which weights that depths share cannot tell.",
+            "Some heads have different gates at different depths, which shared weights cannot represent.",
             "Leave --stock out.",
         )
     if heads.masked:
@@ -180,7 +180,7 @@ def _nothing_to_cut(before: HeadMap, heads: Collection[Head]) -> OptionError:
         "every depth.",
         "Name a head at every depth, such as "
         + ",".join(str(Head(s.stack, s.layer, min(heads, key=str).head)) for s in before.sites)
-        + "; to mask heads only, use HeadGates.",
+        + "; to mask heads without removing them, use HeadGates.",
     )
 
 

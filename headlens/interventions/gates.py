@@ -17,7 +17,7 @@ class HeadGates(Edit):
     """Multiplies head outputs: 0 removes a head, 1 leaves it as it is.
 
     MultiHead(Q, K, V) = Concat_i(g_i head_i) W^O (Voita et al. 2019, equation 2). Layers without a gate are not
-    touched. With shared weights (ALBERT) a gate holds at its depth only.
+    touched. With shared weights (ALBERT) a gate applies at its own depth only.
 
     Args:
         values: a number for each head, 1 for heads that are not named; or a tensor for each site, (heads,) or

@@ -33,7 +33,7 @@ class HardConcrete:
     def __post_init__(self) -> None:
         reaches_beyond = self.low < 0 and self.high > 1
         if not reaches_beyond or self.temperature <= 0 or not 0 <= self.epsilon < 0.5:
-            raise ValueError(f"{self} is no Hard Concrete distribution")
+            raise ValueError(f"{self} is not a Hard Concrete distribution")
 
     @property
     def closed_below(self) -> float:

@@ -51,9 +51,9 @@ class ImportanceMask:
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
-            raise OptionError(f"--keep {self.keep:g} is no share of the positions.", _SHARE)
+            raise OptionError(f"--keep {self.keep:g} is not a share of the positions.", _SHARE)
         if self.order not in get_args(KeepOrder):
-            raise OptionError(f"--keep-order {self.order} is none.", f"Choose {', '.join(get_args(KeepOrder))}.")
+            raise OptionError(f"--keep-order {self.order} is unknown.", f"Choose {', '.join(get_args(KeepOrder))}.")
         fits = self.probabilities.shape == self.learned.allowed.shape
         if not fits or not bool(((self.probabilities >= 0) & (self.probabilities <= 1)).all()):
             raise OptionError(
@@ -158,8 +158,8 @@ class ImportanceMask:
         file = (Path(path) if Path(path).is_dir() else Path(path).parent) / PROBABILITIES
         if not file.is_file():
             raise OptionError(
-                f"{path}: there is no {PROBABILITIES} beside the mask, by which positions could be ranked.",
-                "--keep is for masks of train-dam, such as runs/dam/masks/penalty-0.01.",
+                f"{path}: there is no {PROBABILITIES} next to the mask, which --keep needs to rank positions.",
+                "--keep is for masks learned by train-dam, such as runs/dam/masks/penalty-0.01.",
             )
         with read_errors(file, "does not hold probabilities", "Run train-dam again.", OptionError):
             probabilities = load_file(file)["p"]
@@ -182,6 +182,6 @@ def parse_kept(text: str) -> ImportanceMask | None:
     try:
         keep = float(match["share"])
     except ValueError as error:
-        raise OptionError(f"{text}: {match['share']!r} is no share of the positions.", _SHARE) from error
+        raise OptionError(f"{text}: {match['share']!r} is not a share of the positions.", _SHARE) from error
     order = next(name for name in get_args(KeepOrder) if name == match["order"])
     return ImportanceMask.load(Path(match["path"]).expanduser(), keep, order)

@@ -70,13 +70,13 @@ class LearnedMaskOptions:
 
     def __post_init__(self) -> None:
         if self.longest < 2:
-            raise OptionError(f"--longest {self.longest} leaves nothing to mask.", "128 is that of the authors.")
+            raise OptionError(f"--longest {self.longest} leaves nothing to mask.", "The authors use 128.")
         if not 0 < self.strength < float("inf"):
-            raise OptionError(f"--strength {self.strength} is not a positive number.", "1e4 is that of the authors.")
+            raise OptionError(f"--strength {self.strength} is not a positive number.", "The authors use 1e4.")
         if self.form not in get_args(Form):
-            raise OptionError(f"--form {self.form} is none.", f"Choose one of {', '.join(get_args(Form))}.")
+            raise OptionError(f"--form {self.form} is unknown.", f"Choose one of {', '.join(get_args(Form))}.")
         if self.noise not in get_args(Noise):
-            raise OptionError(f"--noise {self.noise} is none.", "Choose training, always or never.")
+            raise OptionError(f"--noise {self.noise} is unknown.", "Choose training, always or never.")
         check_connections(self.connections)
 
     @property
@@ -112,7 +112,7 @@ class Scope:
 
     def __post_init__(self) -> None:
         if self.layers is not None and not self.layers:
-            raise OptionError("--layers names no layer.", "Leave it out to mask all of them.")
+            raise OptionError("--layers is empty.", "Leave it out to mask all of them.")
 
 
 class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
@@ -144,7 +144,10 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         self.scope = scope or Scope()
         self.options, self.law, self.draws = options or LearnedMaskOptions(), law or GumbelSigmoid(), draws
         if self.law.by_offset and not self.options.structured:
-            raise OptionError("Degrees are about offsets, and the mask has a number for each pair.", "Structure it.")
+            raise OptionError(
+                "Degrees are defined over offsets, but this mask has a parameter for each pair of positions.",
+                "Use a structured mask.",
+            )
         if self.law.by_offset and self.law.kinds != len(self.options.connections):
             raise ValueError(f"degrees of {self.law.kinds} kinds for {self.options.connections}")
         self.sites = tuple(s for s in sites if self.scope.layers is None or s.layer in self.scope.layers)
@@ -175,7 +178,9 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         heads = {(s.stack, s.layer): s.heads for s in sites}
         for site in self.sites:
             if heads.get((site.stack, site.layer)) != site.heads:
-                raise OptionError(f"The mask of {site} is not that of this model.", "Make one for its own sites.")
+                raise OptionError(
+                    f"The mask of {site} does not belong to this model.", "Create a mask for this model's own sites."
+                )
 
     def draw(self) -> None:
         """Draws the M of the next forward pass; its gradients can be computed until the next draw."""

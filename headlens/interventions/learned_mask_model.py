@@ -66,7 +66,7 @@ class MaskedModel(nn.Module):
             RuntimeError: if called outside `opened`, where the mask would have no effect.
         """
         if not self._open:
-            raise RuntimeError("a masked model runs inside `with masked.opened()`")
+            raise RuntimeError("a masked model can only run inside `with masked.opened()`")
         return self.module(**inputs)
 
 

@@ -171,7 +171,7 @@ class GumbelDegrees(MaskDistribution):
         """
         if self.largest >= (tokens := values // self.kinds):
             raise OptionError(
-                f"--largest-degree {self.largest} is more than texts of {tokens} tokens have.",
+                f"--largest-degree {self.largest} is too large for texts of {tokens} tokens.",
                 f"Give at most {tokens - 1}.",
             )
         return self.kinds * (self.largest + 1)

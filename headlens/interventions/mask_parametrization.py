@@ -170,9 +170,9 @@ CONNECTIONS = ("neighbour", "global", "random")
 def check_connections(kinds: Sequence[str], flag: str = "--degree-kinds") -> None:
     """Raises OptionError if there is no such kind of connections, or none at all."""
     if unknown := [kind for kind in kinds if kind not in CONNECTIONS]:
-        raise OptionError(f"{flag}: {unknown[0]!r} is no kind of degree.", f"Kinds: {', '.join(CONNECTIONS)}.")
+        raise OptionError(f"{flag}: {unknown[0]!r} is not a kind of degree.", f"Kinds: {', '.join(CONNECTIONS)}.")
     if not kinds:
-        raise OptionError(f"{flag} names no kind of degree.", f"Kinds: {', '.join(CONNECTIONS)}.")
+        raise OptionError(f"{flag} is empty.", f"Kinds: {', '.join(CONNECTIONS)}.")
 
 
 def at_ends(lengths: Tensor, longest: int) -> Tensor:

@@ -135,7 +135,7 @@ class FixedPattern(Pattern):
         super().__post_init__()
         if self.summary > self.stride:
             raise OptionError(
-                f"fixed: a block of {counted(self.stride, 'token')} has no {self.summary} to look at.",
+                f"fixed: a block of {counted(self.stride, 'token')} does not have {self.summary} summary tokens.",
                 f"summary can be 0 to {self.stride}.",
             )
 
@@ -380,7 +380,7 @@ def _single_pattern(part: str, text: str) -> Pattern:
     name, colon, values = (piece.strip() for piece in part.partition(":"))
     if not name or (colon and not values):
         missing = "a parameter" if name else "a name"
-        raise OptionError(f"{text!r} is no attention pattern: {missing} is missing.", _SYNTAX)
+        raise OptionError(f"{text!r} is not an attention pattern: {missing} is missing.", _SYNTAX)
     kind = PATTERNS.get(name.lower())
     if kind is None:
         advice = _nearest(name.lower(), list(PATTERNS)) + f"Patterns: {', '.join(PATTERNS)}."
@@ -393,7 +393,7 @@ def _parameters(kind: type[Pattern], text: str) -> dict[str, int]:
     defaults: dict[str, Any] = {p.name: p.default for p in fields(kind)}  # type: ignore[arg-type]
     names = list(defaults)
     listed = ", ".join(f"{name} ({default})" for name, default in defaults.items())
-    advice = f"In order it has {listed}." if names else "It has none."
+    advice = f"Its parameters, in order: {listed}." if names else "It has none."
     values: dict[str, int] = {}
     for place, part in enumerate(text.split(",") if text else ()):
         name, equals, value = (piece.strip() for piece in part.rpartition("="))
@@ -407,7 +407,7 @@ def _parameters(kind: type[Pattern], text: str) -> dict[str, int]:
             raise OptionError(f"{kind.name}: {name} is given twice.", advice)
         # int() also takes 3_0 and digits of other scripts.
         if not re.fullmatch(r"-?[0-9]+", value):
-            raise OptionError(f"{kind.name}: {name} is {value!r}, which is no whole number.", _SYNTAX)
+            raise OptionError(f"{kind.name}: {name} is {value!r}, which is not a whole number.", _SYNTAX)
         values[name] = int(value)
     return values
 

@@ -79,22 +79,22 @@ def remove_layers(model: PreTrainedModel, layers: Collection[int], stack: Stack)
     sites = [site for site in find_sites(model) if site.stack == stack]
     check_layers(layers, sites, "--drop-layers")
     if len(set(layers)) == len(sites):
-        raise OptionError("--drop-layers: no layer would be left.", "Leave one or more, as --drop-layers last:3 does.")
+        raise OptionError("--drop-layers: no layer would be left.", "Keep at least one, as --drop-layers last:3 does.")
     if any(site.shared for site in sites):
         if len({site.module for site in sites}) > 1:
-            raise _unsupported(model, "several groups of layers share their weights in turn")
+            raise _unsupported(model, "its layers share weights in several groups")
         _set_depth(model, sites, [s.layer for s in sites if s.layer not in layers])
         return
     names, places = zip(*(_list_of(site) for site in sites), strict=True)
     blocks = model.get_submodule(names[0])
     if len(set(names)) > 1 or not isinstance(blocks, nn.ModuleList) or len(blocks) != len(sites):
-        raise _unsupported(model, "its layers are no plain list")
+        raise _unsupported(model, "its layers are not a plain list")
     dropped = {place for site, place in zip(sites, places, strict=True) if site.layer in layers}
     left = [place for place in range(len(blocks)) if place not in dropped]
     held_by_others = {name for place in left for name, _ in blocks[place].named_parameters()}
     for place in dropped:
         if only := [name for name, _ in blocks[place].named_parameters() if name not in held_by_others]:
-            raise _unsupported(model, f"no other layer has what layer {place} holds ({only[0]})")
+            raise _unsupported(model, f"no other layer has a module that layer {place} holds ({only[0]})")
     parent, _, name = names[0].rpartition(".")
     setattr(model.get_submodule(parent), name, nn.ModuleList([blocks[place] for place in left]))
     for number, place in enumerate(left):
@@ -142,5 +142,5 @@ def _set_depth(model: PreTrainedModel, sites: list[Site], left: list[int]) -> No
 
 def _unsupported(model: PreTrainedModel, reason: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"Layers cannot be taken out of {type(model).__name__}: {reason}.", "--drop-attention works for such models."
+        f"Layers cannot be removed from {type(model).__name__}: {reason}.", "--drop-attention works for such models."
     )

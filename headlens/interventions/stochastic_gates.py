@@ -52,7 +52,9 @@ class StochasticGates(nn.Module, Edit):
         heads = {(s.stack, s.layer): s.heads for s in sites}
         for site in self.sites:
             if heads.get((site.stack, site.layer)) != site.heads:
-                raise OptionError(f"The gates of {site} are not those of this model.", "Make gates for its own sites.")
+                raise OptionError(
+                    f"The gates of {site} do not belong to this model.", "Create gates for this model's own sites."
+                )
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
         """The head outputs times their gates: (batch, query, heads, d)."""
@@ -127,7 +129,7 @@ class GatedModel(nn.Module):
             RuntimeError: if called outside `opened`, where the gates would have no effect.
         """
         if not self._open:
-            raise RuntimeError("a gated model runs inside `with gated.opened()`")
+            raise RuntimeError("a gated model can only run inside `with gated.opened()`")
         return self.module(**inputs)
 
 
@@ -150,7 +152,7 @@ def gated_sites(model: nn.Module, stacks: Collection[Stack] | None = None) -> li
             f"--gates {missing[0]}: {type(model).__name__} has no such heads.", f"It has {', '.join(present)}."
         )
     if not gated:
-        raise OptionError("No stack is to have gates.", f"The model has {', '.join(present)}.")
+        raise OptionError("No stack was chosen for gates.", f"The model has {', '.join(present)}.")
     return [s for s in sites if s.stack in gated]
 
 

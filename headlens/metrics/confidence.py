@@ -30,7 +30,7 @@ class Confidence(Metric):
     caption = (
         "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single other "
         "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is. Below is the "
-        "difference: a blue head is surer with separators, and rests on them."
+        "difference: a blue head is more confident when separators are included: it attends mostly to them."
     )
     difference = "difference"
     columns = (
@@ -50,7 +50,7 @@ class Confidence(Metric):
             "Mean largest attention weight of all queries.",
             "confidence with separators",
             "share of weight on one token",
-            "all tokens",
+            "with all tokens",
             "confidence (mean largest weight)",
             interval=True,
             contract=True,

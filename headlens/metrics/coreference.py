@@ -35,13 +35,13 @@ class Coreference(Metric):
     heading = "Coreference"
     caption = (
         "How often every head points from the head word of a mention at that of an earlier mention of the same entity; "
-        "above the map how often the nearest earlier mention is one."
+        "above the map, how often the nearest earlier mention is an antecedent."
     )
     columns = (
         MetricColumn("mentions", "Number of mentions that have an antecedent in their text.", unit="mentions"),
         MetricColumn(
             "coreference",
-            "How often the head word of a mention attends most to that of an antecedent.",
+            "How often the head word of a mention attends most to the head word of an antecedent.",
             "points at an antecedent",
             "share of mentions",
             panel="an antecedent",
@@ -50,10 +50,14 @@ class Coreference(Metric):
             chance_name="nearest mention",
             interval=True,
         ),
-        MetricColumn("coreference_nearest", "How often the nearest earlier mention of any entity is an antecedent."),
+        MetricColumn(
+            "coreference_nearest",
+            "Share of mentions for which the nearest earlier mention of any entity is an antecedent.",
+        ),
         MetricColumn(
             "coreference_same_word",
-            "How often the nearest earlier occurrence of the same word is an antecedent's head.",
+            "Share of mentions for which the nearest earlier occurrence of the same word is the head word of an "
+            "antecedent.",
         ),
     )
     stacks = ("encoder", "decoder")

@@ -30,7 +30,7 @@ class Entropy(Metric):
     heading = "Entropy"
     caption = (
         "How evenly every head spreads its attention: its entropy as a share of the largest possible one, where 1 "
-        "(yellow) is the same weight for every token. heads.csv has it in nats, too."
+        "(yellow) means the same weight for every token. heads.csv also has it in nats."
     )
     columns = (
         MetricColumn(
@@ -41,7 +41,7 @@ class Entropy(Metric):
         ),
         MetricColumn(
             "entropy_norm",
-            "Of attention, as a share of the largest possible one: 1 is even attention.",
+            "Entropy of attention as a share of the largest possible one: 1 is uniform attention.",
             "entropy",
             "share of the largest possible",
             panel="share of the largest possible",

@@ -22,10 +22,10 @@ NEIGHBOURS = {"self": 0, "prev": -1, "next": 1}
 _RECEIVERS = {
     "cls": ("given to [CLS]", "[CLS]"),
     "sep": ("given to [SEP]", "[SEP]"),
-    "bos": ("given to the beginning of the sentence", "the first token"),
+    "bos": ("given to the beginning-of-sentence token", "the first token"),
     "eos": ("given to the end-of-sentence token", "the end"),
     "punct": ("given to punctuation", "punctuation"),
-    "self": ("of tokens to themselves", "itself"),
+    "self": ("of a token to itself", "itself"),
     "prev": ("given to the previous token", "the previous token"),
     "next": ("given to the next token", "the next token"),
 }
@@ -46,7 +46,8 @@ class Mass(Metric):
     heading = "Where attention goes"
     caption = (
         "The mean attention weight that tokens give to special tokens, punctuation, themselves and their neighbours. A "
-        "token that has two names, such as RoBERTa's <s>, is drawn once; what a model lacks is not drawn."
+        "token that has two names, such as RoBERTa's <s>, is drawn once; tokens that a model does not have are left "
+        "out."
     )
     columns = (
         *(
@@ -62,18 +63,18 @@ class Mass(Metric):
         ),
         MetricColumn(
             "distance",
-            "Mean distance in tokens between a query and what it attends to, by weight.",
+            "Mean distance in tokens between a query and its keys, weighted by attention.",
             "mean distance",
             "tokens",
             high=None,
             contract=True,
         ),
-        MetricColumn("to_first", "Mean attention weight given to the first token, whatever it is."),
-        MetricColumn("punct_chance", "`to_punct` of a head that attends to all tokens alike."),
+        MetricColumn("to_first", "Mean attention weight given to the first token, special or not."),
+        MetricColumn("punct_chance", "`to_punct` of a head that attends to all tokens equally."),
         MetricColumn(
             "mass_left",
-            "Mean attention weight that is left where a head does not rest: neither on the first token, nor on a "
-            "[CLS], separator, beginning or end, nor on punctuation.",
+            "Mean attention weight left for content: given neither to the first token, nor to a "
+            "[CLS], separator, beginning or end token, nor to punctuation.",
         ),
     )
 

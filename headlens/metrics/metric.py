@@ -58,7 +58,7 @@ class Metric(ABC):
         heading: of the figure's caption.
         caption: what the figure shows and how it is read; by default what the columns say.
         drawn: whether it has a heatmap.
-        difference: of the heatmap, the title of a panel with its second column less its first; none by default.
+        difference: title of an additional panel that shows the second column minus the first; none by default.
         stacks: where it is measured.
         sums_of_tokens: names of the sums that are arrays of the tokens alone, without an axis for the head (numbers
             need no name). None if that is not known: heads of several layers are then never measured together.
@@ -83,7 +83,9 @@ class Metric(ABC):
         """Refuse a metric that would be measured and reach no table."""
         super().__init_subclass__(**more)
         if hasattr(cls, "name") and not (cls.columns or cls.own_table):
-            raise TypeError(f"The metric {cls.name} reaches no table: declare its columns, or own_table = True.")
+            raise TypeError(
+                f"The metric {cls.name} is not written to any table: declare its columns, or set own_table = True."
+            )
 
     @classmethod
     def of(cls, settings: MetricSettings) -> Self:

@@ -16,7 +16,7 @@ from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 
 @dataclass(frozen=True)
 class Monotonicity(Metric):
-    """Share of steps from one target token to the next at which the most attended source token does not go back.
+    """Share of steps from one target token to the next at which the most attended source token does not move backwards.
 
     Special tokens are left out on both sides, as in `Positions`.
     """
@@ -28,7 +28,7 @@ class Monotonicity(Metric):
     columns = (
         MetricColumn(
             "monotonicity",
-            "Share of steps to the next target token at which the most attended source token does not go back.",
+            "Share of steps to the next target token at which the most attended source token does not move backwards.",
             "monotonicity",
             "share of steps",
         ),

@@ -31,7 +31,7 @@ _RECEIVERS = {
 
 @dataclass(frozen=True)
 class Norms(Metric):
-    """Shares of the norms of what a head reads by kind of key, of its output in its layer, and of idle attention.
+    """Norms of the values that a head reads by kind of key, the share of its output in its layer, and idle attention.
 
     What query q reads of key k is a(q, k) v(k) W_O, the value weighted by attention and projected as the head's part of
     the output projection does; its norm is a(q, k) times that of v(k) W_O. Norms are summed over all queries, token
@@ -45,24 +45,27 @@ class Norms(Metric):
     columns = (
         MetricColumn(
             "norm_share",
-            "Norms of the head's outputs as a share of those of all heads of its layer.",
+            "Norm of the head's outputs as a share of the norms of all heads of its layer.",
             "norms of its outputs",
             "share of its layer",
         ),
         *(
-            MetricColumn(f"norm_to_{kind}", f"Share of the norms of what a head reads that comes from {words}.")
+            MetricColumn(
+                f"norm_to_{kind}", f"Share of the summed norms of the weighted value vectors that comes from {words}."
+            )
             for kind, words in _RECEIVERS.items()
         ),
         MetricColumn(
             "norm_to_other",
-            "Share of the norms of what a head reads that comes from no special token, not the first one, no "
-            "punctuation, not the token itself and no neighbour.",
+            "The same share for all other tokens: not special, not the first, not punctuation, not the query token "
+            "or a neighbour.",
         ),
         MetricColumn(
             "idle",
-            "Share of attention weight on keys that have nearly nothing to give: their value, projected, has less than "
+            "Share of attention weight on keys that contribute almost nothing: the norm of their projected value is "
+            "less than "
             f"{NEARLY_NOTHING} of the mean norm in their text.",
-            "idle attention, on keys that give nearly nothing",
+            "idle attention (on keys that contribute almost nothing)",
         ),
     )
 

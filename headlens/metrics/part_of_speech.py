@@ -24,7 +24,7 @@ RECEIVERS = (*PARTS_OF_SPEECH, OTHER)
 
 @dataclass(frozen=True)
 class PartOfSpeech(Metric):
-    """Mean attention weight from the tokens of each part of speech to those of each other, see `pos.csv`.
+    """Mean attention weight from tokens of each part of speech to tokens of each other part of speech, see `pos.csv`.
 
     The parts of speech are the universal ones of the corpus; `other` is all that has none, such as special tokens, so
     that the weights of a head from one part of speech add up to 1.

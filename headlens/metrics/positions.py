@@ -37,14 +37,14 @@ class Positions(Metric):
     columns = (
         MetricColumn(
             "positional_offset",
-            "The most frequent offset from a token to the one it attends to most, itself left out.",
+            "The most frequent non-zero offset from a token to the one it attends to most.",
             unit="tokens",
             contract=True,
         ),
         MetricColumn(
             "positional_share",
-            "Share of tokens whose most attended token stands at the most frequent offset.",
-            "most frequent offset other than 0",
+            "Share of tokens whose most attended token is at the most frequent offset.",
+            "most frequent non-zero offset",
             "share of tokens",
             offset="positional_offset",
             interval=True,

@@ -34,13 +34,13 @@ class RareWords(Metric):
     heading = "Rare words"
     caption = (
         "How often every head points at the least frequent word of the sentence (left) or at one of the two least "
-        "frequent (right); above each map the share that a head pointing at random would have."
+        "frequent (right); above each map, the share expected by chance."
     )
     columns = (
         MetricColumn("rare_words", "Number of query words in sentences with rare words.", unit="words"),
         MetricColumn(
             "rare_top1",
-            "How often a head points at the least frequent word of the sentence.",
+            "Share of words that attend most to the least frequent word of the sentence.",
             "points at the rarest word",
             "share of words",
             panel="the rarest word",
@@ -52,7 +52,7 @@ class RareWords(Metric):
         ),
         MetricColumn(
             "rare_top2",
-            "How often a head points at one of the two least frequent words of the sentence.",
+            "Share of words that attend most to one of the two least frequent words of the sentence.",
             panel="one of the two rarest",
             scale="share of query words",
             high=None,

@@ -31,13 +31,13 @@ class SameWord(Metric):
     heading = "Same word"
     caption = (
         "How often every head points from a word that occurs more than once in its text at another occurrence of it; "
-        "above the map the share that a head pointing at random would have."
+        "above the map, the share expected by chance."
     )
     columns = (
         MetricColumn("repeated_words", "Number of words that occur more than once in their text.", unit="words"),
         MetricColumn(
             "same_word",
-            "How often a repeated word attends most to another occurrence of itself.",
+            "Share of repeated words that attend most to another occurrence of the same word.",
             "points at the same word",
             "share of repeated words",
             panel="another occurrence of the word",

@@ -33,11 +33,11 @@ class TextPair(Metric):
     heading = "Pairs of texts"
     caption = (
         "Left: the mean weight that the tokens of both texts give to the other text. Right: how often a token that "
-        "occurs in the other text, too, attends there most to an equal one; above the map the share that a head "
-        "pointing at random would have."
+        "also occurs in the other text attends most, within that text, to an equal token; above the map, the share "
+        "expected by chance."
     )
     columns = (
-        MetricColumn("pair_tokens", "Number of tokens of both texts of pairs.", unit="tokens"),
+        MetricColumn("pair_tokens", "Number of tokens in both texts of all pairs.", unit="tokens"),
         MetricColumn(
             "to_pair",
             "Mean attention weight from the tokens of both texts of a pair to the other text.",
@@ -46,13 +46,13 @@ class TextPair(Metric):
             scale="attention weight",
             interval=True,
         ),
-        MetricColumn("first_to_second", "`to_pair` from the first text to the second alone.", interval=True),
-        MetricColumn("second_to_first", "`to_pair` from the second text to the first alone.", interval=True),
-        MetricColumn("equal_tokens", "Number of tokens that occur in the other text, too.", unit="tokens"),
+        MetricColumn("first_to_second", "`to_pair`, only from the first text to the second.", interval=True),
+        MetricColumn("second_to_first", "`to_pair`, only from the second text to the first.", interval=True),
+        MetricColumn("equal_tokens", "Number of tokens that also occur in the other text.", unit="tokens"),
         MetricColumn(
             "to_equal",
-            "How often a token that occurs in the other text, too, attends there most to an equal one.",
-            "points at an equal token of the other text",
+            "How often a token that also occurs in the other text attends most, within that text, to an equal token.",
+            "points at an identical token of the other text",
             "share of such tokens",
             panel="to an equal token",
             scale="share of such tokens",

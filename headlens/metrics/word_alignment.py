@@ -39,30 +39,33 @@ class WordAlignment(Metric):
     title = "Heads that align words"
     heading = "Word alignment"
     caption = (
-        "How often every head attends most, of the words of the other text, to one that the gold alignment links; "
+        "Among the words of the other text, how often each head attends most to one linked in the gold alignment; "
         "above the map the share that a head pointing at random would have."
     )
     columns = (
         MetricColumn("aligned_words", "Number of words that the gold alignment links.", unit="words"),
         MetricColumn(
             "aligned",
-            "How often the most attended word of the other text is one that the gold alignment links.",
-            "points at a gold partner",
+            "Share of linked words whose most attended word in the other text is one of their gold partners.",
+            "points at a gold-aligned word",
             "share of linked words",
-            panel="a gold partner",
+            panel="a gold-aligned word",
             scale="share of linked words",
             chance="aligned_chance",
             interval=True,
         ),
         MetricColumn("aligned_chance", "`aligned` of a head that points at random."),
         MetricColumn(
-            "aer", "Alignment error rate of the links of target words, or of the second text of a pair.", interval=True
+            "aer",
+            "Alignment error rate of the links of target words at the step that reads them, or of the words "
+            "of the second text of a pair.",
+            interval=True,
         ),
         MetricColumn(
-            "aer_written", "The same at the step that writes a target word; of cross-attention alone.", interval=True
+            "aer_written", "The same at the step that generates a target word; cross-attention only.", interval=True
         ),
         MetricColumn(
-            "aer_reverse", "The same of the links of the first text; of pairs in one sequence alone.", interval=True
+            "aer_reverse", "The same for the links of the first text; only for pairs in one sequence.", interval=True
         ),
     )
 

@@ -94,13 +94,13 @@ class CheckpointFiles:
                 for shard in set(listed.values()):
                     # transformers would follow the name to any place of this machine.
                     if shard in ("", ".", "..") or re.search(r"[\\/:\0]", shard):
-                        raise ValueError(f"{name}.index.json lists {shard[:60]!r}, which is no file beside it")
+                        raise ValueError(f"{name}.index.json lists {shard[:60]!r}, which is not a file next to it")
                 paths = {shard: self.path(shard) for shard in sorted(set(listed.values()))}
                 if missing := [shard for shard, path in paths.items() if path is None]:
                     raise ModelError(
                         f"{self.place}: of the {counted(len(paths), 'file')} of weights that {name}.index.json names, "
                         f"{len(missing)} cannot be found: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}.",
-                        "Copy or fetch all of them.",
+                        "Copy or download all of them.",
                     )
                 return [path for path in paths.values() if path is not None]
         return []

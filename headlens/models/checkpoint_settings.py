@@ -54,7 +54,7 @@ def check_sizes(name: str, written: Mapping[str, Any], tensors: int) -> None:
         if isinstance(value, Mapping):  # of the parts of a model
             check_sizes(name, value, tensors)
         if "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:  # read in every forward pass
-            raise ModelError(f"{name}: {key} of its config.json is {value}.", "A share of dropout is from 0 to 1.")
+            raise ModelError(f"{name}: {key} of its config.json is {value}.", "A dropout rate lies between 0 and 1.")
         if type(value) is not int or not (match := _SIZE.search(key)):
             continue
         kind = "group" if "group" in key else match[1]
@@ -131,7 +131,7 @@ def set_start_token(name: str, model: PreTrainedModel, written: Mapping[str, Any
     if None in (stated, generated) or stated == generated or "decoder_start_token_id" not in written:
         return []
     told = f"The decoder starts with token {stated} by config.json, with {generated} by generation_config.json"
-    return [f"{told}: {start} is taken."]
+    return [f"{told}: {start} is used."]
 
 
 def _token(name: str, config: Any, key: str) -> int | None:
@@ -160,7 +160,7 @@ def check_settings(name: str, model: PreTrainedModel) -> None:
                 raise ModelError(
                     f"{name}: its config.json asks for {setting} = {value!r}, which {type(model).__name__} of "
                     f"transformers {transformers.__version__} does not compute.",
-                    "Its attention can only be had from the version or package that it was trained with.",
+                    "Its attention is only available in the version or package that it was trained with.",
                 )
 
 
@@ -174,15 +174,16 @@ def settings_notes(config: Any, files: CheckpointFiles) -> list[str]:
     notes = []
     if (own := getattr(config, "auto_map", None)) and type(config).__module__.startswith("transformers."):
         notes.append(
-            f"The checkpoint brings code of its own ({', '.join(sorted(own))}), which is not run: its model is read as "
+            f"The checkpoint comes with its own code ({', '.join(sorted(own))}), which is not run: its model is "
+            "read as "
             f"that of transformers for model_type {config.model_type}."
         )
     tasks = getattr(config, "task_specific_params", None) or {}
     prefixes = [str(own["prefix"]) for own in tasks.values() if isinstance(own, Mapping) and own.get("prefix")]
     if prefixes:
         notes.append(
-            f"config.json names prefixes of texts by task, such as {prefixes[0]!r}. headlens puts none before a text: "
-            "write them into the data where the model wants them."
+            f"config.json names prefixes of texts by task, such as {prefixes[0]!r}. headlens does not add them: "
+            "write them into the data where the model expects them."
         )
     return notes + _pooling_notes(files)
 
@@ -200,6 +201,6 @@ def _pooling_notes(files: CheckpointFiles) -> list[str]:
     if not others:
         return []
     return [
-        f"sentence-transformers makes this model's embeddings with {' and '.join(others)}; headlens takes the mean of "
-        "all tokens, so that tasks of similarity and relevance of embeddings are those of another embedding."
+        f"sentence-transformers makes this model's embeddings with {' and '.join(others)}; headlens takes the mean "
+        "over all tokens, so similarity tasks and the relevance of embeddings refer to a different embedding."
     ]

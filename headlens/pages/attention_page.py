@@ -74,7 +74,7 @@ def size_notes(page: str, view: AttentionView) -> list[str]:
     shown = len(attention_data(view)["sentences"])
     several = len(view.sentences)
     whole = "" if shown == several else f", and shows only {shown} of {counted(several, 'sentence')}"
-    return [f"attention.html has {size / 1e6:.1f} MB{whole}: fewer or shorter sentences give a smaller page."]
+    return [f"attention.html is {size / 1e6:.1f} MB{whole}: fewer or shorter sentences give a smaller page."]
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class CommandReport:
 
     def caption(self, name: str) -> Caption:
         """Returns the caption of a figure by its name or longest known stem; failing that, one made from the name."""
-        made = Caption(name.replace("_", " "), f"figures/{name}.png, as the run drew it.")
+        made = Caption(name.replace("_", " "), f"figures/{name}.png, as drawn by the run.")
         return next((self.captions[stem] for stem in _stems(name) if stem in self.captions), made)
 
     def drawn_from(self, name: str) -> tuple[str, ...]:

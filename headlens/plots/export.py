@@ -66,7 +66,7 @@ def check_formats(formats: Sequence[str]) -> None:
     if wrong := [name for name in formats if name not in FORMATS]:
         raise OptionError(f"--format {wrong[0]!r} is not a format of figures.", advice)
     if not formats:
-        raise OptionError("--format names none.", advice)
+        raise OptionError("--format is empty.", advice)
 
 
 def write_figure(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:

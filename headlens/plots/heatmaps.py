@@ -33,7 +33,7 @@ ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _CELL = 0.34  # inches
 _READABLE = 5.0  # points
 _WORDS = " words"  # a column that no table has
-_VEIL, _PALE = 0.65, "Pale: the interval holds 0."
+_VEIL, _PALE = 0.65, "Pale: the interval contains 0."
 _NUMBERS = "±: half the 95 % interval, which need not be symmetric."
 
 

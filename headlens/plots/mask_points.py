@@ -22,7 +22,7 @@ _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/
 _KEPT = re.compile(r"(?P<run>.+@(most|least|random))=(?P<strength>[^@=]+)")
 _EDGE = 0.08  # of the width that points fill
 # The share is that of the texts: a share of 128 tokens says little about a text of ten.
-SHARE_LABEL = "masked positions of the texts, %"
+SHARE_LABEL = "masked positions in the texts, %"
 
 
 def short_names(patterns: Iterable[object]) -> dict[str, str]:

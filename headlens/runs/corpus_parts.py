@@ -26,7 +26,9 @@ def parse_shard(text: str) -> Processes:
     """
     number, _, of = text.partition("/")
     if not (number.isdecimal() and of.isdecimal() and len(of) <= 6 and 1 <= int(number) <= int(of)):
-        raise OptionError(f"--shard {text} is no part of a corpus.", "Give one such as 2/5: the second of five.")
+        raise OptionError(
+            f"--shard {text} is not a valid part of a corpus.", "Give one such as 2/5: the second of five."
+        )
     return Processes(int(number) - 1, int(of))
 
 
@@ -71,7 +73,7 @@ class PartialSums:
             shared = arguments.keys() - _APART
             if differing := changes({name: own.get(name) for name in shared}, {n: arguments[n] for n in shared}):
                 raise InputError(
-                    f"{folder} was run with other options: {differing}.",
+                    f"{folder} was run with different options: {differing}.",
                     f"Give the options of the parts: headlens {command} --config {folder}/run.json --merge …",
                 )
             part = parse_shard(str(own["shard"]))
@@ -107,7 +109,7 @@ class PartialSums:
             if changed := [what for what, value in identity.items() if before.get(what) != value]:
                 raise InputError(
                     f"{path}: {' and '.join(changed)} changed since this part was run.",
-                    "Merge with what the parts were computed from, or run them again.",
+                    "Merge with the same model and corpus files as the parts, or run the parts again.",
                 )
             contents.append(content)
         with read_errors(self.folders[0], "does not fit the other parts", "Run all parts again with --overwrite."):

@@ -23,10 +23,10 @@ class CorpusReader:
     """The part of a model that examples of a corpus can run, and their way into it.
 
     Args:
-        model: without its task head, whose output nobody looks at; an encoder-decoder's encoder alone when there are
-            no targets.
+        model: the model without its task head, whose output is not used; only the encoder of an encoder-decoder when
+            there are no targets.
         encoder: sentences to token ids.
-        pad_id: any id the model can embed.
+        pad_id: id used for padding; any id that the model can embed.
         decoder_only: whether the only sequence is the decoder's.
         encoder_alone: whether a decoder was left out.
         arguments: further arguments of the forward pass.
@@ -69,7 +69,7 @@ class CorpusReader:
         joined = example.target is not None and not two_sided
         if joined and decodes:
             raise OptionError(
-                f"{loaded.name} reads one sentence at a time, but there is a source and a target.",
+                f"{loaded.name} reads single sentences, but the corpus has a source and a target.",
                 "Leave the translation out (--target, --target-text), or give an encoder or a translation model.",
             )
         start = None if encoder_alone else loaded.decoder_start_id

@@ -75,7 +75,7 @@ class RunFolder:
         """
         if resume:
             if path is None:
-                raise ResumeError("There is no folder of a run to go on with.", "Name it with --resume.")
+                raise ResumeError("There is no run folder to resume.", "Name it with --resume.")
             _run_of(Path(path), command)
         folder, created = _new_folder(default_name(command, model)) if path is None else _named_folder(Path(path))
         run = cls(folder, command=command, model=model)
@@ -218,7 +218,7 @@ class RunFolder:
             self.finish(status="interrupted" if stopped else "failed")
         if self._keeps_something() and not isinstance(problem, ResumeError):
             command = shlex.join(["headlens", self._command, "--resume", str(self.path)])
-            problem.add_note(f"What was done is kept. Go on with: {command}")
+            problem.add_note(f"Finished work is kept. Resume with: {command}")
 
     def _keeps_something(self) -> bool:
         return bool(self._record["files"]) or any(self.path.glob(f"{self.KEPT}/[!.]*"))
@@ -313,9 +313,7 @@ def _run_of(folder: Path, command: str) -> dict[str, Any]:
     """Returns the record of a run of a command; OutputError where there is none."""
     record = read_run(folder)
     if record is None:
-        raise OutputError(
-            f"{folder} holds no run of headlens: there is no {RUN_FILE} that can be read.", "Start one with --out."
-        )
+        raise OutputError(f"{folder} holds no run of headlens: it has no readable {RUN_FILE}.", "Start one with --out.")
     if record.get("command") != command:
         other = record.get("command", "another command")
         raise OutputError(f"{folder} holds a run of {other}, not of {command}.", f"headlens {other} --resume {folder}")
@@ -323,7 +321,7 @@ def _run_of(folder: Path, command: str) -> dict[str, Any]:
 
 
 def _nothing_left(folder: Path) -> OutputError:
-    return OutputError(f"{folder} holds a finished run: nothing is left to be done.", "Look at its files.")
+    return OutputError(f"{folder} holds a finished run: there is nothing left to do.", "Look at its results.")
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -354,14 +352,13 @@ def _clear(folder: Path, *, overwrite: bool) -> None:
         )
     if not record and (any(folder.glob("*.csv")) or any(folder.glob(f"{FIGURES}/*"))):
         raise OutputError(
-            f"{folder} holds tables or figures that are not known to be those of a run.",
-            "Name another folder with --out, or give --overwrite to write among them.",
+            f"{folder} holds tables or figures that headlens cannot attribute to a run.",
+            "Name another folder with --out, or give --overwrite to write next to them.",
         )
     if any(folder.glob(f"{RunFolder.KEPT}/*")) or record.get("files"):
         raise OutputError(
             f"{folder} holds a run of {command} that was interrupted.",
-            f"Go on with it: {shlex.join(['headlens', command, '--resume', str(folder)])}; "
-            "or replace it with --overwrite.",
+            f"Resume it: {shlex.join(['headlens', command, '--resume', str(folder)])}; or replace it with --overwrite.",
         )
 
 

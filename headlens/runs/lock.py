@@ -73,7 +73,7 @@ class FolderLock:
         if self._descriptor is not None and not self._is_ours(self._descriptor):
             raise OutputError(
                 f"{self.path.parent} was removed or moved while this run wrote there.",
-                "Start again, and leave the folder alone until the run has ended.",
+                "Start again, and do not touch the folder until the run has ended.",
             )
 
     def _is_ours(self, descriptor: int) -> bool:
@@ -89,7 +89,7 @@ class FolderLock:
             owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
             raise OutputError(
-                f"{self.path.parent} is being written by another headlens (process {owner}).",
+                f"{self.path.parent} is being written to by another headlens process ({owner}).",
                 "Wait until it has finished, or name another folder with --out.",
             ) from problem
         except OSError:

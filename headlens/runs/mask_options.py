@@ -11,7 +11,7 @@ from headlens.option_values import positive_share
 from headlens.options import MASK, option
 
 MASK_LAYERS = "--mask-layers"
-LEARNED_MASK = "Name one of train-dam, such as --mask runs/dam/masks/penalty-0.01."
+LEARNED_MASK = "Name a mask learned by train-dam, such as --mask runs/dam/masks/penalty-0.01."
 _NUMBER = re.compile("[0-9]{1,6}")
 _LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
 
@@ -26,7 +26,8 @@ class MaskOptions:
 
     mask: str | None = option(
         None,
-        "Where queries may look: a mask.safetensors or its folder, or a pattern such as 'window:3|global:1', strided, "
+        "Positions to which queries may attend: a mask.safetensors or its folder, or a pattern such as "
+        "'window:3|global:1', strided, "
         "star.",
         MASK,
         metavar="MASK",
@@ -34,7 +35,7 @@ class MaskOptions:
     )
     layers: str | None = option(
         None,
-        "Layers in which the mask holds: 6-11, 0,2,4-6, first:3, last:3.",
+        "Layers to which the mask applies: 6-11, 0,2,4-6, first:3, last:3.",
         MASK,
         metavar="LAYERS",
         shown="all",
@@ -42,36 +43,38 @@ class MaskOptions:
     )
     keep: float | None = option(
         None,
-        "Of a mask of train-dam: keep this share of the positions of every sentence and head, ranked by learned "
-        "importance, in place of those with P > 1/2.",
+        "For a mask learned by train-dam: keep this share of the positions of every sentence and head, ranked by "
+        "learned importance, instead of those with P > 1/2.",
         MASK,
         metavar="SHARE",
         shown="P > 1/2",
         parse=positive_share,
     )
     keep_order: KeepOrder = option(
-        "most", "Which positions --keep keeps first: the most or the least important, or a random order.", MASK
+        "most", "Which positions --keep keeps: the most important, the least important, or random ones.", MASK
     )
-    no_diagonal: bool = option(False, "No token looks at itself.", MASK)
+    no_diagonal: bool = option(False, "Mask the diagonal, so that no token attends to itself.", MASK)
     drop_random: bool = option(
-        False, "The control: as many random positions as the diagonal has are masked instead.", MASK
+        False, "As a control, mask the same number of random positions instead of the diagonal.", MASK
     )
-    mask_seed: int = option(0, "Of the positions of --drop-random.", MASK, at_least=0)
+    mask_seed: int = option(0, "Random seed for the positions of --drop-random.", MASK, at_least=0)
 
     def __post_init__(self) -> None:
         if self.no_diagonal and self.drop_random:
             raise OptionError(
-                "--no-diagonal and --drop-random are two controls, to be compared with each other.",
-                "Give one, then the other.",
+                "--no-diagonal and --drop-random are alternatives, to be compared with each other.",
+                "Run one, then the other.",
             )
         if self.mask_seed and not self.drop_random:
-            raise OptionError("--mask-seed: nothing is drawn.", "It is for --drop-random; patterns have seed=N.")
+            raise OptionError(
+                "--mask-seed: nothing is drawn at random.", "It is for --drop-random; patterns have seed=N."
+            )
         if self.keep is not None and self.mask is None:
-            raise OptionError("--keep ranks the positions of a learned mask, and there is none.", LEARNED_MASK)
+            raise OptionError("--keep ranks the positions of a learned mask, and none is given.", LEARNED_MASK)
         if self.keep is None and self.keep_order != "most":
-            raise OptionError("--keep-order ranks what --keep keeps.", "Give --keep 0.3 as well.")
+            raise OptionError("--keep-order only applies together with --keep.", "Give --keep 0.3 as well.")
         if self.layers is not None and not self.given:
-            raise OptionError(f"{MASK_LAYERS} says where a mask holds, and there is none.", "Give --mask as well.")
+            raise OptionError(f"{MASK_LAYERS} says where a mask applies, and none is given.", "Give --mask as well.")
         read_layers(self.layers, flag=MASK_LAYERS)
 
     @property
@@ -111,14 +114,14 @@ def _range(part: str, given: str) -> range:
     first, dash, last = map(str.strip, part.partition("-"))
     numbers = [first, *([last] if dash else [])]
     if not all(_NUMBER.fullmatch(number) for number in numbers) or int(numbers[-1]) < int(first):
-        raise OptionError(f"{given} is no range of layers.", _LAYERS)
+        raise OptionError(f"{given} is not a range of layers.", _LAYERS)
     return range(int(first), int(last or first) + 1)
 
 
 def _end(part: str, given: str, count: int) -> range:
     name, _, number = map(str.strip, part.partition(":"))
     if name not in ("first", "last") or not _NUMBER.fullmatch(number) or not int(number):
-        raise OptionError(f"{given} is no range of layers.", _LAYERS)
+        raise OptionError(f"{given} is not a range of layers.", _LAYERS)
     if count and int(number) > count:
         raise OptionError(f"{given}: there are {counted(count, 'layer')}.", f"Give at most {name}:{count}.")
     return range(int(number)) if name == "first" else range(max(count - int(number), 0), count)

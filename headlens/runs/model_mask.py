@@ -21,7 +21,7 @@ from headlens.interventions.patterns import PATTERNS, Full, parse_pattern
 from headlens.runs.mask_options import MaskOptions, read_layers
 
 LEFT_ALONE = (
-    "Under the mask some tokens are left without any key, as a sentence of one token is without the diagonal: they "
+    "Under the mask some tokens have no key left, as in a sentence of one token without the diagonal; they "
     "look where they would without the mask."
 )
 

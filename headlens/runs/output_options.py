@@ -15,9 +15,9 @@ class OutputOptions:
     """The folder of a run, whether another run there is replaced, and whether it goes on with the run there."""
 
     out: Path | None = option(
-        None, "Run folder.", OUTPUT, metavar="DIR", parse=folder, shown="runs/<command>-<model>-<time>"
+        None, "Run folder to write.", OUTPUT, metavar="DIR", parse=folder, shown="runs/<command>-<model>-<time>"
     )
-    overwrite: bool = option(False, "Replace the run in that folder.", OUTPUT)
+    overwrite: bool = option(False, "Replace an existing run in that folder.", OUTPUT)
     resume: bool = False
 
 

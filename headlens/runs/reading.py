@@ -78,7 +78,7 @@ class Columns:
         if twice.size:
             row = int(twice[0])
             what = ", ".join(str(frame[name].iloc[row]) for name in identity)
-            raise InputError(f"{path}:{_line(path, row)}: a row for {what} comes a second time.", _MEND)
+            raise InputError(f"{path}:{_line(path, row)}: a row for {what} appears twice.", _MEND)
 
     def _check_numbers(self, frame: pd.DataFrame, path: Path, numbers: Sequence[str]) -> None:
         for name in (*self.keys, *numbers, *(name for name in self.optional if name in frame)):
@@ -89,7 +89,7 @@ class Columns:
                 expected = f"a whole number from 0 to {MOST_HEADS}"
             elif name in self.counts:
                 wrong |= (values < 0) | (values % 1 != 0) & values.notna()
-                expected = "a whole number from 0 on"
+                expected = "a whole number of at least 0"
             elif name in self.shares:
                 wrong |= ~values.between(0, 1) & values.notna()
                 expected = "a number from 0 to 1"
@@ -266,7 +266,7 @@ def _record(folder: Path) -> dict[str, Any]:
         return read_record(folder)
     except FileNotFoundError as problem:
         raise InputError(
-            f"{folder} holds no {RUN_FILE}: it is no run folder.", "Name a folder that a command of headlens wrote."
+            f"{folder} holds no {RUN_FILE}: it is not a run folder.", "Name a folder that a command of headlens wrote."
         ) from problem
     except (OSError, ValueError) as problem:
         raise InputError(f"{path} cannot be read: {reason_of(problem)}.", _MEND) from problem
@@ -293,5 +293,5 @@ def check_rows(path: Path, rows: int, record: Mapping[str, Any] | None) -> None:
     recorded = mapping((record or {}).get("rows")).get(path.name, rows)
     if rows != recorded:
         raise InputError(
-            f"{path} has {counted(rows, 'row')}; {RUN_FILE} says {recorded}: it was cut or changed.", _MEND
+            f"{path} has {counted(rows, 'row')}; {RUN_FILE} says {recorded}: it was truncated or changed.", _MEND
         )

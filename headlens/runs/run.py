@@ -181,7 +181,7 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
         path = processes.share(None if folder is None else folder.path.absolute())
         assert path is not None
         if not path.is_dir():
-            raise OutputError(f"process {processes.rank} does not see {path}.", "Name a shared folder with --out.")
+            raise OutputError(f"process {processes.rank} cannot see {path}.", "Name a shared folder with --out.")
         # The first process shows the path as the user gave it; the others know only the absolute one.
         shown_path = folder.path if folder is not None else path
         run = Run(shown_path, folder, processes, (reporter if processes.first else None) or SilentReporter())

@@ -100,11 +100,11 @@ def check_same_conditions(before: Mapping[str, Any], now: Mapping[str, Any]) -> 
     if count != count_now:
         torchrun = f"torchrun --nproc-per-node {count} -m headlens_cli … --resume …"
         advice = "Leave torchrun out." if count == 1 else torchrun
-        raise ResumeError(f"The run began with {count} processes and has {count_now} now.", advice)
+        raise ResumeError(f"The run was started with {count} processes, but now there are {count_now}.", advice)
     if differing := changes(before, now):
         raise ResumeError(
-            f"The run began with other options: {differing}.",
-            "--resume takes options from the folder: leave them out.",
+            f"The run was started with different options: {differing}.",
+            "--resume reads the options from the folder; leave them out.",
         )
 
 
@@ -124,5 +124,5 @@ def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     if differing:
         raise ResumeError(
             f"{' and '.join(differing)} changed since the run was interrupted.",
-            "Resume with what it began with, or start again with --overwrite.",
+            "Resume with the original files and settings, or start again with --overwrite.",
         )

@@ -128,7 +128,7 @@ def find_task(name: str, columns: Collection[str] = ()) -> TaskEntry:
         OptionError: if there is none.
     """
     if name not in CATALOGUE:
-        raise OptionError(f"There is no task {name!r}.", f"Choose one with --task: {', '.join(CATALOGUE)}.")
+        raise OptionError(f"Unknown task {name!r}.", f"Choose one with --task: {', '.join(CATALOGUE)}.")
     if name == OWN_CLASSES and "second" in columns:
         return replace(CATALOGUE[name], reader=TextReader(("text", "second"), OwnLabels()), layouts=(TWO,))
     return CATALOGUE[name]

@@ -74,7 +74,7 @@ def class_places(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...
     for place, name in enumerate(names):
         meant = [number for number, own in enumerate(classes) if meanings(name) & meanings(own)]
         if len(meant) != 1:
-            raise ValueError(f"{name!r} is none of the task's classes")
+            raise ValueError(f"{name!r} is not one of the task's classes")
         if meant[0] in places:
             raise ValueError(f"{names[places[meant[0]]]!r} and {name!r} are the same class")
         places[meant[0]] = place
@@ -154,7 +154,7 @@ class OutputOrder:
                 return cls(names=tuple(names))
             own = class_places(names, classes)
             if own is None and not (by_place or _is_numbered(enumerate(classes))):
-                raise ValueError("numbers do not say which is which")
+                raise ValueError("numbers do not show which class is which")
         except ValueError as error:
             if not told:
                 called = f"calls its outputs {', '.join(names)}" if names else "contradicts itself about its outputs"
@@ -164,12 +164,13 @@ class OutputOrder:
         if told:
             places = class_places(told, classes)
             differs = own is not None and own != places
-            note = f"{short} calls its outputs {', '.join(names)}; --labels says {', '.join(told)}, and that is taken."
+            note = f"{short} calls its outputs {', '.join(names)}; --labels says {', '.join(told)}, which is used."
             return cls(places, tuple(told), note if differs else "")
         if own is not None:
             return cls(own, tuple(names))
         note = (
-            f"The outputs of {short} have no names ({', '.join(names)}); they are taken for {', '.join(classes)}, in "
+            f"The outputs of {short} have no names ({', '.join(names)}); they are assumed to be "
+            f"{', '.join(classes)}, in "
             "this order. --labels model=NAME,NAME gives another."
         )
         return cls(None, tuple(classes), note)
@@ -226,5 +227,5 @@ def told_classes(names: Sequence[str], classes: Sequence[str]) -> tuple[str, ...
     except ValueError as error:
         raise OptionError(f"--labels {','.join(names)}: {error}", advice) from error
     if order is None:
-        raise OptionError(f"--labels {','.join(names)}: numbers do not say which is which.", advice)
+        raise OptionError(f"--labels {','.join(names)}: numbers do not show which class is which.", advice)
     return tuple(classes[number] for number in order)

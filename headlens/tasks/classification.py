@@ -191,7 +191,7 @@ class Regression(TextTask, CorrelationTask):
         logits = self._logits(outputs)
         if logits.shape[1] != 1:
             raise OptionError(
-                f"The task {self.name} is a score, but the model has {logits.shape[1]} classes.",
+                f"The task {self.name} predicts a score, but the model has {logits.shape[1]} classes.",
                 f"Give a model with one output, or train one: headlens train MODEL --task {self.name}.",
             )
         gold = torch.tensor([label_of(p) for p in batch.prepared], dtype=torch.float64)

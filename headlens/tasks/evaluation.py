@@ -54,7 +54,7 @@ class EvaluationOptions:
 
     def __post_init__(self) -> None:
         if self.replicates < 0:
-            raise OptionError(f"{self.replicates} bootstrap samples cannot be drawn.", "1000 are usual.")
+            raise OptionError(f"{self.replicates} bootstrap samples cannot be drawn.", "1000 is usual.")
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def records_of(
 def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
     """Returns the error for a source of which no example could be read."""
     return CorpusError(
-        f"none of its {counted(counts.rows, 'example')} can be asked: longer than {reader.told_limit}, "
-        "or without anything to ask.",
+        f"none of its {counted(counts.rows, 'example')} can be used: they are longer than {reader.told_limit}, "
+        "or without text to score.",
         "Give shorter texts, a model that reads longer ones, or a larger --longest if one was given.",
         path=source.name,
     )

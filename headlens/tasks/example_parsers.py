@@ -156,7 +156,7 @@ class QuestionReader(ExampleReader):
         answers = sorted(answers, key=lambda answer: answer.text not in context)
         if answers and answers[0].text not in context:
             message = f"question {key}: the answer {answers[0].text[:40]!r} is not in its context."
-            raise row.error(message, "Answers are stretches of the context, written as there.")
+            raise row.error(message, "Answers must be copied verbatim from the context.")
         if not question or not context.strip() or not (answers or self.no_answer):
             return None
         return Question(key, question, context, tuple(answers))
@@ -171,11 +171,11 @@ def _answers(row: TaskRow, cell: Any) -> list[AnswerSpan]:
         starts = starts if "answer_start" in cell and starts != [None] else [None] * len(texts)
         if len(starts) != len(texts):
             message = f"{counted(len(texts), 'text')} of answers, but {counted(len(starts), 'start')}."
-            raise row.error(message, "Every text has one start.")
+            raise row.error(message, "Every text needs exactly one start.")
         cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     cell = [] if cell is None else cell
     if not isinstance(cell, list) or not all(isinstance(answer, str | Mapping) for answer in cell):
-        raise row.error("answers are no list of texts with their starts.", 'Write [{"text": …, "answer_start": …}].')
+        raise row.error("answers are not a list of texts with their starts.", 'Write [{"text": …, "answer_start": …}].')
     spans = [_span(row, {"text": answer} if isinstance(answer, str) else answer) for answer in cell]
     return [span for span in spans if span.text.strip()]
 
@@ -185,7 +185,7 @@ def _span(row: TaskRow, answer: Mapping[str, Any]) -> AnswerSpan:
     if isinstance(start, float) and start.is_integer():  # as pandas writes a column with gaps
         start = int(start)
     if start is not None and (not isinstance(start, int) or isinstance(start, bool) or start < 0):
-        raise row.error(f"the start {start!r} of an answer is no place.", "Starts count characters from 0.")
+        raise row.error(f"the start {start!r} of an answer is not a position.", "Starts count characters from 0.")
     return AnswerSpan(_text(row, answer, "text"), start)
 
 
@@ -193,14 +193,14 @@ def _parts(row: TaskRow, cells: Mapping[str, Any], name: str) -> list[Mapping[st
     """Returns a list of objects in SQuAD's nested format: paragraphs, questions or answers."""
     parts = cells.get(name)
     if not isinstance(parts, list) or not all(isinstance(p, dict) for p in parts):
-        raise row.error(f"{name!r} is missing or no list of objects.", "Give a file in SQuAD's format.")
+        raise row.error(f"{name!r} is missing or not a list of objects.", "Give a file in SQuAD's format.")
     return parts
 
 
 def _text(row: TaskRow, cells: Mapping[str, Any], name: str) -> str:
     text = cells.get(name)
     if not isinstance(text, str):
-        raise row.error(f"{name!r} is missing or no text.", "Give a file in SQuAD's format.")
+        raise row.error(f"{name!r} is missing or not a text.", "Give a file in SQuAD's format.")
     return text
 
 
@@ -230,7 +230,7 @@ def choose_columns(row: TaskRow, roles: Sequence[str], layouts: Sequence[Sequenc
     if missing is not None:
         raise row.error(f"there is no column {missing!r}.", f"Columns: {list_names(row.cells)}.")
     option = ",".join(f"{role}=COLUMN" for role in roles if role not in named)
-    advice = f"Say so with --columns {option}. Columns: {list_names(row.cells)}."
+    advice = f"Name them with --columns {option}. Columns: {list_names(row.cells)}."
     raise CorpusError(f"which columns are {', '.join(roles)}?", advice, path=row.place, line=row.line)
 
 

@@ -190,8 +190,8 @@ class RowExamples:
         told = replace(labels, order=data_order(self.numbers, labels.names))
         if own not in (None, told.order):
             counts.note(
-                f"{self.name} calls its classes {', '.join(names)}; --labels says {', '.join(self.numbers)}, and that "
-                "is taken."
+                f"{self.name} calls its classes {', '.join(names)}; --labels says {', '.join(self.numbers)}, which "
+                "is used."
             )
         return told
 
@@ -225,7 +225,7 @@ class ChainedExamples:
         """Reads all sources; ids begin with the name of the source, since each source may count its rows from 1."""
         left, numbers = self.limit, ",".join(self.parts[0].numbers)
         if numbers:
-            counts.note(f"--labels data={numbers} is taken for each of {', '.join(self._names)}.")
+            counts.note(f"--labels data={numbers} is applied to each of {', '.join(self._names)}.")
         for part, name in zip(self.parts, self._names, strict=True):
             if left == 0:
                 return

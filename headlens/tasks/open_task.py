@@ -64,7 +64,7 @@ def open_task(
         options: columns, split and limits.
 
     Raises:
-        OptionError: no such task; options that cannot be meant.
+        OptionError: no such task; options that make no sense.
         CorpusError: no such file, or its kind is unknown; of classes that the data names also broken data.
     """
     options = options or DataOptions()
@@ -145,8 +145,8 @@ def columns_by_role(data: TaskData) -> dict[str, str]:
     texts = [role for role in roles if role not in ("label", "answers")]
     if data.text and len(data.text) != len(texts):
         given = counted(len(data.text), "column")
-        message = f"--text names {given}, and --task {data.task} reads {', '.join(texts)}."
-        raise OptionError(message, "Name a column of each, with commas.")
+        message = f"--text names {given}, but --task {data.task} reads {', '.join(texts)}."
+        raise OptionError(message, "Name one column for each, separated by commas.")
     if data.label is not None and "label" not in roles:
         raise OptionError(f"--label is not for --task {data.task}, which has no labels.", "Leave it out.")
     named = dict(zip(texts, data.text, strict=False)) | ({} if data.label is None else {"label": data.label})
@@ -178,11 +178,13 @@ def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> Ro
         if "target" not in entry.reader.roles:
             raise OptionError(f"The task {entry.task.name} has no translations.", "Leave --target out.")
         if data is None:
-            raise OptionError(f"{options.target} is translations of what?", "Name the source with --data FILE.")
+            raise OptionError(
+                f"{options.target} holds translations, but no source is given.", "Name the source with --data FILE."
+            )
         return LineRows((Path(data), Path(options.target)))
     if data is None and entry.default is None:
         if entry.dataset is None:
-            raise OptionError(f"--task {entry.task.name} is of data of your own.", "Name it with --data FILE.")
+            raise OptionError(f"--task {entry.task.name} needs data of your own.", "Name it with --data FILE.")
         return HubRows(entry.dataset, split, options.offline)
     spec = str(entry.default if data is None else data)
     if spec.startswith("hub:"):

@@ -40,7 +40,10 @@ def name_classes(
     """
     told, classes = tuple(labels.get("model", ())), tuple(labels.get("data", ()))
     if classes and (len(classes) < 2 or len(set(classes)) < len(classes)):
-        raise OptionError(f"--labels data={','.join(classes)}: no two classes.", "Name each class once, two or more.")
+        raise OptionError(
+            f"--labels data={','.join(classes)}: fewer than two different classes.",
+            "Name each class once, two or more.",
+        )
     if not classes:
         found, examples = _labels(source)
         fitting = (tuple(names) for names in (told, known) if found <= set(names))
@@ -80,7 +83,7 @@ def _checked(found: set[str], examples: int, name: str) -> tuple[str, ...]:
             "texts, not like classes."
         )
     elif len(alike := [c for c in classes if sum(c.casefold() == other.casefold() for other in found) > 1]) > 0:
-        message, advice = f"its labels {list_names(alike)} differ in case alone.", "Write each class in one way."
+        message, advice = f"its labels {list_names(alike)} differ only in case.", "Spell each class in one way."
     if message:
         raise CorpusError(message, advice, path=name)
     return tuple(classes)

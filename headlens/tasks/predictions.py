@@ -89,7 +89,7 @@ def read_unlabelled(source: str, data: TaskData, *, offline: bool = False) -> Un
             by_role = by_role or choose_columns(row, roles, layouts, columns)
             texts = tuple(row.text(by_role[role]) for role in roles)
             if not any(texts):  # told here, before a model is trained for hours
-                raise row.error("there is no text to predict anything of.", "Every row needs one.")
+                raise row.error("there is no text to make predictions for.", "Every row needs one.")
             yield TextExample(_index(row), texts, 0.0)
 
     read = tuple(examples())

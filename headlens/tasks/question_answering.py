@@ -81,9 +81,9 @@ class QuestionAnswering(Task):
         assert isinstance(example, Question)
         if not reader.tokenizer.is_fast:
             raise ModelError(
-                f"{type(reader.tokenizer).__name__} is a slow tokenizer: it does not tell which text a token stands "
-                "for.",
-                "Use a model with a fast tokenizer (a tokenizer.json beside the weights).",
+                f"{type(reader.tokenizer).__name__} is a slow tokenizer: it does not say which part of the text a "
+                "token covers.",
+                "Use a model with a fast tokenizer (a tokenizer.json next to the weights).",
             )
         question = example.question.strip()
         length = self.window if reader.limit is None else min(self.window, reader.limit)
@@ -156,7 +156,9 @@ class QuestionAnswering(Task):
         """
         starts, ends = (logits.detach().double().cpu().numpy() for logits in self._logits(outputs))
         if len(starts) != sum(len(p.rows) for p in batch.prepared):
-            raise OptionError("The outputs are not of this batch: another number of windows.", "Run the whole batch.")
+            raise OptionError(
+                "The outputs do not belong to this batch: the number of windows differs.", "Run the whole batch."
+            )
         firsts = np.cumsum([len(p.rows) for p in batch.prepared])[:-1]
         windows = zip(batch.prepared, np.split(starts, firsts), np.split(ends, firsts), strict=True)
         return [self._best(*question) for question in windows]

@@ -170,7 +170,7 @@ def _next_class(loaded: LoadedModel) -> type[PreTrainedModel]:
     kind: type[PreTrainedModel] | None = _MAPPINGS["pre-training"].get(type(loaded.model.config), None)
     if kind is None or not _NEXT_LABELS & set(inspect.signature(kind.forward).parameters):
         raise OptionError(
-            f"--next-sentence is for models that were made for it; {loaded.model.config.model_type} models such as "
+            f"--next-sentence is for models with a next-sentence head; {loaded.model.config.model_type} models such as "
             f"{loaded.name} have no such head.",
             "Leave it out, or give BERT or ALBERT.",
         )
@@ -239,7 +239,7 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
     if lost := [name for name in fresh if not is_optional(model, name)]:
         raise ModelError(
             f"{loaded.name} has no weights for {', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}.",
-            f"Its checkpoint is of a {type(old).__name__}; give one of the same kind.",
+            f"Its checkpoint is a {type(old).__name__}; give one of the same kind.",
         )
     return ModelWithHead(model, _parts(model, fresh))
 

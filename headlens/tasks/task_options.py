@@ -112,7 +112,7 @@ def task_name(given: object) -> str:
     """
     name = str(given)
     if name not in TASK_NAMES:
-        raise ValueError(f"{name!r} is no task. Choose one of {', '.join(TASK_NAMES)}.")
+        raise ValueError(f"{name!r} is not a task. Choose one of {', '.join(TASK_NAMES)}.")
     return name
 
 
@@ -147,21 +147,21 @@ class TaskData:
     target: str | None = option(None, TARGET_FILE)
     limit: int | None = option(None, LIMIT)
     min_words: int = option(
-        0, "Leave out examples of fewer words, all texts together.", CORPUS, metavar="N", at_least=0
+        0, "Leave out examples whose texts together have fewer words.", CORPUS, metavar="N", at_least=0
     )
     labels: tuple[str, ...] = option((), CLASS_LABELS)
     skip_broken: bool = option(False, SKIP_BROKEN)
     bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
     text: tuple[str, ...] = option(
         (),
-        "Column of the text; two columns, with a comma, of pairs. The same as --columns text=NAME.",
+        "Column of the text; for pairs, two columns separated by a comma. Short for --columns text=NAME.",
         TASK,
         metavar="NAMES",
         parse=names,
         shown="",
     )
     label: str | None = option(
-        None, "Column of the classes. The same as --columns label=NAME.", TASK, metavar="NAME", shown=""
+        None, "Column of the class labels. Short for --columns label=NAME.", TASK, metavar="NAME", shown=""
     )
 
     def __post_init__(self) -> None:

@@ -281,9 +281,9 @@ def _check_script(text: str) -> None:
         # Kana are Japanese, however many characters of Chinese stand among them.
         script = max(others, key=lambda name: (_OF_SCRIPT[name] != "zh", others[name]))
         raise OptionError(
-            f"The reference {text[:20]!r} … is not written in words between spaces, as 13a wants it, BLEU's tokenizer "
-            "for languages that sacreBLEU has no other for, or that are not known.",
-            f"Name one: --bleu-tokenizer {_OF_SCRIPT[script]}, flores200 or char, or 13a all the same.",
+            f"The reference {text[:20]!r} … does not separate words by spaces, as required by 13a, BLEU's "
+            "default tokenizer for languages without a tokenizer of their own in sacreBLEU and for unknown languages.",
+            f"Name one: --bleu-tokenizer {_OF_SCRIPT[script]}, flores200 or char, or 13a to use it anyway.",
         )
 
 

@@ -25,18 +25,18 @@ class LoopOptions:
         OptionError: if a number is out of range.
     """
 
-    epochs: float = option(3.0, "Passes over the corpus.", TRAINING)
-    steps: int | None = option(None, "Updates, instead of --epochs.", TRAINING, metavar="N")
+    epochs: float = option(3.0, "Passes over the training data.", TRAINING)
+    steps: int | None = option(None, "Number of updates, instead of --epochs.", TRAINING, metavar="N")
     batch_tokens: int = option(2048, BATCH_TOKENS)
-    accumulate: int = option(1, "Batches of an update.", TRAINING, metavar="N")
-    learning_rate: float = option(5e-5, "The highest.", TRAINING)
-    warmup: float = option(0.06, "Updates until then; below 1 a share of all.", TRAINING)
-    schedule: Schedule = option("linear", "What follows.", TRAINING)
-    weight_decay: float = option(0.01, "Of AdamW, on matrices.", TRAINING)
-    clip: float = option(1.0, "Largest norm of a gradient; 0: any.", TRAINING)
-    precision: Precision = option("no", "Type of the forward pass.", TRAINING)
+    accumulate: int = option(1, "Batches per update (gradient accumulation).", TRAINING, metavar="N")
+    learning_rate: float = option(5e-5, "Peak learning rate.", TRAINING)
+    warmup: float = option(0.06, "Warm-up updates; below 1 a fraction of all updates.", TRAINING)
+    schedule: Schedule = option("linear", "Learning-rate schedule after the warm-up.", TRAINING)
+    weight_decay: float = option(0.01, "Weight decay of AdamW, on matrices only.", TRAINING)
+    clip: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", TRAINING)
+    precision: Precision = option("no", "Floating-point precision of the forward pass.", TRAINING)
     seed: int = option(0, SEED)
-    log_every: int = option(10, "Updates per row of log.csv.", TRAINING, metavar="N")
+    log_every: int = option(10, "Write a row of log.csv every N updates.", TRAINING, metavar="N")
 
     def __post_init__(self) -> None:
         self._check_positive("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
@@ -67,8 +67,8 @@ class TrainingOptions(LoopOptions):
         OptionError: if a number is out of range.
     """
 
-    evaluate_every: int = option(0, "Updates between evaluations; 0: every epoch.", TRAINING, metavar="N")
-    patience: int = option(0, "Evaluations without a better one before the end; 0: any.", TRAINING, metavar="N")
+    evaluate_every: int = option(0, "Evaluate every N updates; 0: after every epoch.", TRAINING, metavar="N")
+    patience: int = option(0, "Stop after N evaluations without improvement; 0: never.", TRAINING, metavar="N")
 
     def __post_init__(self) -> None:
         super().__post_init__()

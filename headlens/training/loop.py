@@ -68,7 +68,7 @@ class TrainingState:
         Raises:
             ResumeError: if it cannot be read, or is of another model.
         """
-        with read_errors(folder, "cannot be gone on with", "Start again with --overwrite.", ResumeError):
+        with read_errors(folder, "cannot be resumed from", "Start again with --overwrite.", ResumeError):
             record = conform(parse_json((folder / _RECORD).read_text(encoding="utf-8")), TrainingState)
             weights = load_file(folder / _WEIGHTS)
             kept = torch.load(folder / _OPTIMISER, weights_only=True)
@@ -108,8 +108,8 @@ def restore_random(folder: Path, rank: int) -> None:
     """
     path = folder / _RANDOM.format(rank)
     if not path.exists():
-        raise ResumeError(f"{folder} has no state of process {rank}.", "Resume with as many processes as began.")
-    with read_errors(path, "cannot be gone on with", "Start again with --overwrite.", ResumeError):
+        raise ResumeError(f"{folder} has no state of process {rank}.", "Resume with the same number of processes.")
+    with read_errors(path, "cannot be resumed from", "Start again with --overwrite.", ResumeError):
         states = torch.load(path, weights_only=True)
         torch.set_rng_state(states["cpu"])
         if states["cuda"] and torch.cuda.is_available():

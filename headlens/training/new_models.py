@@ -85,8 +85,8 @@ def _sizes_of(name: str, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         family, (layers, heads, width) = match["family"], map(int, match.group("layers", "heads", "width"))
         if not (layers and heads and width) or width % heads or (family == "marian" and width % 2):
             raise OptionError(
-                f"{PREFIX}{name}: {layers} layers of {heads} heads, {width} wide, make no model.",
-                "LAYERSxHEADSxWIDTH: WIDTH is a multiple of HEADS, and even for marian; none of them is 0.",
+                f"{PREFIX}{name}: {layers} layers of {heads} heads, {width} wide, do not make a valid model.",
+                "LAYERSxHEADSxWIDTH: WIDTH must be a multiple of HEADS, and even for marian; none of them may be 0.",
             )
         if family == "marian" and family in families:
             return _translator(layers, heads, width, 4 * width)
@@ -95,7 +95,7 @@ def _sizes_of(name: str, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
             return _MASKED[f"{family}-small"] | shape | {"intermediate_size": 4 * width}
     by_shape = " or ".join(f"{PREFIX}{family}-LAYERSxHEADSxWIDTH" for family in families)
     raise OptionError(
-        f"{PREFIX}{name} is no model.", f"New models: {', '.join(PREFIX + n for n in known)}; or {by_shape}."
+        f"{PREFIX}{name} is not a known model.", f"New models: {', '.join(PREFIX + n for n in known)}; or {by_shape}."
     )
 
 
@@ -245,7 +245,7 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
         message = str(error).strip()
         reason = message.splitlines()[-1].rstrip(".")[:200] if message else type(error).__name__
         raise OptionError(
-            f"No vocabulary of {size} pieces can be made of this text: {reason}.",
+            f"No vocabulary of {size} pieces can be learned from this text: {reason}.",
             "Give another --vocabulary, or more text.",
         ) from error
     for name in ("source.spm", "target.spm"):

@@ -153,7 +153,7 @@ def parameter_groups(
     scales = scales or {}
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not trained:
-        raise OptionError("Nothing is left to be trained: all weights are frozen.", "Freeze less.")
+        raise OptionError("There is nothing left to train: all weights are frozen.", "Freeze fewer parts.")
     scaled = {prefix: [p for name, p in trained.items() if name.startswith(prefix)] for prefix in scales}
     usual = [p for name, p in trained.items() if not name.startswith(tuple(scales))]
     groups: list[dict[str, Any]] = [

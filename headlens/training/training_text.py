@@ -165,7 +165,9 @@ class TextHalves:
 
     def __post_init__(self) -> None:
         if self.order == "random" and len(self.blocks) < 2:
-            raise CorpusError("the corpus is too short for --next-sentence.", "Two blocks of --longest are the least.")
+            raise CorpusError(
+                "the corpus is too short for --next-sentence.", "At least two blocks of --longest tokens are needed."
+            )
 
     @property
     def lengths(self) -> Sequence[int]:
@@ -216,7 +218,7 @@ def read_halves(
     frame = before, between, after
     room = length - sum(map(len, frame))
     if room < 2:
-        raise OptionError(f"--longest {length} leaves no room for two halves.", "128 suits small models.")
+        raise OptionError(f"--longest {length} leaves no room for the two halves.", "128 suits small models.")
     blocks = [np.array(part, dtype=np.int64) for part in read_parts(texts, tokenizer, room)]
     blocks = [block for block in blocks if len(block) > 1]
     return TextHalves(blocks, masking, frame, order, "token_type_ids" in tokenizer.model_input_names)

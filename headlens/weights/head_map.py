@@ -106,7 +106,7 @@ class HeadMap:
             raise OptionError(f"There is no head {unknown[0]}.", f"The model has {self.inventory()}.")
         dead = [s.dead | {h for h in range(s.heads) if Head(s.stack, s.layer, h) in removed} for s in self.sites]
         if all(len(d) == s.heads for d, s in zip(dead, self.sites, strict=True)):
-            raise OptionError("No head of the model would be left.", "Leave one.")
+            raise OptionError("No head of the model would be left.", "Keep at least one.")
         # Heads that are dead at every depth of a module, by module.
         cut = {
             s.module: set.intersection(*(d for d, o in zip(dead, self.sites, strict=True) if o.module == s.module))
@@ -179,7 +179,7 @@ def read_head_map(folder: Path) -> HeadMap | None:
     with read_errors(path, "cannot be read", _ADVICE, ModelError):
         content = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise ModelError(f"{path} is no head map of headlens.", "Remove it, or " + _ADVICE[0].lower() + _ADVICE[1:])
+        raise ModelError(f"{path} is not a head map of headlens.", "Remove it, or " + _ADVICE[0].lower() + _ADVICE[1:])
     if content.get("version") != _VERSION:
         raise ModelError(
             f"{path} is of version {content.get('version')}, which this headlens cannot read.", "Update headlens."
@@ -247,7 +247,7 @@ def _are_counts(values: Any) -> bool:
 
 def _check_consistent(path: Path, heads: HeadMap, content: dict[str, Any]) -> None:
     if len({(s.stack, s.layer) for s in heads.sites}) < len(heads.sites):
-        raise ModelError(f"{path} has a layer twice.", _ADVICE)
+        raise ModelError(f"{path} lists a layer twice.", _ADVICE)
     if any(heads.modules[s.module] != s.left for s in heads.sites):
         raise ModelError(f"{path}: depths that share their weights differ in the heads that are left.", _ADVICE)
     if any(content.get(name) != as_json(heads)[name] for name in ("removed", "masked")):

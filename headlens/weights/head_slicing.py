@@ -108,8 +108,8 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
                 return parts
     raise UnsupportedModelError(
         f"The heads of {name} ({type(module).__name__}) cannot be cut out: headlens finds no separate linear layers of "
-        "queries, keys, values and output there, with as many features for each head.",
-        f"It can for {', '.join(layout.families for layout in LAYOUTS)}.",
+        "queries, keys, values and output there, with the same number of features for each head.",
+        f"It can cut out heads of {', '.join(layout.families for layout in LAYOUTS)}.",
     )
 
 
@@ -126,7 +126,7 @@ def output_projection(model: nn.Module, name: str) -> nn.Linear | Conv1D:
     kind = type(module)
     if kind not in (nn.Linear, Conv1D):
         raise UnsupportedModelError(
-            f"The output projection of {name} is a {kind.__name__}, whose weights may be kept in another way.",
+            f"The output projection of {name} is a {kind.__name__}, whose weights may be stored differently.",
             "Load the model without quantisation or adapters.",
         )
     assert isinstance(module, nn.Linear | Conv1D)
@@ -199,7 +199,7 @@ def check_shrinks(model: nn.Module, name: str, left: Sequence[int]) -> None:
     used_names = set(inspect.unwrap(type(module).forward).__code__.co_names)
     if not left and used_names & set(_HEAD_COUNTS):
         raise UnsupportedModelError(
-            f"{name} ({type(module).__name__}) cannot run without any head.", "Leave one in each of its layers."
+            f"{name} ({type(module).__name__}) cannot run without any head.", "Keep at least one in each of its layers."
         )
 
 
@@ -322,6 +322,7 @@ def _refuse_cache(module: nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[st
     del inputs
     if kwargs.get("past_key_values") is not None and heads_left(module) == ():
         raise UnsupportedModelError(
-            "The first layer of the decoder has no heads left, so that a cache could not count the tokens in it.",
+            "The first layer of the decoder has no heads left, so a key-value cache could not keep track of its "
+            "length.",
             "Run the model with use_cache=False.",
         )

@@ -52,8 +52,8 @@ class DepthMask:
         depth, self._depth = self._depth, self._depth + 1
         if depth >= len(self.features):
             raise SelfCheckError(
-                f"Shared weights were called {depth + 1} times in one pass of {len(self.features)} depths: which heads "
-                "are masked cannot be told.",
+                f"Shared weights were called {depth + 1} times in one pass of {len(self.features)} depths: it is not "
+                "clear which heads to mask.",
                 "Run the whole model, and without gradient checkpointing.",
             )
         return (self.at(depth, inputs[0]), *inputs[1:])

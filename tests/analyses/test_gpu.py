@@ -39,7 +39,7 @@ PEAKED = BertConfig(**SIZES, intermediate_size=256, initializer_range=0.15)
 
 
 def loaded(model: PreTrainedModel) -> LoadedModel:
-    """A model that reads the embedded treebank."""
+    """A model that reads the bundled treebank."""
     texts = [example.source.text for example in open_corpus("demo")]
     return LoadedModel("random", model.eval(), wordpiece_tokenizer(texts, 2000), None)
 

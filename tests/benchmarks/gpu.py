@@ -6,7 +6,7 @@ Each part is a table of its own, written as soon as it is there: one that fails 
 those between two events of the device, medians of rounds in which all ways take turns after they warmed up; memory is
 the allocator's peak beyond what was held before. Numbers that a table stands on are compared with the CPU's, and the
 command ends with exit code 1 if one differs or a part failed. Models have random weights and a vocabulary learned from
-the embedded treebank, so that nothing is fetched. `--tiny` runs all parts at tiny sizes on any machine, as a test does.
+the bundled treebank, so that nothing is fetched. `--tiny` runs all parts at tiny sizes on any machine, as a test does.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Bench:
         rounds: how often every way is timed.
         seconds: that the command should take.
         ends: when it should be done, by the clock of `time.monotonic`.
-        files: text to train on, or None for the embedded one: books, source and target of translation.
+        files: text to train on, or None for the bundled one: books, source and target of translation.
         out: folder of the results.
     """
 

@@ -2,7 +2,7 @@
 
     OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/relevance_against_ablation.py
 
-MiniLM on the embedded corpus, target `embedding`. Every head is taken out by itself; `drop` is by how much the
+MiniLM on the bundled corpus, target `embedding`. Every head is taken out by itself; `drop` is by how much the
 embedding gets shorter in its own direction, which is what the target measures, and `turn` is 1 - cosine with the
 embedding of the whole model.
 """

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python tests/benchmarks/role_controls.py
 
-MiniLM on the embedded treebank as it is; a MiniLM of random weights; MiniLM on the sentences with their words in random
+MiniLM on the bundled treebank as it is; a MiniLM of random weights; MiniLM on the sentences with their words in random
 order, each with its tree. A head may hold several roles. `offset` is the accuracy of the best fixed offset, the mean
 over relations and directions.
 """
@@ -24,7 +24,7 @@ SEED = 0
 
 
 class ShuffledWords:
-    """The embedded treebank, every sentence's words in random order."""
+    """The bundled treebank, every sentence's words in random order."""
 
     name = "shuffled words"
 

@@ -356,7 +356,7 @@ def test_what_was_left_out_is_told(run: Callable[..., Any]) -> None:
     Path("dev.tsv").write_text(table() + f"{long}\t1\nthe cat\t-1\n", encoding="utf-8")
     out = " ".join(run("--no-figures").out.split())
     assert "Left out: 1 example of dev, without a label, an answer or text." in out
-    assert re.search(r"Left out: 1 example of dev, too long for \d+ tokens or without anything to ask\.", out)
+    assert re.search(r"Left out: 1 example of dev, too long for \d+ tokens or without text to score\.", out)
     assert (pd.read_csv("run/ablation.csv")["n"] == 30).all()
 
 

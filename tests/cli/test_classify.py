@@ -117,7 +117,7 @@ def test_two_models_side_by_side(headlens: Headlens, tiny_bert: Path) -> None:
 
 
 def test_at_least_one_model_is_needed() -> None:
-    """Any number of them is compared; the command line takes the embedded one where none is named."""
+    """Any number of them is compared; the command line takes the bundled one where none is named."""
     with pytest.raises(OptionError, match=r"(?s)No model was given.*several to compare"):
         ClassifyRequest(())
 

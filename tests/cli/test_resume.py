@@ -27,7 +27,7 @@ KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded treebank, several times: long enough to be interrupted."""
+    """The bundled treebank, several times: long enough to be interrupted."""
     from headlens.corpora.conllu import write_conllu
     from headlens.corpora.sources import demo_corpus
 

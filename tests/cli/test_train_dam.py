@@ -324,14 +324,14 @@ def test_text_that_nobody_named_is_told(headlens: Headlens) -> None:
     options = ("--task", "mlm", "--limit", 60, "--vocabulary", 100, *SHORT)
     done = headlens("train-dam", "new:bert-tiny", *options, "--out", "run", "--no-figures")
     assert done.code == 0, done.err
-    assert "The text is that of the embedded treebank, 60 sentences: few to learn from." in " ".join(done.out.split())
+    assert "The text is that of the bundled treebank, 60 sentences: few to learn from." in " ".join(done.out.split())
 
 
 def test_examples_that_are_too_long_to_be_measured_on_are_told(run: Headlens) -> None:
     done = run("--longest", 6, "--no-figures")
     assert done.code == 0, done.err
     assert re.search(
-        r"Left out: \d+ examples of \S+, too long for 6 tokens or without anything to ask", " ".join(done.out.split())
+        r"Left out: \d+ examples of \S+, too long for 6 tokens or without text to score", " ".join(done.out.split())
     )
 
 

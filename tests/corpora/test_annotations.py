@@ -81,7 +81,7 @@ def test_mentions_and_what_baselines_find() -> None:
 
 
 def test_single_mentions_count_for_the_nearest_mention_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    """On the embedded treebank, against itself without the entities that are mentioned once."""
+    """On the bundled treebank, against itself without the entities that are mentioned once."""
     sentences = [example.source for example in demo_corpus()]
     times = Counter(entity for s in sentences for w in s.words for entity in w.entities)
 

@@ -1,4 +1,4 @@
-"""The embedded treebank: sound by the rules of Universal Dependencies, and like English EWT as its README says."""
+"""The bundled treebank: sound by the rules of Universal Dependencies, and like English EWT as its README says."""
 
 from __future__ import annotations
 

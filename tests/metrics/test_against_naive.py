@@ -52,7 +52,7 @@ class Examples:
 
 
 def trees(n: int) -> Corpus:
-    """Sentences of the embedded treebank, contractions (don't) among them."""
+    """Sentences of the bundled treebank, contractions (don't) among them."""
     return Examples(tuple(islice(ConlluCorpus(DEMO), 148, 148 + n)))
 
 

@@ -1,4 +1,4 @@
-"""The embedded sentences themselves."""
+"""The bundled sentences themselves."""
 
 from collections import Counter
 from pathlib import Path

@@ -117,7 +117,7 @@ def _ticks(pruning: pd.DataFrame, inches: float) -> list[float]:
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, span: _Span) -> None:
-    draw_level(axes, rows[rows["strategy"] == NONE], "all heads")
+    draw_level(axes, rows[rows["strategy"] == NONE], "no heads pruned")
     strategies = _strategies(rows)
     for number, strategy in enumerate(strategies):
         # beside each other, so that intervals can be told apart
@@ -156,7 +156,7 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:
     """One line, or more where the names are too long for one."""
-    letters = sum(min(len(name), _LETTERS) for name in ["all heads", *_strategies(pruning)])
+    letters = sum(min(len(name), _LETTERS) for name in ["no heads pruned", *_strategies(pruning)])
     # a line, a gap, and letters of 0.56 of their size
     needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * style.TICK_SIZE / 72
     lines = math.ceil(needed / _width(list(pruning["model"].unique())))

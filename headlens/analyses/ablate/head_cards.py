@@ -29,9 +29,9 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
         low, high = ("ci_low", "ci_high") if down else ("ci_high", "ci_low")
         lost = rows.assign(lost=sign * rows["delta"], low=sign * rows[low], high=sign * rows[high])
         alone = mode == KEEP_ONLY
-        what = "with the head alone in its layer" if alone else f"without the head ({mode})"
-        about = f"By how much {metric} is worse {what}, with its paired 95 % interval."
-        title = f"{task}: {metric} lost {'with it alone' if alone else 'without it'}"
+        what = "when the head is the only one in its layer" if alone else f"without the head ({mode})"
+        about = f"How much worse {metric} is {what}, with its paired 95 % interval."
+        title = f"{task}: {metric} lost {'when it is the only one' if alone else 'when removed'}"
         title += "" if alone or mode == "zero" else f" ({mode})"
         series.append(
             HeadSeries(
@@ -84,9 +84,11 @@ def _pruned(pruning: pd.DataFrame) -> list[str]:
         if len(unharmed):
             order = unharmed.sort_values("value", ascending=lower, kind="stable")
             row = order.iloc[int(np.argmax(order["n_pruned"]))]
-        what = "shows no loss" if len(unharmed) else "is the least that was tried, and shows a loss"
+        what = (
+            "shows no loss" if len(unharmed) else "is the smallest number that was tried, and it already shows a loss"
+        )
         if len(unharmed) and row["n"] < FEWEST:
-            what = f"was measured on {counted(int(row['n']), 'example')}, too few to show a loss"
+            what = f"was measured on {counted(int(row['n']), 'example')}, too few to reveal a loss"
         value, delta, low, high = (number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high"))
         gone, left = int(row["n_pruned"]), int(row["n_heads"])
         sentences.append(

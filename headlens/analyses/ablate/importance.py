@@ -136,7 +136,7 @@ class ImportanceSession:
             SelfCheckError: if the losses are no such numbers.
         """
         if self._undo is None:
-            raise RuntimeError("importance is computed inside `with`")
+            raise RuntimeError("importance can only be computed inside the `with` block")
         cache = {"use_cache": False} if any(s.stack == "decoder" for s in self.sites) else {}
         with torch.inference_mode(mode=False), torch.enable_grad():
             try:
@@ -161,7 +161,7 @@ class ImportanceSession:
         counts = [len(by_row) // examples] * examples if rows is None else list(rows)
         if len(counts) != examples or sum(counts) != len(by_row):
             raise SelfCheckError(
-                f"{examples} losses do not fit {len(by_row)} rows of a batch.", "Give one per example."
+                f"{examples} losses do not match {len(by_row)} rows of a batch.", "Give one per example."
             )
         owner = torch.arange(examples).repeat_interleave(torch.tensor(counts))
         return torch.zeros(examples, by_row.shape[1], dtype=torch.double).index_add_(0, owner, by_row).abs()

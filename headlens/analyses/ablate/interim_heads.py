@@ -47,7 +47,9 @@ class InterimHeads:
         passed = [share for share in self._left if done >= share * self._total]
         self._left = self._left[len(passed) :]
         if passed and done < self._total and self._clock() - self._start >= passed[-1] * LONG:
-            self._tell(f"so far, {done:,} of {self._total:,} examples, short ones first: {self._changes(records)}")
+            self._tell(
+                f"preliminary, after {done:,} of {self._total:,} examples, short ones first: {self._changes(records)}"
+            )
 
     def _changes(self, records: HeadRecords) -> str:
         value = self._task.value(records.intact[records.there], metric=self._metric)

@@ -20,9 +20,9 @@ _ABREAST = 48  # heads of a full line: three stacks of 16
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
 _REPLACED = {
     "zero": "without each head",
-    "mean": "with each head's output at its mean",
-    "uniform": "with even attention in each head",
-    KEEP_ONLY: "with each head alone in its layer",
+    "mean": "with each head's output replaced by its mean",
+    "uniform": "with uniform attention in each head",
+    KEEP_ONLY: "with each head as the only one in its layer",
 }
 
 

@@ -28,7 +28,7 @@ def _strategies(given: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class AblationOptions:
-    """How heads are taken out, and how the task is measured then.
+    """How heads are removed, and how the task is then evaluated.
 
     `keep_only` is the other direction of Michel et al. (2019), section 3.3.
 
@@ -37,13 +37,15 @@ class AblationOptions:
     """
 
     mode: ReplacementMode = option(
-        "zero", "What a head's output is replaced by: 0, its mean over the data, or that of even attention.", HEADS
+        "zero",
+        "What replaces a head's output: 0, its mean over the data, or its output under uniform attention.",
+        HEADS,
     )
-    keep_only: bool = option(False, "Also: each head alone in its layer.", HEADS)
-    metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main one")
+    keep_only: bool = option(False, "Also measure each head as the only one kept in its layer.", HEADS)
+    metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main metric")
     replicates: int = option(
         10_000,
-        "Bootstrap samples for intervals of all but shares of right answers.",
+        "Bootstrap samples, for the intervals of all metrics except accuracy and exact match.",
         STATISTICS,
         metavar="N",
         at_least=1,
@@ -56,7 +58,7 @@ class AblationOptions:
             if value is not None and value < 1:
                 raise OptionError(f"--{name} {value} is not a positive number.", "Give 1 or more.")
         if self.mode not in get_args(ReplacementMode):
-            raise OptionError(f"{self.mode} is no mode of its own.", "Give --keep-only beside --mode.")
+            raise OptionError(f"{self.mode} is not a mode.", "Give --keep-only in addition to --mode.")
 
     @property
     def modes(self) -> list[Mode]:
@@ -78,7 +80,7 @@ class PruneOptions:
 
     prune: tuple[int, ...] = option(
         (),
-        "Also prune so many heads at once: 3,10,20,30.",
+        "Also prune these numbers of heads at once, such as 3,10,20,30.",
         PRUNING,
         metavar="NUMBERS",
         parse=whole_numbers,
@@ -86,16 +88,16 @@ class PruneOptions:
     )
     strategies: tuple[str, ...] = option(
         ("ranked", "importance", "random"),
-        f"How heads are chosen: {', '.join(STRATEGIES)}; or all.",
+        f"Strategies for choosing the heads to prune: {', '.join(STRATEGIES)}; or all.",
         PRUNING,
         metavar="NAMES",
         parse=_strategies,
     )
-    beam: int = option(3, "Sets of heads that a beam keeps.", PRUNING, metavar="N", at_least=1)
-    orders: int = option(5, "Random orders.", PRUNING, metavar="N", at_least=1)
+    beam: int = option(3, "Beam width: sets of heads kept at each step.", PRUNING, metavar="N", at_least=1)
+    orders: int = option(5, "Number of random orders.", PRUNING, metavar="N", at_least=1)
     rank_split: float = option(
         0.5,
-        "Share of the examples that heads are chosen on; the others are evaluated.",
+        "Share of the examples used to choose heads; the pruned models are evaluated on the rest.",
         PRUNING,
         metavar="0…1",
         parse=share,
@@ -105,23 +107,23 @@ class PruneOptions:
         "For the strategy relevance: a run of headlens relevance, or of classify --relevance, on this model.",
         PRUNING,
         metavar="RUN",
-        shown="measured on the examples that heads are chosen on",
+        shown="measured on the examples used to choose heads",
     )
 
     def __post_init__(self) -> None:
         for name in self.strategies:  # a configuration file may hold any
             if name not in STRATEGIES:
-                raise OptionError(
-                    f"There is no strategy {name!r}.", f"--strategies can be {', '.join(STRATEGIES)}, all."
-                )
+                raise OptionError(f"Unknown strategy {name!r}.", f"--strategies can be {', '.join(STRATEGIES)}, all.")
         if self.prune and not self.strategies:
-            raise OptionError("--strategies names none.", f"Choose from {', '.join(STRATEGIES)}, or all.")
+            raise OptionError("--strategies is empty.", f"Choose from {', '.join(STRATEGIES)}, or all.")
         if not self.prune and self.strategies != type(self).strategies:
-            raise OptionError("--strategies is for pruning, which was not asked for.", "Give --prune 3,10,20,30 too.")
+            raise OptionError(
+                "--strategies applies to pruning, which was not requested.", "Give --prune 3,10,20,30 too."
+            )
         by_relevance = any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.strategies)
         if self.relevance is not None and not (self.prune and by_relevance):
             raise OptionError(
-                "--relevance is for the strategy relevance, which was not asked for.",
+                "--relevance applies to the strategy relevance, which was not requested.",
                 "Give --prune 3,10,20,30 --strategies relevance too.",
             )
         for number in ("beam", "orders"):
@@ -147,10 +149,10 @@ class AblateRequest:
         if not 1 <= len(self.models) <= 2:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
         if len(self.models) > 1 and self.predict is not None:
-            raise OptionError("--predict writes the predictions of one model, and two are given.", "Give one.")
+            raise OptionError("--predict writes the predictions of one model, but two were given.", "Give one.")
         if len(self.models) > 1 and any(told.partition("=")[0].strip() == "model" for told in self.data.labels):
             raise OptionError(
-                "--labels model=… names the outputs of one model, and two are given.",
+                "--labels model=… names the outputs of one model, but two were given.",
                 "Run them one after the other: headlens report shows both runs on one page.",
             )
 

@@ -50,8 +50,9 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
         for _, group in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False)
     ]
     about = (
-        f"The {MOST} heads of every model without which the task suffers most, from {FEWEST} examples on. Intervals "
-        "of the change are paired (dot, line; tick: no change); p-values are corrected for the number of heads (Holm)."
+        f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEWEST} examples. "
+        "Intervals of the change are paired (dot, line; tick: no change); p-values are corrected for the number of "
+        "heads (Holm)."
     )
     return page_table("Heads that the task needs most", _changes(groups, runs), about)
 
@@ -68,10 +69,12 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
                 for layer, rows in [("all", part.rows), *layers]:
                     records += [run_label(run, runs) | _damage(str(layer), rows)] if rows["worse"].notna().any() else []
     about = (
-        f"Which kind of attention and which layers a task is most sensitive to, from {FEWEST} examples on: the change "
-        "of the metric without a single head, as a mean over the heads of a stack or layer, and for the head that is "
-        "missed most. Needed: heads without which the task does significantly worse (Holm's correction for all heads). "
-        "What the loss of several heads at once costs is another question, which pruning asks."
+        f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEWEST} "
+        "examples. "
+        "The change of the metric when a single head is removed: the mean over the heads of a stack or layer, and "
+        "the largest "
+        "loss. Needed: heads whose removal makes the task significantly worse (Holm's correction for all heads). "
+        "What removing several heads at once costs is a different question; see pruning."
     )
     return page_table("Damage by stack and layer", records, about)
 
@@ -98,8 +101,8 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
                     | {"pruned": row["n_pruned"], **told, "value": _cell(row["value"])}
                 )
     about = (
-        "How many heads of each kind of attention are among those that were pruned: a strategy that takes many of a "
-        "stack says that the task can do without them."
+        "How many heads of each kind of attention are among those that were pruned: if a strategy prunes many heads "
+        "of a stack, the task can do without them."
     )
     return page_table("Pruned heads by stack", records, about)
 
@@ -112,8 +115,8 @@ def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
         for _, group in ablation[ablation["mode"] == KEEP_ONLY].groupby("model", sort=False)
     ]
     about = (
-        "Of every layer the head that does best when all others of the layer are taken out (Michel et al. 2019). It "
-        "was picked on the examples it is scored on."
+        "For every layer, the head that does best when all others in the layer are removed (Michel et al. 2019). It "
+        "was selected on the same examples that it is scored on."
     )
     return page_table("Best head of each layer", _changes(groups, runs), about)
 
@@ -131,8 +134,9 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
         for row in group.to_dict("records")
     ]
     about = (
-        "What is left of the task when many heads are pruned, on examples that no head was chosen on, with 95 % "
-        "intervals (dot, line; tick: the whole model); beside it the value on the examples that they were chosen on. "
+        "Task performance when many heads are pruned, on examples that were not used to choose heads, with 95 % "
+        "intervals (dot, line; tick: the whole model); next to it the value on the examples that were used to "
+        "choose them. "
         "The speed-up counts the operations of a forward pass."
     )
     return page_table("Pruned models", records, about)
@@ -177,8 +181,8 @@ def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
         "layer": layer,
         "heads": len(rows),
         "mean change": _cell(rows["delta"].mean()),
-        "missed most": head_name(worst),
-        "change without it": _cell(worst["delta"]),
+        "largest loss": head_name(worst),
+        "change when removed": _cell(worst["delta"]),
         "needed": int((rows["sure"] & (rows["worse"] > 0)).sum()),
     }
 
@@ -195,7 +199,7 @@ def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
         "left": row["n_heads"],
         "value": _cell(value),
         "95 % CI": interval_cell((low, value, high, unpruned), ends[str(row["metric"])]),
-        "chosen on": _cell(row.get("ranking_value", float("nan"))),
+        "selection split": _cell(row.get("ranking_value", float("nan"))),
         "parameters": Cell(f"{row['parameters']:,}", str(row["parameters"])),
         "speed-up": _cell(row["speedup"]),
     }

@@ -54,9 +54,9 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
         elif entry.scored_by == "relevance" and pruning.relevance is None:
             add(f"{strategy}: relevance of the heads", ranked, cost.calls, "backward")
         elif entry.scored_by == "metric" and tried > 0:
-            add(f"{strategy}: heads tried, up to {counts[-1]} gone", ranked, tried / saved)
+            add(f"{strategy}: tries heads, up to {counts[-1]} gone", ranked, tried / saved)
         orders = pruning.orders if entry.seeded else 1
-        add(f"{strategy}: evaluate {', '.join(map(str, counts))} heads less", rest, len(counts) * orders)
+        add(f"{strategy}: evaluate {', '.join(map(str, counts))} heads removed", rest, len(counts) * orders)
 
 
 PLANS = {AblateRequest: ablate_plan}

@@ -146,7 +146,8 @@ class PruningExperiment:
             except UnsupportedModelError as error:
                 raise UnsupportedModelError(
                     f"--strategies relevance: {error.message}",
-                    f"Measure it by a rule that needs none (headlens relevance {self.loaded.name} --rule gradxact) and "
+                    f"Measure it by a rule that needs no relevance rules for single operations (headlens relevance "
+                    f"{self.loaded.name} --rule gradxact) and "
                     "name that run with --relevance, or leave relevance out of --strategies.",
                 ) from error
 
@@ -163,12 +164,15 @@ class PruningExperiment:
         if self.prune.relevance is not None:
             measured = self._recorded(self.prune.relevance).measured
             return [
-                f"`relevance` went by {self.prune.relevance} ({measured}): heads were chosen on what that run read, "
-                "which should hold none of the examples that are evaluated here."
+                f"`relevance` used {self.prune.relevance} ({measured}): heads were chosen on the data of that "
+                "run, which should not contain any example that is evaluated here."
             ]
         part = self.examples.part(self.ranked_on)
         target = self._estimator(part).target.label
-        return [f"`relevance` went by rule epsilon, target {target}, on {counted(len(part), 'example')} to choose on."]
+        return [
+            f"`relevance` used rule epsilon, target {target}, on {counted(len(part), 'example')} of the selection "
+            "split."
+        ]
 
     @cached_property
     def ranked_on(self) -> Chosen:

@@ -118,7 +118,7 @@ class Greedy(Strategy):
 
     def __post_init__(self) -> None:
         if self.step is not None and self.step < 1:
-            raise OptionError(f"{self.step} heads cannot go at once.", "Give 1 or more.")
+            raise OptionError(f"{self.step} heads cannot be removed per step.", "Give 1 or more.")
 
     def choices(self, heads: Collection[Head], most: int) -> Iterator[Choice]:
         """Yields nested choices without scores, removing the `step` best heads after each call of the scorer."""
@@ -246,10 +246,10 @@ def pruning_counts(numbers: Collection[int], heads: int) -> tuple[int, ...]:
         OptionError: if there are none, or one is below 1 or above the number of heads.
     """
     if not numbers:
-        raise OptionError("No number of heads to prune was given.", "Give some, such as 3,10,20,30.")
+        raise OptionError("No number of heads to prune was given.", "Give one or more, such as 3,10,20,30.")
     for count in numbers:
         if count < 1:
-            raise OptionError(f"{count} heads cannot be pruned.", "Give numbers from 1 up, such as 3,10,20,30.")
+            raise OptionError(f"{count} heads cannot be pruned.", "Give numbers of at least 1, such as 3,10,20,30.")
         if count > heads:
             raise OptionError(
                 f"{counted(count, 'head')} cannot be pruned: the model has {heads}.", f"Give numbers up to {heads}."
@@ -266,7 +266,7 @@ def scores_of(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Hea
     scores = scorer.without(removed, candidates)
     for head in candidates:
         if head not in scores:
-            raise SelfCheckError(f"Nothing is known about the head {head} with {len(removed)} others gone.")
+            raise SelfCheckError(f"No score is known for head {head} with {len(removed)} others gone.")
     return {h: Score.of(scores[h]) for h in candidates}
 
 

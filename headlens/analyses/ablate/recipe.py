@@ -206,8 +206,8 @@ class _Ablated:
         notes = left_out_notes(summary, summary.name, examples.reader.told_limit)
         if len(examples) < FEWEST:
             notes.append(
-                f"{counted(len(examples), 'example')}, fewer than {FEWEST}: too few to say which heads the task needs "
-                "most. Give more --data."
+                f"{counted(len(examples), 'example')}, fewer than {FEWEST}: too few to tell which heads the task "
+                "needs most. Give more --data."
             )
         task = examples.task
         notes += examples.notes
@@ -215,14 +215,18 @@ class _Ablated:
         cut = {str(head): cut_translations(task, class_names) for head, class_names in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
             worst = next(head for head, number in cut.items() if number == most)
-            notes.append(f"Without {worst} {counted(most, 'translation')} of {len(examples)} were cut, the most.")
+            notes.append(
+                f"Without {worst}, {most} of {counted(len(examples), 'translation')} reached the length "
+                "limit and were cut "
+                "off, more than without any other head."
+            )
         if self.request.pruning.prune and self.request.options.mode != "zero":
             notes.append(
-                f"Pruned models are without their heads altogether; `ranked` took the order of --mode "
+                f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
                 f"{self.request.options.mode}."
             )
         if idle := check_effect(records, counts=examples.task.generates):
-            notes.append(f"{counted(len(idle), 'head')} can go without any change: {' '.join(map(str, idle))}.")
+            notes.append(f"{counted(len(idle), 'head')} can be removed without any change: {' '.join(map(str, idle))}.")
         return notes
 
 

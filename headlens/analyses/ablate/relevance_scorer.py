@@ -117,7 +117,7 @@ class RecordedRelevance:
         run = read_recorded(folder, folder.name)
         if not run.finished or "relevance" not in run.tables:
             raise OptionError(
-                f"--relevance {folder} is no finished run that measured relevance.",
+                f"--relevance {folder} is not a finished run that measured relevance.",
                 "Name a run of headlens relevance, or of headlens classify --relevance.",
             )
         table = run.tables["relevance"]
@@ -141,7 +141,7 @@ class RecordedRelevance:
             raise OptionError(
                 f"--relevance {folder} has no raw relevance of {counted(len(missing), 'head')} of {len(heads)}, such "
                 f"as {missing[0]}.",
-                "Name a run that measured all heads that the task comes by, or leave --relevance out.",
+                "Name a run that measured all heads that the task uses, or leave --relevance out.",
             )
         corpus = f" on {run.corpus_name}" if run.corpus_name else ""
         return cls(found, described(rows) + corpus)

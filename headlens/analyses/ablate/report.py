@@ -77,27 +77,27 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 CAPTIONS = {
     "ablation": Caption(
         "Without each head",
-        "By how much the task's metric changes when a single head is taken out: red heads are needed, without blue "
-        "ones the model does better, white ones do not matter, and hatched places have no head. Below each change "
-        "stands half the width of its paired 95 % interval (a score interval for accuracy and exact match, else the "
+        "How much the task's metric changes when a single head is removed: red heads are needed, without blue "
+        "ones the model does better, white ones do not matter, and hatched cells have no head. Below each change is "
+        "half the width of its paired 95 % interval (a score interval for accuracy and exact match, else the "
         "bootstrap's); a dot marks changes that are significant after Holm's correction for the number of heads.",
     ),
     "side_by_side": Caption(
         "Models side by side",
         "The same changes in the same colours, without numbers, so that models or the stacks of one can be compared: "
-        "all panels have one scale. A dot marks changes that are significant after Holm's correction.",
+        "all panels share one scale. A dot marks changes that are significant after Holm's correction.",
     ),
     "keep_only": Caption(
-        "Each head alone in its layer",
-        "By how much the metric changes when all heads of a layer but one are taken out: layers in which some head is "
-        "white can do with that one alone (Michel et al. 2019).",
+        "Each head as the only one in its layer",
+        "How much the metric changes when all heads of a layer but one are removed: layers with a white head "
+        "can do with that head alone (Michel et al. 2019).",
     ),
     NAME: SMOOTHNESS_CAPTION,
     "pruning": Caption(
         "Pruning many heads",
         "The metric against the number of heads pruned, by how they were chosen, with 95 % intervals. Heads were "
         "chosen on one part of the examples, and the values are those of the other part. The dashed line with its band "
-        "is the whole model; of random orders every one is a point.",
+        "is the whole model; each random order is one point.",
     ),
 }
 

@@ -47,12 +47,12 @@ def ablate_heads(
     """Run a task with all heads and without each.
 
         task, source = headlens.open_task("sst2", "dev.tsv")
-        found = headlens.ablate(loaded, headlens.Examples.of(task, source, loaded))
+        found = headlens.ablate_heads(loaded, headlens.Examples.of(task, source, loaded))
         found.table
 
     Args:
         loaded: the model.
-        examples: as it reads them.
+        examples: the examples as prepared for the model.
         options: how heads are taken out, and what is measured.
         how: for each mode, how the examples go through the model; None for one process, without progress and resuming.
 

@@ -188,8 +188,8 @@ def _written(model: PreTrainedModel, task: Task, batch: TaskBatch, heads: Sequen
     """A batch of a task whose outputs are written token by token: a whole run for every head."""
     if mode not in ("zero", "keep-only"):
         raise OptionError(
-            f"The task {task.name} writes token by token, where heads can only be set to zero.",
-            f"Use --mode zero, or a task with one pass such as {task.differentiable.name}.",
+            f"The task {task.name} generates token by token, and there heads can only be set to zero.",
+            f"Use --mode zero, or a task scored in a single pass, such as {task.differentiable.name}.",
         )
     without = {}
     for head in heads:
@@ -218,7 +218,7 @@ def check_effect(records: HeadRecords, *, counts: bool = False) -> list[Head]:
     idle = [head for head, record in records.items() if (record == records.intact).all()]
     if idle and len(idle) == len(records.heads) and not counts:
         raise SelfCheckError(
-            "Taking heads out changed nothing for any example: the model does not go on with what was changed.",
+            "Removing heads changed nothing for any example: the model does not use the changed outputs.",
             "Please report the model.",
         )
     return idle

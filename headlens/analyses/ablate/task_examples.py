@@ -31,10 +31,10 @@ class Examples:
     """Examples in the order of their source, numbered from 0.
 
     Args:
-        task: whose they are.
+        task: the task they belong to.
         reader: the model's.
         prepared: the examples; `index` is their place here.
-        summary: what became of the source.
+        summary: how many rows of the source were read and left out.
     """
 
     task: Task
@@ -106,7 +106,7 @@ class Examples:
             require_trained(model, loaded.untrained, losses, f"The task {self.task.name}", advice)
 
     def part(self, chosen: Chosen) -> Examples:
-        """Some of them, numbered anew."""
+        """A subset of the examples, renumbered from 0."""
         kept = [p for p, is_chosen in zip(self.prepared, chosen, strict=True) if is_chosen]
         return replace(self, prepared=tuple(replace(p, index=i) for i, p in enumerate(kept)))
 
@@ -129,11 +129,11 @@ def ranking_part(keys: Sequence[str], share: float, seed: int) -> Chosen:
         OptionError: if nothing is left for one of the parts.
     """
     if not 0 < share < 1:
-        raise OptionError(f"--rank-split {share} leaves nothing to rank or to evaluate on.", "0.5 takes half.")
+        raise OptionError(f"--rank-split {share} leaves nothing to rank or to evaluate on.", "0.5 is the usual choice.")
     chosen = np.array([generator_of(key, seed).random() < share for key in keys])
     if not 1 < chosen.sum() < len(keys) - 1:
         raise OptionError(
-            f"{counted(len(keys), 'example')} cannot be split into one part to rank on and one to evaluate on.",
+            f"{counted(len(keys), 'example')} cannot be split into one part for ranking heads and one for evaluation.",
             "Give more --data.",
         )
     return chosen

@@ -136,7 +136,7 @@ def batch_of_one(feed: CorpusReader, example: Example) -> Batch:
     if encoded is None:
         raise CorpusError(
             f"The sentence {example.source.text[:40]!r} … is longer than the model's {feed.encoder.limit} tokens.",
-            "Shorten it; it is not cut in silence.",
+            "Shorten it; headlens does not truncate it silently.",
         )
     return collate([encoded], pad_id=feed.pad_id, device=feed.model.device)
 

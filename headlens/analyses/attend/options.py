@@ -41,12 +41,12 @@ class Selection:
         OptionError: if one head and several are asked for.
     """
 
-    stack: StackName | None = option(None, "Only this stack.", STATISTICS)
-    layer: int | None = option(None, "Only this layer.", STATISTICS, at_least=0)
-    head: int | None = option(None, "Only this head, large.", STATISTICS, at_least=0)
+    stack: StackName | None = option(None, "Draw only this stack.", STATISTICS)
+    layer: int | None = option(None, "Draw only this layer.", STATISTICS, at_least=0)
+    head: int | None = option(None, "Draw only this head, enlarged.", STATISTICS, at_least=0)
     heads: tuple[int, ...] = option(
         (),
-        "Only these: 0,3,7 or 0-4.",
+        "Draw only these heads: 0,3,7 or 0-4.",
         STATISTICS,
         metavar="NUMBERS",
         parse=whole_numbers_and_ranges,
@@ -55,7 +55,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.head is not None and self.heads:
-            raise OptionError(f"--head {self.head} and --heads ask for one head and for several.", "Give one of them.")
+            raise OptionError(f"--head {self.head} asks for one head, but --heads for several.", "Give one of them.")
 
     def check(self, heads: Sequence[Head]) -> None:
         """Refuse a selection that no head fits.
@@ -66,7 +66,7 @@ class Selection:
         stacks = list(dict.fromkeys(h.stack for h in heads))
         if self.stack is not None and self.stack not in stacks:
             raise OptionError(
-                f"--stack {self.stack}: the model was run on: {', '.join(stacks)}.",
+                f"--stack {self.stack}: the model was only run on {', '.join(stacks)}.",
                 "Choose one of these; decoder and cross need a translation (--target-text).",
             )
         selected = [h for h in heads if self.stack in (None, h.stack)]
@@ -93,17 +93,19 @@ class AttendRequest:
     model: str = option(DEMO, MODEL_NAME)
     words: tuple[str, ...] = option(
         (),
-        "Sentences, each in quotation marks; a second model, beside which the first is shown.",
+        "Sentences, each in quotation marks; or a second model, shown next to the first.",
         metavar="[SECOND] [SENTENCE]...",
         shown="",
         argument=True,
     )
-    text: tuple[str, ...] = option((EXAMPLE,), "A sentence; can be given again.", CORPUS)
-    target_text: tuple[str, ...] = option((), "Its translation, for decoder and cross-attention.", CORPUS)
-    second: str | None = option(None, "A second model, to be shown side by side.", MODEL, metavar="MODEL", shown="none")
+    text: tuple[str, ...] = option((EXAMPLE,), "A sentence; can be repeated.", CORPUS)
+    target_text: tuple[str, ...] = option((), "Translation of the sentence, for decoder and cross-attention.", CORPUS)
+    second: str | None = option(
+        None, "A second model to show side by side with the first.", MODEL, metavar="MODEL", shown="none"
+    )
     without: tuple[str, ...] = option(
         (),
-        "Heads to take away, comma-separated STACK.LAYER.HEAD; attention.html shows the whole model beside.",
+        "Heads to remove, comma-separated STACK.LAYER.HEAD; attention.html shows the unchanged model next to it.",
         HEADS,
         metavar="HEADS",
         parse=names,
@@ -119,7 +121,8 @@ class AttendRequest:
     def __post_init__(self) -> None:
         if self.without and self.second is not None:
             raise OptionError(
-                "--without takes heads from one model, and there are two.", "Leave out --without or the second model."
+                "--without removes heads from one model, but two were given.",
+                "Leave out --without or the second model.",
             )
 
 
@@ -151,11 +154,12 @@ def sorted_arguments(values: Mapping[str, Any]) -> AttendRequest:
     if len(models) > 1:
         raise OptionError(
             f"{', '.join(map(repr, models))}: at most two models are shown side by side.",
-            "Put every sentence in quotation marks; one of a single word goes by --text.",
+            "Put every sentence in quotation marks; give a sentence of a single word with --text.",
         )
     if typed and sentences:
         raise OptionError(
-            "Sentences are given as arguments, and others by --text or a file.", "Give all of them in one way."
+            "Some sentences are given as arguments, others with --text or in a file.",
+            "Give all sentences in the same way.",
         )
     values["text"], values["second"] = (typed or sentences or None), next(iter(models), None)
     return build(AttendRequest, values)

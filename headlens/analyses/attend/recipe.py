@@ -50,7 +50,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         maps = attention_of_states(states, examples, request.selection, request.level, run.tell)
         notes = list(run.warnings)
         if models[0].model.config.is_encoder_decoder and not request.target_text:
-            notes.append("Without --target-text only the encoder was looked into.")
+            notes.append("Without --target-text only the encoder was analysed.")
         if run.folder is not None:
             write_maps(run.folder, maps)
             view = view_of(states, maps)

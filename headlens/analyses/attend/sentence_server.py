@@ -95,7 +95,7 @@ class SentenceServer(ThreadingHTTPServer):
             InputError: if it is too long, has no words, or a model cannot read it.
         """
         if max(len(text), len(translation)) > LONGEST_TEXT:
-            raise OptionError(f"A sentence has more than {LONGEST_TEXT} letters.", "Type a shorter one.")
+            raise OptionError(f"A sentence has more than {LONGEST_TEXT} characters.", "Type a shorter one.")
         if not text.strip():
             raise OptionError("There is no sentence.", "Type one.")
         examples = sentence_examples([text], [translation] if translation.strip() else [])
@@ -224,7 +224,8 @@ def _asked_by(run: RecordedRun, request: ServeRequest) -> AttendRequest:
     """
     if request.mask.given:
         raise OptionError(
-            f"{run.folder} says under which mask its model ran.", "Leave the mask out, or name the model."
+            f"{run.folder} already records the mask under which its model ran.",
+            "Leave the mask out, or name the model.",
         )
     models = run.argument("models", None) or [run.argument("model", None)]
     if not isinstance(models, list) or not isinstance(models[0], str):

@@ -9,8 +9,8 @@ from headlens.options import DEMO, OUTPUT, CommandOptions, Option, option
 from headlens.runs.mask_options import MaskOptions
 
 SOURCE = Option(
-    "Hugging Face id, local folder, or 'demo'; or the folder of a run: its model as it ran there, and the sentences "
-    "that it keeps.",
+    "Hugging Face id, local folder, or 'demo'; or a run folder: the run's model as it was run there, and the "
+    "sentences kept in that folder.",
     metavar="RUN|MODEL",
     argument=True,
 )
@@ -21,7 +21,9 @@ class ServeRequest:
     """What `headlens serve` is asked for: a model or the folder of a run, and the port of the page."""
 
     source: str = option(DEMO, SOURCE)
-    port: int = option(0, "Port on this machine.", OUTPUT, metavar="N", shown="a free one", at_least=0, at_most=65535)
+    port: int = option(
+        0, "Local port to serve on.", OUTPUT, metavar="N", shown="any free port", at_least=0, at_most=65535
+    )
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
 

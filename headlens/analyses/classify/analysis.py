@@ -49,7 +49,7 @@ class Frequencies:
 
 @dataclass(frozen=True)
 class Classification:
-    """What `classify_heads` found: tables by the name of their CSV, and what became of the corpus.
+    """What `classify_heads` found: tables by the names of their CSV files, and how the corpus was read.
 
     Args:
         tables: `heads`, `positions`, and as far as the corpus allows `syntax`, `rare`, `similarity`; `relevance` where
@@ -58,7 +58,7 @@ class Classification:
         annotation: dependency instances read and lost.
         notes: what the user should know about these numbers.
         more: tables that are not about heads, such as `relation_offsets`.
-        too_little: whether too few sentences or tokens were read to give any head a role.
+        too_little: whether too few sentences or tokens were read to assign any roles.
         resampled: gives the share of draws in which every head keeps its role, for a call after every draw; None where
             `stability` was not asked for.
     """
@@ -77,7 +77,7 @@ class Classification:
         return {name: table.with_model(model) for name, table in self.tables.items()} | more
 
     def counts(self) -> dict[str, Any]:
-        """What became of the corpus, as run.json records it."""
+        """How the corpus was read, as run.json records it."""
         return {"encoding": asdict(self.encoding), "annotation": asdict(self.annotation)}
 
     def with_stability(self, drawn: Callable[[int], None] = lambda _: None) -> Classification:
@@ -234,7 +234,7 @@ def _reader(loaded: LoadedModel, corpus: Corpus, options: ClassifyOptions) -> Co
         check_split(corpus, options.split_at, paired=first.target is not None)
     if not any(site.n_heads for site in feed.sites):
         part = "the encoder of " if feed.encoder_alone else ""
-        raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
+        raise NoHeadsError(f"There are no heads left in {part}{loaded.name}.", "Give a model with some.")
     return feed
 
 
@@ -257,8 +257,9 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
     known = ", ".join(sorted(r for r in there if ":" not in r)) or "none"
     meant = ", ".join(dict.fromkeys(close for r in missing for close in get_close_matches(r, there, n=1)))
     raise OptionError(
-        f"--relations: {', '.join(missing)} occur{'s' if len(missing) == 1 else ''} nowhere in the trees of {corpus}.",
-        f"{f'Did you mean {meant}? ' if meant else ''}Relations there: {known}.",
+        f"--relations: {', '.join(missing)} {'does' if len(missing) == 1 else 'do'} not occur in the trees of "
+        f"{corpus}.",
+        f"{f'Did you mean {meant}? ' if meant else ''}Relations that occur: {known}.",
     )
 
 
@@ -269,11 +270,11 @@ def check_split(corpus: Corpus, split_at: str, *, paired: bool) -> None:
         OptionError: if the corpus has pairs, or what separates texts stands once in no sentence.
     """
     if paired:
-        raise OptionError(f"--split-at {split_at}: the corpus has pairs already.", "Leave it out.")
+        raise OptionError(f"--split-at {split_at}: the corpus already consists of pairs.", "Leave it out.")
     if not any(example.source.text.count(split_at) == 1 for example in corpus):
         raise OptionError(
-            f"--split-at {split_at}: no sentence of {corpus.name} holds it once.",
-            "Give what stands between the two texts of a sentence, as the text has it.",
+            f"--split-at {split_at}: no sentence of {corpus.name} contains it exactly once.",
+            "Give the separator exactly as it is written between the two texts.",
         )
 
 

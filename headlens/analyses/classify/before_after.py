@@ -73,7 +73,7 @@ def pruned_findings(pair: PrunedPair) -> list[str]:
         verb = "was" if gone == 1 else "were"
         found = [f"{gone} of the {counted(len(rows), 'head')} of {pair.before} {verb} removed."]
         if len(left):
-            found[0] += f" Left are, by their role before: {', '.join(by_role)}."
+            found[0] += f" The heads left, by their earlier role: {', '.join(by_role)}."
             found += [_changed_roles(left), _changed_confidence(left)]
         sentences += [f"{pair.after}, {stack}: {text}" for text in found]
     return sentences
@@ -88,7 +88,7 @@ def _changed_roles(left: pd.DataFrame) -> str:
     if len(named) > _NAMED:
         named[_NAMED:] = [f"{len(named) - _NAMED} more"]
     verb = "has" if len(changed) < 2 else "have"
-    text = f"of the {counted(len(left), 'head')} left {len(changed) or 'none'} {verb} another role than before"
+    text = f"of the {counted(len(left), 'remaining head')}, {len(changed) or 'none'} {verb} a different role"
     return f"{text}: {', '.join(named)}." if named else f"{text}."
 
 
@@ -96,10 +96,10 @@ def _changed_confidence(left: pd.DataFrame) -> str:
     change = (left["confidence_after"] - left["confidence_before"]).to_numpy()
     mean, low, high = map(number_text, mean_interval(change))
     most = left.iloc[int(np.argmax(np.abs(change)))]
-    interval = f" [{low}, {high}, over heads]" if len(left) > 1 else ""
+    interval = f" [{low}, {high}]" if len(left) > 1 else ""
     was, now = number_text(most["confidence_before"]), number_text(most["confidence_after"])
     return (
-        f"the confidence of the heads left changed by {mean}{interval} on average, farthest that of "
+        f"the confidence of the heads that are left changed by {mean}{interval} on average, most of all that of "
         f"{most['name']} from {was} to {now}."
     )
 
@@ -118,8 +118,8 @@ def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
         for rows in [stack_heads[stack_heads["role_before"] == role]]
     ]
     about = (
-        "Heads of the whole model by their strongest role, and what became of them: removed, or the role that they "
-        "hold in the pruned model, on the same sentences."
+        "The heads of the unpruned model by strongest role, and what became of them: removed, or the role they hold "
+        "in the pruned model, on the same sentences."
     )
     return page_table("Roles before and after pruning", records, about)
 

@@ -36,7 +36,7 @@ _ENDS = {
     "mark": ("subordinator", "clause"),
     "conj": ("later conjunct", "first conjunct"),
     "cc": ("conjunction", "conjunct"),
-    "compound": ("compound's part", "noun"),
+    "compound": ("modifier of a compound", "noun"),
     "nummod": ("number", "noun"),
     "xcomp": ("open complement", "verb"),
     "ccomp": ("clausal complement", "verb"),
@@ -51,7 +51,7 @@ _ENDS = {
     "fixed": ("later part of a fixed expression", "first part"),
     "flat": ("later part of a name", "first part"),
     "obl:agent": ("agent", "passive verb"),
-    "parataxis": ("parenthesis", "clause"),
+    "parataxis": ("parenthetical clause", "clause"),
     "vocative": ("addressee", "verb"),
 }
 
@@ -81,7 +81,7 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
         if part is not None:
             told = [*_resting(part), *told, *_best_of_others(part)]
             if part.model in few:
-                told = ["no head is given a role, for too little text was read; the notes say how much."]
+                told = ["no head is given a role because too little text was read; the notes say how much."]
             elif all(family == NONE for family in families(part.rows["role"])):
                 told.insert(0, f"none of {counted(len(part.rows), 'head')} holds a role.")
         found += [f"{name}: {sentence}" for sentence in told]
@@ -91,34 +91,39 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
 def _resting(part: StackRows) -> Iterator[str]:
     """How many heads rest where, and how much of their weight they give to it."""
     held = [str(roles).split("; ") for roles in part.rows["roles"]]
-    told = []
+    told: list[str] = []
     for role in (role for role in ROLES if role.rests):
         rest = np.array([role.name in own for own in held])
         if rest.any():
             weight = np.fmax.reduce([float_column(part.rows, column) for column in role.columns])[rest].mean()
             norm = float_column(part.rows, role.norm)[rest].mean()
-            verb, whose, who = ("rests", "its", "it") if rest.sum() == 1 else ("rest", "their", "they")
-            read = "" if np.isnan(norm) else f", from which comes {norm:.0%} of what {who} read{'s' * (who == 'it')}"
-            told.append(f"{rest.sum()} {verb} on {role.told} (with {weight:.0%} of {whose} weight{read})")
+            verb, whose = ("puts", "its") if rest.sum() == 1 else ("put", "their")
+            of = "" if told else f" of {counted(len(held), 'head')} {verb} most of {whose} attention"
+            norms = "" if np.isnan(norm) else f", but {norm:.0%} of the norms of the weighted values"
+            told.append(f"{rest.sum()}{of} on {role.told} ({weight:.0%} of {whose} weight{norms})")
     if told:
-        yield f"of {counted(len(held), 'head')}, {' and '.join(told)}."
+        yield f"{', '.join(told)}."
 
 
 def _best_relation(syntax: pd.DataFrame) -> str:
     """The head that follows a relation farthest above a fixed offset, of those that do so significantly."""
     sure = syntax[is_marked(syntax["significant"]) & is_marked(syntax["syntactic"])]
     if sure.empty:
-        return "no head follows a relation significantly better than a fixed offset, by the margin."
+        return "no head beats the fixed-offset baseline of any relation significantly and by the required margin."
     best = sure.iloc[int(np.argmax(gain(sure)))]
     relation, direction = str(best["relation"]), str(best["direction"])
     ends = _ENDS.get(relation) or _ENDS.get(relation.partition(":")[0], ("dependent", "head"))
     found, start = reversed(ends) if direction == "dep->head" else ends
     article = "an" if start[0] in "aeiou" else "a"
     others = len(sure.drop_duplicates(["layer", "head"])) - 1
-    more = f" {counted(others, 'other head')} {'follows' if others == 1 else 'follow'} some relation." if others else ""
+    more = (
+        f" {counted(others, 'other head')} {'also follows' if others == 1 else 'also follow'} a relation."
+        if others
+        else ""
+    )
     return (
         f"{head_name(best)} finds the {found} of {article} {start} ({relation} {direction}) in "
-        f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases, a fixed offset in "
+        f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases; a fixed offset in "
         f"{best['baseline']:.0%}.{more}"
     )
 
@@ -135,7 +140,7 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     best = known.iloc[int(np.argmax(known["score"].fillna(0.0)))]
     role = others[str(best["name"])]
     n = f"{best[role.instances]:,.0f}" if role.instances in best else "the"
-    baselines = {role.chance: "at random"} if role.chance else role.baselines
+    baselines = {role.chance: "chance level"} if role.chance else role.baselines
     compared = "".join(f", {words} {best[name]:.0%}" for name, words in baselines.items() if name in best)
     share = _with_interval(best, role.columns[0], f"{role.columns[0]}_ci")
     yield f"{head_name(best)} {role.told.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."

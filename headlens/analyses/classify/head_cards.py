@@ -27,7 +27,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
     heads = run.tables["heads"] if "heads" in run.tables else pd.DataFrame(columns=[*_KEYS, "role", "roles"])
     codes = np.array([FAMILIES.index(name) for name in families(heads["role"])], np.float64)
     roled = heads.assign(code=codes, letters=[short(role).replace("\n", "") for role in heads["role"]])
-    about = "The strongest role of the head, if it holds one; letters give the offset or the relation."
+    about = "The strongest role of the head, if it holds one; the letters stand for the offset or the relation."
     categories = {"no role" if name == NONE else name: "" if name == NONE else COLOURS[name] for name in FAMILIES}
     series = [HeadSeries("role", "role", about, roled, "code", categories=categories, letters="letters")]
     for column in (column for metric in declarations_of(run) for column in metric.columns if column.title):
@@ -44,19 +44,25 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         known_gains = syntax[np.isfinite(syntax["gain"])]
         if len(known_gains):
             best = known_gains.groupby(_KEYS, sort=False)["gain"].max().reset_index()
-            about = "Accuracy of the head's best relation, less that of the best fixed offset for this relation."
+            about = "Accuracy on the head's best relation, minus that of the best fixed offset for this relation."
             series.append(
                 HeadSeries(
-                    "margin", "best relation above its offset", about, best, "gain", diverging=True, unit="points"
+                    "margin",
+                    "best relation, accuracy above the fixed offset",
+                    about,
+                    best,
+                    "gain",
+                    diverging=True,
+                    unit="points",
                 )
             )
-        texts.append(HeadWords("Relations that it finds, beside the best fixed offset", _relations(known_gains)))
+        texts.append(HeadWords("Relations it follows, compared with the best fixed offset", _relations(known_gains)))
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
     shares = []
     if "positions" in run.tables:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
-        shares.append(HeadShares("Where the most attended token stands", offsets))
+        shares.append(HeadShares("Position of the most attended token", offsets))
     return HeadFacts(series, texts, shares, read_maps(run, str))
 
 

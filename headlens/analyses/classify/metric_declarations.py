@@ -81,7 +81,7 @@ class MetricDeclaration:
         if not declaration.name.isidentifier():  # names a file
             raise ValueError(f"{declaration.name!r} is not the name of a metric")
         if unknown := {column.colours for column in columns} - set(colormaps):
-            raise ValueError(f"matplotlib knows no colours {unknown.pop()!r}")
+            raise ValueError(f"matplotlib has no colour map {unknown.pop()!r}")
         return replace(declaration, columns=columns)
 
     def as_record(self) -> dict[str, Any]:

@@ -50,29 +50,41 @@ SimilarityMode = Literal["sample", "all", "off"]
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From where on a head holds a role; shares are of query tokens or words.
+    """Thresholds from which a head holds a role; shares are shares of query tokens or words.
 
     Raises:
         OptionError: for a threshold that is not a number, or an infinite margin; nothing would be above it.
     """
 
-    positional: float = option(0.90, "Share of one offset that makes a head positional.", ROLES, **_SHARE)
-    diagonal: float = option(0.90, "Share of offset 0 for the role self.", ROLES, **_SHARE)
-    margin: float = option(
-        0.10, "By how much a syntactic head beats the baseline.", ROLES, metavar="NUMBER", parse=amount
+    positional: float = option(
+        0.90, "Share of tokens at one offset from which a head counts as positional.", ROLES, **_SHARE
     )
-    margin_kind: MarginKind = option("absolute", "Added to the baseline, or a share of it.", ROLES)
-    min_instances: int = option(30, "Rarer relations give no role.", ROLES, at_least=1)
-    min_sentences: int = option(30, "Fewer sentences give no roles at all.", ROLES, at_least=1)
-    min_tokens: int = option(1000, "Fewer tokens give no roles at all.", ROLES, at_least=1)
-    rare: float = option(0.50, "Share of words that point at the rarest one.", ROLES, **_SHARE)
-    separator: float = option(0.50, "Attention mass on separators and end of sentence.", ROLES, **_SHARE)
-    broad: float = option(0.90, "Normalised entropy of a broad head.", ROLES, **_SHARE)
-    sink: float = option(0.50, "Attention mass on the first token.", ROLES, **_SHARE)
-    punctuation: float = option(0.50, "Attention mass on punctuation.", ROLES, **_SHARE)
-    neighbour: float = option(0.50, "Attention mass on the previous or the next token.", ROLES, **_SHARE)
-    pair: float = option(0.50, "Attention mass of one text of a pair on the other.", ROLES, **_SHARE)
-    same_word: float = option(0.50, "Share of repeated words that point at another occurrence.", ROLES, **_SHARE)
+    diagonal: float = option(0.90, "Share of tokens at offset 0 from which a head has the role self.", ROLES, **_SHARE)
+    margin: float = option(
+        0.10, "Margin by which a syntactic head must beat the baseline.", ROLES, metavar="NUMBER", parse=amount
+    )
+    margin_kind: MarginKind = option(
+        "absolute", "Whether the margin is added to the baseline or is a fraction of it.", ROLES
+    )
+    min_instances: int = option(30, "Relations with fewer instances give no role.", ROLES, at_least=1)
+    min_sentences: int = option(30, "With fewer sentences no roles are assigned at all.", ROLES, at_least=1)
+    min_tokens: int = option(1000, "With fewer tokens no roles are assigned at all.", ROLES, at_least=1)
+    rare: float = option(0.50, "Share of words that point at the rarest one, for the role rare.", ROLES, **_SHARE)
+    separator: float = option(
+        0.50, "Attention mass on separator and end-of-sentence tokens, for the role separator.", ROLES, **_SHARE
+    )
+    broad: float = option(0.90, "Normalised entropy, for the role broad.", ROLES, **_SHARE)
+    sink: float = option(0.50, "Attention mass on the first token, for the role sink.", ROLES, **_SHARE)
+    punctuation: float = option(0.50, "Attention mass on punctuation, for the role punctuation.", ROLES, **_SHARE)
+    neighbour: float = option(
+        0.50, "Attention mass on the previous or next token, for the roles previous and next.", ROLES, **_SHARE
+    )
+    pair: float = option(
+        0.50, "Attention mass from one text of a pair to the other, for the roles pair.", ROLES, **_SHARE
+    )
+    same_word: float = option(
+        0.50, "Share of repeated words that point at another occurrence, for the role same word.", ROLES, **_SHARE
+    )
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -102,24 +114,26 @@ class ClassifyOptions:
         STATISTICS,
         metavar="NAMES",
         parse=names,
-        shown="all that have --min-instances",
+        shown="all that reach --min-instances",
     )
     thresholds: Thresholds = field(default_factory=Thresholds)
     level: Level = option("token", LEVEL)
     split_at: str | None = option(
         None,
-        "What stands between the two texts of a sentence, such as >>: they are a pair in one sequence.",
+        "Separator between two texts in one sentence, such as >>: they are read as a pair in one sequence.",
         CORPUS,
         metavar="TEXT",
         shown="",
     )
-    exclude_self: bool = option(False, "Syntax: look at the most attended other word.", STATISTICS)
+    exclude_self: bool = option(False, "Syntax: ignore attention of a word to itself.", STATISTICS)
     similarity: SimilarityMode = option(
-        "sample", "Head distances from one query token a sentence, from all, or none.", STATISTICS
+        "sample",
+        "Compute distances between heads from one query token per sentence, from all tokens, or not at all.",
+        STATISTICS,
     )
     stability: int = option(
         0,
-        "Draw sentences anew so many times, and tell how often each head keeps its role.",
+        "Resample the sentences this many times, and report how often each head keeps its role.",
         ROLES,
         metavar="N",
         at_least=0,
@@ -127,12 +141,14 @@ class ClassifyOptions:
     batch_tokens: int | None = option(None, BATCH_TOKENS, shown=BATCH_TOKENS_SHOWN)
     seed: int = option(0, SEED)
     long_sentences: LongSentences = option("skip", LONG_SENTENCES)
-    kernel: Literal["fast", "eager"] = option("fast", "fast, or the model's own attention bit for bit, slower.", MODEL)
+    kernel: Literal["fast", "eager"] = option(
+        "fast", "fast; or eager, which is slower but bit for bit the model's own attention.", MODEL
+    )
     metrics: tuple[Any, ...] = field(default=(), metadata=NOT_RECORDED)  # of `Metric`
 
     def __post_init__(self) -> None:
         if self.split_at is not None and not self.split_at.strip():
-            raise OptionError("--split-at is blank.", "Give what stands between the two texts, such as '>>'.")
+            raise OptionError("--split-at is blank.", "Give the separator between the two texts, such as '>>'.")
         if self.relations is not None:
             object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
 
@@ -150,32 +166,37 @@ class ClassifyRequest:
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
     parser: str = option("gold", PARSER)
     frequency: str = option("wordfreq:en", FREQUENCY)
-    target_frequency: str = option("none", "The same for the target side.", STATISTICS, metavar="LIST")
+    target_frequency: str = option("none", "Word frequencies for the target side.", STATISTICS, metavar="LIST")
     baseline_corpus: str | None = option(
-        None, "Where the baseline's offsets are chosen.", STATISTICS, metavar="SOURCE", shown="the corpus itself"
+        None,
+        "Corpus from which the offsets of the baseline are taken.",
+        STATISTICS,
+        metavar="SOURCE",
+        shown="the corpus itself",
     )
     alignments: str | None = option(
         None,
-        "Gold alignment of the words of pairs, a line each: 0-0 1-2, possible links 1?2 or 1p2 (Pharaoh).",
+        "Gold word alignments, one line per pair: 0-0 1-2, possible links 1?2 or 1p2 (Pharaoh format).",
         CORPUS,
         metavar="FILE",
         shown="",
     )
     shard: str | None = option(
         None,
-        "Read one part of the sentences alone, such as 2/5, and keep its sums for --merge.",
+        "Read only one part of the sentences, such as 2/5, and keep its sums for --merge.",
         CORPUS,
         metavar="I/N",
         shown="all",
     )
     merge: tuple[Path, ...] = option(
         (),
-        "The run of a part; given for all parts, their sums are added up and nothing is read.",
+        "Run folder of one part (--shard); give the option once per part: their sums are added up, and no text is "
+        "read.",
         CORPUS,
         metavar="DIR",
     )
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
-    relevance: bool = option(False, "Measure the relevance of heads too.", RELEVANCE)
+    relevance: bool = option(False, "Also measure the relevance of heads.", RELEVANCE)
     relevance_options: RelevanceOptions = field(default_factory=RelevanceOptions)
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
@@ -187,7 +208,8 @@ class ClassifyRequest:
             raise OptionError("No model was given.", "Give one, or several to compare.")
         if self.alignments is not None and self.parser not in ("gold", "none"):
             raise OptionError(
-                f"--alignments and --parser {self.parser}: the parser finds other words than the links count.",
+                f"--alignments and --parser {self.parser}: the parser's words may differ from those that the links "
+                "count.",
                 "Give trees as a treebank (--corpus FILE.conllu), or leave one of the two out.",
             )
 

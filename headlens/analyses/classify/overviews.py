@@ -38,7 +38,7 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
         | {"no role" if name == NONE else name: int(counts.get(name, 0)) for name in present}
         for run, part, counts in counted
     ]
-    about = "How many heads have which role as their strongest one; a head that holds several counts once."
+    about = "How many heads have each role as their strongest; a head that holds several is counted once."
     return page_table("Roles", records, about)
 
 
@@ -47,9 +47,10 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
     roles = _labelled(runs, "roles")
     several = len(roles) and len(set(roles["model"])) > 1
     about = (
-        "Whether the same roles appear in several models: how many heads hold each, and the head that is farthest "
-        "above its threshold or comes nearest to it, with its number (a share of tokens, words, cases or weight) and "
-        "its score: the number as a share of the threshold, or its difference from a baseline as a share of the "
+        "Whether the same roles appear in several models: how many heads hold each, and the head that exceeds the "
+        "threshold by most or comes closest to it, with its measured value (a share of tokens, words, cases or "
+        "weight) and its score: the value divided by the threshold, or its difference from a baseline divided by "
+        "the "
         "margin. The best head was picked on the text that it is scored on."
     )
     return page_table("Roles by model", role_records(roles) if several else [], about)
@@ -68,9 +69,11 @@ def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
         for row in found.to_dict("records")
     ]
     about = (
-        "Heads of the same place, in models of the same shape, whose roles are of one family, none among them; κ is "
-        "what of that is beyond chance (Cohen 1960), with its 95 % interval (dot, line; from −1 to 1, tick: 0). Heads "
-        "of models trained apart have no common order: there κ near 0 does not say that their roles differ."
+        "Heads of the same place, in models of the same shape, whose roles belong to the same family (no role "
+        "counts as a family); κ is "
+        "the agreement beyond chance (Cohen 1960), with its 95 % interval (dot, line; from −1 to 1, tick: 0). Heads "
+        "of models that were trained separately have no common order: there, κ near 0 does not mean that their "
+        "roles differ."
     )
     return page_table("Agreement of roles", records, about)
 
@@ -104,26 +107,26 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     order = list(dict.fromkeys((record["relation"], record["direction"]) for record in records))
     records.sort(key=lambda record: order.index((record["relation"], record["direction"])))
     about = (
-        "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the most frequent offset (tick), "
-        "words that are read as one counting as one. The best head was picked on the instances it is scored on. "
+        "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the most frequent offset (tick); "
+        "words that are read as one unit count as one. The best head was picked on the instances it is scored on. "
         "Syntactic: above the baseline by the margin; n.s.: not significant after the correction for all heads, "
         "relations and directions."
     )
-    return page_table("Best head of every relation", records, about)
+    return page_table("Best head for every relation", records, about)
 
 
 def measures(runs: Sequence[RecordedRun]) -> PageTable:
     """What the metrics measured: mean over the heads of every stack, and the highest head."""
     measured = [(run, measure_records(heads, declarations_of(run))) for run, heads in tables_of(runs, "heads")]
     records = [run_label(run, runs) | record for run, own in measured for record in own]
-    return page_table("Measures", records, "Mean over the heads of a stack, lowest and highest head.")
+    return page_table("Measures", records, "Mean over the heads of a stack, and the lowest and highest head.")
 
 
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
     """Every head that holds a role, with the numbers that roles come from."""
     numbers = {
         "confidence": "confidence",
-        "positional_share": "at its most frequent offset other than 0",
+        "positional_share": "at its most frequent non-zero offset",
         "rare_top1": "at the rarest word",
         "entropy_norm": "entropy",
     }

@@ -39,7 +39,7 @@ def open_part(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[R
     part = None if asked.shard is None else parse_shard(asked.shard)
     with open_run("classify", request.models[0], asked, reporter) as run:
         if run.processes.count > 1 and (part or sums):
-            raise OptionError("--shard and --merge are for one process each.", "Leave torchrun out.")
+            raise OptionError("--shard and --merge each run in a single process.", "Run without torchrun.")
         if part is not None:
-            run.tell(f"These are the numbers of the part {request.shard} of the sentences alone; --merge adds all up.")
+            run.tell(f"These numbers are for part {request.shard} of the sentences only; --merge adds up all parts.")
         yield replace(run, part=part, sums=sums)

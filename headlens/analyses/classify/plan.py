@@ -42,7 +42,9 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
     if request.options.stability:
         planner.notes.append(f"The {request.options.stability} draws of --stability are not in the estimate.")
     if request.parser not in ("gold", "none"):
-        planner.notes.append(f"The time of {request.parser} is not in the estimate: it parses the corpus once, before.")
+        planner.notes.append(
+            f"The time of {request.parser} is not in the estimate: it parses the corpus once, beforehand."
+        )
     return planner.plan()
 
 

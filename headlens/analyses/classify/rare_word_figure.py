@@ -79,7 +79,7 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
             title = f"Rare words: {head} of {part.model} ({share:.0%} at the rarest)"
             # The best of many need not be a head for rare words.
             if not any("rare" in str(roles).split("; ") for roles in part.rows.get("roles", ())):
-                title += "\nNo head holds the role: this one comes nearest"
+                title += "\nNo head holds the role; this one comes closest"
             found.append((title, known))
     for number, (title, sentences) in enumerate(found, 1):
         yield "rare_words" if len(found) == 1 else f"rare_words_{number}", _drawn(title, sentences)
@@ -128,7 +128,7 @@ def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
     scale = Scale("attention weight", high=high, colours=PALE)
     for axes, sentence in zip(grid.flat, sentences, strict=True):
         _draw(axes, sentence, scale)
-        told = f"{sentence.hits} of {len(sentence.queries)} at the rarest"
+        told = f"{sentence.hits} of {len(sentence.queries)} words point at the rarest"
         style.heading(axes, told, (width - 1.0) / abreast - 0.5)
     bar_beside(figure, scale, grid, shrink=0.6 / lines)
     handles = [

@@ -161,7 +161,7 @@ def _with_stability(found: Classification, run: Run, draws: int) -> Classificati
     """Adds how often heads keep their roles, if that was asked for, and shows how far that is."""
     if not draws:
         return found
-    with run.reporter.progress("drawing sentences anew", draws) as advance:
+    with run.reporter.progress("resampling sentences", draws) as advance:
         return found.with_stability(advance)
 
 

@@ -65,7 +65,7 @@ def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
     width = style.page_width()
     abreast = min(len(names), int(width // _SLOT))
     lines = -(-len(names) // abreast)
-    title = f"Where the governor of a dependent stands, by relation\n{part.name}"
+    title = f"Position of the governor relative to its dependent, by relation\n{part.name}"
     figure = style.constrained_figure(width, _WORDS + _PANEL * lines, title)
     grid = figure.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(names) :]:
@@ -75,7 +75,7 @@ def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
         scored = syntax[(syntax["relation"] == name) & (syntax["direction"] == _UP)] if len(syntax) else syntax
         shares = shares_by_offset(rows[rows["relation"] == name])
         is_first, is_last = place % abreast == 0, place + abreast >= len(names)
-        style.dress(axes, "words to the governor" * is_last, "share of cases" * is_first)
+        style.dress(axes, "distance to the governor, in words" * is_last, "share of cases" * is_first)
         axes.tick_params(labelbottom=is_last)
         _draw(axes, shares, scored)
         style.heading(axes, f"{name} (n = {counts[name]:,.0f})", slot)
@@ -113,10 +113,10 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
     place = int(np.clip(offset, -_FARTHEST - 1, _FARTHEST + 1))
     # The first one stands in the legend; those at the ends are many offsets together, which no baseline could choose.
     first = sorted(shares, key=abs)
-    bars = axes.bar(first, [shares[at] for at in first], 0.8, color=PALE_BLUE, label="cases with the governor there")
+    bars = axes.bar(first, [shares[at] for at in first], 0.8, color=PALE_BLUE, label="governor at this offset")
     for bar in bars[-2:]:
         bar.set(hatch="//////", edgecolor="white", linewidth=0)
-    axes.bar([place], [baseline], 0.8, color=BLUE, label="baseline: always this offset")
+    axes.bar([place], [baseline], 0.8, color=BLUE, label="baseline: always predict this offset")
     # Above all bars and lines, in their colours.
     looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": FAMILY, "va": "center"}
     axes.text(-_FARTHEST - 1.3, _ABOVE, f"{offset:+d}: {baseline:.0%}".replace("-", "−"), color=BLUE, **looks)

@@ -54,7 +54,7 @@ def relevance_roles(heads: pd.DataFrame) -> Figure | None:
     beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     sheet = head_grid_figure(
         rows,
-        "Relevance, confidence and functions of attention heads",
+        "Relevance, confidence and roles of attention heads",
         side=BAR_SLOT * beside + 0.15,
         foot=LEGEND_FOOT,
         # Three panels abreast leave narrow cells, whose words run upwards.

@@ -136,20 +136,21 @@ _CAPTIONS = {
     "relevance_roles": Caption(
         "Relevance, confidence and functions",
         "Three maps of the same heads, each at the same place in all of them, layer 0 at the bottom: on the left the "
-        "share of what its layer contributes to the output (blue: in the direction of the layer, red: against it), in "
+        "head's share of its layer's contribution to the output (blue: same direction as the layer, red: against "
+        "it), in "
         "the middle the mean largest attention weight, separators left out, on the right the strongest role. A head "
         "that is dark in the first map, yellow in the second and coloured in the third does something, is sure of it, "
-        "and the output depends on it. Whether a share differs from 0 stands in the map of relevance below.",
+        "and the output depends on it. Whether a share differs from 0 is shown in the map of relevance below.",
     ),
     "confidence_relevance": Caption(
         "Confidence against relevance",
         "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance, coloured by its "
-        "role. The most relevant heads are named by layer and head, the dashed line is what each head would have if "
-        "all had the same. Spearman's correlation is near 1 where confident heads are the relevant ones. Triangles lie "
-        "beyond the axis.",
+        "role. The most relevant heads are named by layer and head, the dashed line is an equal share for every "
+        "head. Spearman's correlation is near 1 where confident heads are the relevant ones. Triangles "
+        "mark values beyond the axis.",
     ),
     "functions": Caption(
-        "Functions of attention heads",
+        "Roles of attention heads",
         "Every head by its strongest role; layer 0 is at the bottom. The letters give the offset of a positional head "
         "or the relation of a syntactic one; ↑ means that a dependent attends to its head, ↓ that a head attends to "
         "its dependent. Grey heads hold no role. A head may hold more roles than the one shown: see heads.csv.",
@@ -163,47 +164,51 @@ _CAPTIONS = {
     "offsets": Caption(
         "All offsets",
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token stands at "
-        "each distance. The columns at the ends hold all that is farther than 8 tokens. A bright column in one place "
-        "is a positional head; a line without one follows something else.",
+        "each distance. The cells at the ends include everything farther than 8 tokens. A single bright cell marks a "
+        "positional head; a head without one follows something else.",
     ),
     "rare_words": Caption(
         "The head that points at rare words",
-        "Attention of the head that points at the least frequent word of a sentence most often, on the sentences that "
-        "the run keeps, word by word (to a word the sum over its pieces, from it the mean). Framed and in bold: the "
-        "least frequent word; a dot marks the word that each word attends to most, special tokens left out, and above "
-        "each map stands how many point at the framed one. A rare-word head has its dots in the frame.",
+        "Attention of the head that points most often at the least frequent word of a sentence, on the sentences "
+        "stored with the run, at word level (weights to a word are summed over its pieces, weights from it "
+        "averaged). Framed and in bold: the "
+        "least frequent word; a dot marks the word that each word attends to most, special tokens left out, and the "
+        "number of words that point at the framed one is printed above each "
+        "map. A rare-word head has its dots in the frame.",
     ),
     "relation_offsets": Caption(
         "Relative positions of relations",
-        "How far the governor of a dependent (its head in the tree) stands from it, in words, for the relations with "
-        "the most cases (n): the share of cases at each distance, hatched all farther than 8 words. Dark, with its "
-        "number in blue: the most frequent distance, which is the fixed offset that attention heads are compared with. "
+        "How far the governor of a dependent (its head in the tree) is from it, in words, for the relations with the "
+        "most cases (n): the share of cases at each distance; everything farther than 8 words is hatched. Dark, "
+        "with a blue number: the most frequent distance, which is the fixed offset that attention heads are "
+        "compared with. "
         "Dashed, with layer, head and number: the most accurate head from dependent to governor; a syntactic one is "
-        "above the blue number by the margin (0.10 by default), and significantly so. From governor to dependent the "
-        "histogram is the same mirrored. Of several models, which read the same trees, the first.",
+        "above the blue number by the margin (0.10 by default), and significantly so. The histogram from governor to "
+        "dependent is the mirror image. With several models, which read the same trees, the first is shown.",
     ),
     "best_heads": Caption(
         "Best head of every relation",
         "The accuracy of the most accurate head of every dependency relation and direction with its 95 % interval "
         "(dot, line), ↑ from dependent to head and ↓ from head to dependent, and that of always choosing the most "
         "frequent offset (black stroke). Dark: above the offset by the margin, significant after correction for all "
-        "heads, relations and directions; pale: not. A dagger: too few instances to call a head syntactic. A relation "
-        "does not count the cases of a subtype that is asked about itself, such as nmod:poss. The interval is that of "
-        "the head alone and does not know that the head was the best of many.",
+        "heads, relations and directions; pale: not. A dagger: too few instances to call a head syntactic. A "
+        "relation excludes the cases of a subtype that is tested separately, such as nmod:poss. The interval is for "
+        "this head alone and does not account for its selection as the best of many.",
     ),
     "syntax": Caption(
         "Syntactic heads",
         "How much more often than the best fixed offset each head points at the right word, by relation and direction "
         "(↑ from dependent to head, ↓ from head to dependent); white is not above the offset. Frames mark heads above "
-        "the margin that are significant after Holm's correction for all heads, relations and directions. At the right "
-        "stand the best head, its accuracy, and in brackets that of the offset. Relations that no head follows better "
+        "the margin that are significant after Holm's correction for all heads, relations and directions. On the "
+        "right: the best head, its accuracy and, in brackets, the accuracy of the "
+        "offset. Relations that no head follows better "
         "than an offset are left out.",
     ),
     "similarity": Caption(
         "Heads that attend alike",
         "Left: the Jensen–Shannon distance between all pairs of heads, in the order of a hierarchical clustering; dark "
-        "blocks are heads that attend alike, white lines divide clusters. Right: the same distances laid out in the "
-        "plane as well as two dimensions can; the colour is the role, numbers are layer and head where there is room.",
+        "blocks are heads that attend alike, white lines divide clusters. Right: the same distances projected to two "
+        "dimensions as faithfully as possible; the colour is the role, numbers are layer and head where there is room.",
     ),
     NAME: SMOOTHNESS_CAPTION,
 }

@@ -94,7 +94,7 @@ def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
             "model": row["model"],
             "held by": f"{row['held']:.0f} of {row['heads']:.0f}",
             "best head": head_name(row),
-            "its number": number_cell(row["value"]),
+            "its value": number_cell(row["value"]),
             "score": number_cell(row["score"]),
         }
         for row in shown.to_dict("records")
@@ -110,15 +110,16 @@ def agreement_notes(agreement: pd.DataFrame) -> list[str]:
             f"{row['kappa']:.2f} ({row['model']} and {row['other_model']}, {row['stack']})"
             for row in (known.iloc[[0, -1]].to_dict("records") if len(known) else [])
         ]
-        told = f" Cohen's κ goes from {ends[0]} to {ends[1]}." if ends else ""
-        return [f"agreement.csv compares the roles of heads of the same place in {len(agreement)} pairs.{told}"]
+        told = f" Cohen's κ ranges from {ends[0]} to {ends[1]}." if ends else ""
+        return [f"agreement.csv compares the roles of heads in the same position, for {len(agreement)} pairs.{told}"]
     notes = []
     for row in agreement.to_dict("records"):
         where = f", {row['stack']}" if several else ""
         interval = f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
         beyond = "" if pd.isna(row["kappa"]) else f", Cohen's κ {row['kappa']:.2f} {interval}"
         notes.append(
-            f"{row['model']} and {row['other_model']}{where}: {row['same']} of {row['heads']} heads of the same place "
+            f"{row['model']} and {row['other_model']}{where}: {row['same']} of {row['heads']} heads in the same "
+            "position "
             f"have the same role, or none{beyond}."
         )
     return notes

@@ -57,7 +57,7 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     # Cells of a column are too narrow for words, but may be higher.
     lowest = UPRIGHT if sheet_width(rows, 0.0) < FULL_WIDTH else 0.0
     sheet = head_grid_figure(
-        rows, "Functions of attention heads", foot=LEGEND_FOOT, lowest_cell=lowest, note=lambda _: drawn.note
+        rows, "Roles of attention heads", foot=LEGEND_FOOT, lowest_cell=lowest, note=lambda _: drawn.note
     )
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         draw_roles(axes, item, part, sheet.cell, upright=bool(lowest))
@@ -86,10 +86,14 @@ class RoleDrawing:
         notes = ["" if present - {NONE} else "No head holds a role"]
         # Also of the nearest roles, in grey.
         notes.append(ARROW_WORDS if "syntactic" in families(_shown(heads)) else "")
-        notes.append("grey letters: the nearest role, not held" if NONE in present and "nearest" in heads else "")
+        notes.append(
+            "grey letters: the closest role, below its threshold" if NONE in present and "nearest" in heads else ""
+        )
         stable = heads["role_stability"].fillna(1.0).clip(0, 1) if "role_stability" in heads else 1.0
         heads = heads.assign(role_stability=stable)
-        notes.append("pale: another role where sentences are drawn anew" if (heads["role_stability"] < 1).any() else "")
+        notes.append(
+            "pale: the role changes when sentences are resampled" if (heads["role_stability"] < 1).any() else ""
+        )
         return cls(heads, present, "; ".join(filter(None, notes)))
 
     def add_legend(self, sheet: Sheet) -> None:

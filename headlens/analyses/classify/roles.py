@@ -33,7 +33,7 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> lis
     if sentences >= thresholds.min_sentences and tokens >= thresholds.min_tokens:
         return []
     return [
-        f"No roles are given: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} were read, and roles "
+        f"No roles are assigned: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} were read, but roles "
         f"need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences and "
         "--min-tokens."
     ]
@@ -82,13 +82,13 @@ ROLES = (
         "separator",
         ("to_sep", "to_eos"),
         "separator",
-        "the separator or the end",
+        "the separator or end-of-sentence token",
         norm="norm_to_special",
         rests=True,
     ),
     Role("punctuation", ("to_punct",), "punctuation", "punctuation", norm="norm_to_punct", rests=True),
-    Role("self", ("self_share",), "diagonal", "attends most to the token itself from {share} of the tokens"),
-    Role("positional", ("positional_share",), "positional", "attends most to {where} from {share} of the tokens"),
+    Role("self", ("self_share",), "diagonal", "attends most to the token itself for {share} of the tokens"),
+    Role("positional", ("positional_share",), "positional", "attends most to {where} for {share} of the tokens"),
     Role(
         "previous", ("to_prev",), "neighbour", "gives {share} of its weight to the previous token", norm="norm_to_prev"
     ),
@@ -97,14 +97,14 @@ ROLES = (
         "pair(first->second)",
         ("first_to_second",),
         "pair",
-        "gives {share} of the weight of a first text to the second",
+        "gives {share} of the weight of tokens in the first text to the second text",
         "pair_tokens",
     ),
     Role(
         "pair(second->first)",
         ("second_to_first",),
         "pair",
-        "gives {share} of the weight of a second text to the first",
+        "gives {share} of the weight of tokens in the second text to the first text",
         "pair_tokens",
     ),
     Role(
@@ -120,7 +120,7 @@ ROLES = (
         "coreference",
         ("coreference",),
         "",
-        "finds an antecedent of {share} of {n} mentions",
+        "finds an antecedent for {share} of {n} mentions",
         "mentions",
         baselines={"coreference_nearest": "the nearest mention", "coreference_same_word": "the same word"},
     ),
@@ -128,12 +128,12 @@ ROLES = (
         "rare",
         ("rare_top1",),
         "rare",
-        "points at the rarest word from {share} of {n} words",
+        "points at the rarest word for {share} of {n} words",
         "rare_words",
         more=True,
         chance="rare_chance",
     ),
-    Role("broad", ("entropy_norm",), "broad", "spreads its attention, with {share} of the entropy that is possible"),
+    Role("broad", ("entropy_norm",), "broad", "spreads its attention, with {share} of the maximum entropy"),
 )
 
 

@@ -103,7 +103,7 @@ def _plane(axes: Axes, part: StackRows) -> None:
     names = families(part.rows["role"])
     axes.scatter(x, y, s=14, c=[COLOURS[n] for n in names], edgecolors=INK, linewidths=0.3)
     axes.margins(0.08)
-    style.heading(axes, "in the plane (layer.head)", _BOX)
+    style.heading(axes, "in two dimensions (layer.head)", _BOX)
 
 
 def _name_heads(axes: Axes, part: StackRows) -> None:

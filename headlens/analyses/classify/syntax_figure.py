@@ -81,7 +81,7 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     axes.vlines(starts[1:] - 0.5, -0.5, len(order) - 0.5, colors=FAINT, linewidth=0.4)
     middles = (starts + np.append(starts[1:], len(layers)) - 1) / 2
     axes.set_xticks(middles, [str(layers[start]) for start in starts])
-    axes.set_xlabel("layer (its heads side by side, from 0)", fontsize=style.LABEL_SIZE)
+    axes.set_xlabel("layer (heads side by side, numbered from 0)", fontsize=style.LABEL_SIZE)
     axes.tick_params(length=0)
     named = [f"{relation} {ARROWS.get(str(direction), direction)}" for relation, direction in order]
     axes.set_yticks(range(len(order)), [one_line(name, 1.4, TICK_SIZE) for name in named], fontfamily=FAMILY)
@@ -92,7 +92,7 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     told = [f"{r.layer}.{r.head}: {r.accuracy:.2f} ({r.baseline:.2f})" for r in best.itertuples()]
     beside.set_yticks(range(len(order)), told, fontsize=TICK_SIZE - 1, fontfamily=FAMILY)
     beside.tick_params(length=0, pad=2)
-    beside.set_ylabel("best head: accuracy (offset)", fontsize=TICK_SIZE, color=INK)
+    beside.set_ylabel("best head: accuracy (fixed offset)", fontsize=TICK_SIZE, color=INK)
 
 
 def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:

@@ -61,7 +61,7 @@ class Difference:
     def __str__(self) -> str:
         return (
             f"outputs differ by at most {self.largest:.2g}, the largest output being {self.output:.3g}; "
-            f"{self.tolerance * max(1.0, self.output):.2g} is allowed"
+            f"{self.tolerance * max(1.0, self.output):.2g} is the tolerance"
         )
 
 

@@ -18,7 +18,7 @@ class MeasureOptions:
     """How outputs and times of the model before and after are compared."""
 
     batch_tokens: int = option(2048, BATCH_TOKENS)
-    rounds: int = option(7, "How often the corpus is run to time it.", STATISTICS, metavar="N", at_least=2)
+    rounds: int = option(7, "Number of timed passes over the corpus.", STATISTICS, metavar="N", at_least=2)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CompactRequest:
     model: str = option(DEMO, MODEL_NAME)
     heads: tuple[str, ...] = option(
         (),
-        "Heads to cut out, comma-separated: STACK.LAYER.HEAD, from 0.",
+        "Heads to cut out, comma-separated: STACK.LAYER.HEAD, counted from 0.",
         HEADS,
         metavar="HEADS",
         parse=names,
@@ -39,7 +39,7 @@ class CompactRequest:
     )
     from_file: Path | None = option(
         None,
-        "Where they are listed: a pruning.csv, a table with a column 'removed', or a plain list.",
+        "File that lists the heads to cut out: a pruning.csv, a table with a column 'removed', or a plain list.",
         HEADS,
         metavar="FILE",
         flags=("--from", "--from-file"),
@@ -47,12 +47,17 @@ class CompactRequest:
     )
     where: tuple[str, ...] = option(
         (),
-        "Which rows of that table, comma-separated or given again: strategy=greedy,n_pruned=10.",
+        "Row to use in the table of --from, as comma-separated conditions: strategy=greedy,n_pruned=10; can be "
+        "repeated.",
         HEADS,
         metavar="COLUMN=VALUE",
         shown="",
     )
-    stock: bool = option(False, "Keep the shape, with zeros for the heads, so that from_pretrained reads it.", OUTPUT)
+    stock: bool = option(
+        False,
+        "Keep the original shape, with zeros in place of the heads, so that plain from_pretrained can load it.",
+        OUTPUT,
+    )
     corpus: str = option(DEMO, CORPUS_SOURCE)
     corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(limit=200))
     measure: MeasureOptions = field(default_factory=MeasureOptions)

@@ -12,7 +12,7 @@ def compact_plan(request: CompactRequest, reporter: Reporter) -> Plan:
     planner = Planner("compact", reporter)
     planner.model(request.model, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
-    text = f"compare and time on {corpus.name}, {request.measure.rounds} rounds"
+    text = f"compare and time on {corpus.name}, {request.measure.rounds} timing rounds"
     rounds, size = 2 * (request.measure.rounds + 1), request.measure.batch_tokens
     planner.add(Work(text, tokens=corpus.tokens, each=rounds, batch_tokens=size, length=corpus.length))
     return planner.plan()

@@ -77,11 +77,11 @@ def chosen_heads(request: CompactRequest) -> list[Head]:
         OptionError: if there are none, or what names them cannot be read.
     """
     if request.from_file is not None and request.heads:
-        raise OptionError("--heads and --from both name heads.", "Give one of them.")
+        raise OptionError("--heads and --from cannot be combined.", "Give one of them.")
     if request.from_file is not None:
         return read_heads(request.from_file, request.where)
     if request.where:
-        raise OptionError("--where chooses rows of a table.", "Name the table with --from.")
+        raise OptionError("--where selects rows of a table, but no table is given.", "Name the table with --from.")
     if not request.heads:
         raise OptionError(
             "No heads to cut out were given.", "Name them with --heads encoder.3.1,encoder.4.0 or --from FILE."
@@ -179,19 +179,22 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
     if done.masked:
         names = " ".join(map(str, done.masked))
         notes.append(
-            f"{counted(len(done.masked), 'head')} only masked, since other depths need the weights; headlens.load "
-            f"keeps them silent: {names}."
+            f"{counted(len(done.masked), 'head')} only masked, because other layers share their weights; "
+            f"headlens.load keeps their output at zero: {names}."
         )
     if done.again:
-        notes.append(f"{counted(len(done.again), 'head')} had been removed before.")
+        notes.append(f"{counted(len(done.again), 'head')} had already been removed.")
     if not request.stock:
         notes.append(
             f"Plain from_pretrained cannot read the folder: load it with headlens. Heads keep the numbers of the "
-            f"original; {FILE} tells which are left."
+            f"original; {FILE} lists those that are left."
         )
     emptied = [f"{s.stack}.{s.layer}" for s in done.heads.sites if not s.left]
     if "decoder.0" in emptied and not request.stock:
-        notes.append("decoder.0 has no heads left to count a cache by: use_cache is off, so generation is slower.")
+        notes.append(
+            "decoder.0 has no heads left, so the length of a key-value cache cannot be determined: use_cache is off "
+            "and generation is slower."
+        )
     if loaded.model.config.is_encoder_decoder and request.corpus_options.target is None:
         notes.append("The corpus has no target side: the decoder read the source for the comparison.")
     if counts.too_long:
@@ -217,7 +220,7 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
         raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
     columns = next(csv.reader(lines[:1]), []) if lines and len(lines[0]) < csv.field_size_limit() else []
     if REMOVED in columns:
-        with read_errors(f"--from: {path}", "cannot be read", "Give a whole table.", OptionError):
+        with read_errors(f"--from: {path}", "cannot be read", "Give a complete table.", OptionError):
             rows = list(csv_rows(path))
         check_rows(path, len(rows), read_run(path.parent))
         heads = _of_table(path, rows, where)
@@ -234,7 +237,9 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
 def _of_table(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str]) -> list[Head]:
     numbered = [(number, row) for number, row in rows if all(_holds(path, row, w) for w in where)]
     if not numbered:
-        raise OptionError(f"--from: {path} has no row{' with ' + ', '.join(where) if where else 's'}.", "Look at it.")
+        raise OptionError(
+            f"--from: {path} has no row{' with ' + ', '.join(where) if where else 's'}.", "Check the table."
+        )
     if set(KEY_COLUMNS) <= set(rows[0][1]):
         return [
             _head(path, number, ".".join(row[k] for k in KEY_COLUMNS))
@@ -253,7 +258,7 @@ def _holds(path: Path, row: Row, condition: str) -> bool:
         raise OptionError(
             f"--where {condition}: {path} has no column {column!r}."
             if equals
-            else f"--where {condition!r} is no choice.",
+            else f"--where {condition!r} is not a condition.",
             f"Write COLUMN=VALUE; columns: {', '.join(row)}.",
         )
     try:

@@ -25,7 +25,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         for row in table.to_dict("records")
     ]
     about = (
-        "The model as it was, and without the heads. Times are geometric means of interleaved passes over the same "
+        "The original model, and the model without the heads. Times are geometric means of interleaved passes over "
+        "the same "
         "sentences on one machine, with intervals over the rounds (dot, line; tick: as fast as before)."
     )
     return [page_table("Size and speed", records, about)] if records else []

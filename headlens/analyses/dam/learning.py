@@ -68,7 +68,7 @@ class MaskLearningOptions:
     def __post_init__(self) -> None:
         read_layers(self.layers)
         if self.penalty not in ("sum", "mean"):
-            raise OptionError(f"--penalty {self.penalty} is none.", "Choose sum or mean.")
+            raise OptionError(f"--penalty {self.penalty} is unknown.", "Choose sum or mean.")
         rate = self.mask_learning_rate
         if rate is not None and not 0 < rate < float("inf"):
             raise OptionError(f"--mask-learning-rate {rate} is not a positive number.", "Try 0.05.")

@@ -30,52 +30,56 @@ class DamOptions:
 
     structured: bool = option(
         True,
-        "A number for each offset, first and last token always active; or for each pair of positions.",
+        "One parameter per offset, with the first and last token always open; or one per pair of positions.",
         _PANEL,
         flags=("--structured/--unstructured",),
     )
     per_layer: bool = option(
-        False, "Masks for every layer, or shared by layers.", _PANEL, flags=("--per-layer/--shared",)
+        False,
+        "Whether every layer has masks of its own or all layers share them.",
+        _PANEL,
+        flags=("--per-layer/--shared",),
     )
     layers: str | None = option(
-        None, "Layers that are masked: 6-11, 0,2,4-6, first:3, last:3.", _PANEL, metavar="LAYERS", shown="all"
+        None, "Layers to mask: 6-11, 0,2,4-6, first:3, last:3.", _PANEL, metavar="LAYERS", shown="all"
     )
     form: Literal["additive", "multiplicative", "renormalised"] = option(
         "additive",
-        "Add -c (1 - M) to scores, or multiply weights by M, also with sums of 1 again, with a λ 1000 times smaller.",
+        "Additive: -c (1 - M) is added to the scores; multiplicative: weights are multiplied by M; renormalised: "
+        "the same, rescaled to sum to 1, with a λ 1000 times smaller.",
         _PANEL,
     )
-    strength: float = option(1e4, "c of the additive form.", _PANEL, metavar="NUMBER")
-    diagonal: bool = option(True, "Whether a token may look at itself.", _PANEL, flags=("--diagonal/--no-diagonal",))
+    strength: float = option(1e4, "Constant c of the additive form.", _PANEL, metavar="NUMBER")
+    diagonal: bool = option(True, "Whether a token may attend to itself.", _PANEL, flags=("--diagonal/--no-diagonal",))
     controls: bool = option(
         False,
-        "Learn each mask without the diagonal, too, and compare the two.",
+        "Also learn each mask without the diagonal, and compare the two.",
         _PANEL,
         flags=("--controls/--no-controls",),
     )
     noise: Literal["training", "always", "never"] = option(
-        "training", "When M is drawn; never with --soft is soft importance.", _PANEL
+        "training", "When M is sampled; never together with --soft gives deterministic soft importance.", _PANEL
     )
-    temperature: float = option(1.0, "τ of the Gumbel-sigmoid.", _PANEL, metavar="NUMBER")
+    temperature: float = option(1.0, "Temperature τ of the Gumbel-sigmoid.", _PANEL, metavar="NUMBER")
     final_temperature: float | None = option(
-        None, "τ at the end.", _PANEL, metavar="NUMBER", shown="the same throughout"
+        None, "Temperature τ at the end of training.", _PANEL, metavar="NUMBER", shown="constant"
     )
     straight_through: bool = option(
-        True, "M is 0 or 1, or anything between.", _PANEL, flags=("--straight-through/--soft",)
+        True, "Whether M is exactly 0 or 1, or any value in between.", _PANEL, flags=("--straight-through/--soft",)
     )
     penalty: Literal["sum", "mean"] = option(
-        "sum", "λ times the sum of M over heads and positions, or their mean.", _PANEL
+        "sum", "Whether λ multiplies the sum of M over heads and positions, or its mean.", _PANEL
     )
     mask_learning_rate: float | None = option(
-        None, "Highest learning rate of α.", _PANEL, metavar="NUMBER", shown="24 / updates, at most 0.5"
+        None, "Peak learning rate of α.", _PANEL, metavar="NUMBER", shown="24 / updates, at most 0.5"
     )
     freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=_PANEL))
     longest: int | None = option(
         None,
-        "Tokens of the mask and of the longest text.",
+        "Size n of the mask, and length limit of texts, in tokens.",
         TRAINING,
         metavar="N",
-        shown="128, or what the model reads if fewer",
+        shown="128, or the model's limit if that is lower",
     )
 
     def learning(self) -> MaskLearningOptions:
@@ -97,7 +101,7 @@ class DamOptions:
 class DamRequest:
     """What `headlens train-dam` is asked for.
 
-    A new model learns its vocabulary from the corpus. Where nothing is said of freezing, the embedded task freezes all
+    A new model learns its vocabulary from the corpus. Where nothing is said of freezing, the bundled task freezes all
     weights, for its examples are too few to train them.
 
     Raises:
@@ -106,7 +110,7 @@ class DamRequest:
 
     model: str = option(DEMO, TRAINED_MODEL)
     lambdas: tuple[float, ...] = option(
-        (1e-3, 1e-2, 1e-1), "Strengths λ of the penalty, a run each.", _PANEL, metavar="NUMBERS", parse=numbers
+        (1e-3, 1e-2, 1e-1), "Strengths λ of the penalty; one run for each.", _PANEL, metavar="NUMBERS", parse=numbers
     )
     # Before the training set: its texts are as long as the mask.
     dam: DamOptions = field(default_factory=DamOptions)
@@ -114,7 +118,7 @@ class DamRequest:
     training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
     vocabulary: int = option(8000, VOCABULARY)
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    window: int = option(1, "Offsets that count as neighbourhood in tables.", OUTPUT, metavar="N")
+    window: int = option(1, "Largest offset that counts as neighbourhood in tables.", OUTPUT, metavar="N")
     figures: bool = option(True, FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
@@ -123,15 +127,17 @@ class DamRequest:
 
         self.dam.learning()
         if self.dam.controls and not self.dam.diagonal:
-            raise OptionError("--controls learns masks with the diagonal, too.", "Leave --no-diagonal out.")
+            raise OptionError("--controls learns masks both with and without the diagonal.", "Leave --no-diagonal out.")
         if not self.lambdas:
-            raise OptionError("No penalty is given.", "Name some with --lambdas.")
+            raise OptionError("No penalty was given.", "Name some with --lambdas.")
         for strength in self.lambdas:
             check_strength(strength)
         if self.window < 1:
-            raise OptionError(f"--window {self.window} is no neighbourhood.", "Give 1 or more.")
+            raise OptionError(f"--window {self.window} is not a valid neighbourhood.", "Give 1 or more.")
         if is_new(self.model) and self.lesson.data.task != "mlm":
-            raise OptionError(f"{self.model} learns masked tokens.", "Give --task mlm, or a checkpoint.")
+            raise OptionError(
+                f"{self.model}: a new model can only be trained on masked tokens.", "Give --task mlm, or a checkpoint."
+            )
 
     @property
     def options(self) -> TrainingOptions:
@@ -140,7 +146,7 @@ class DamRequest:
 
     @property
     def learning(self) -> MaskLearningOptions:
-        """The mask and its training, with what is frozen: by default all for the embedded task, none for others."""
+        """The mask and its training, with what is frozen: by default all for the bundled task, none for others."""
         learning = replace(self.dam.learning(), window=self.window)
         if learning.freeze is not None:
             return learning

@@ -80,34 +80,37 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
     notes = [
         f"λ multiplies the {dam.penalty} of M over the {positions}, n = {dam.mask.longest}.",
         f"Each run has {counted(updates, 'update')}; α learns at {dam.rate(updates):.3g}.",
-        "Metrics are those of the model under masks drawn anew for every batch."
+        "Metrics are measured under masks that are resampled for every batch."
         if dam.mask.noise == "always"
-        else "Metrics are those of the model under its final mask, where P > 1/2 stays.",
+        else "Metrics are measured under the final mask, which keeps positions with P > 1/2.",
     ]
     if dam.mask.form == "multiplicative":
-        notes.append("Weights were multiplied by M; as a file for --mask it lets them sum to 1 again, which differs.")
+        notes.append(
+            "Attention weights were multiplied by M; when the mask is used with --mask, they are normalised to sum "
+            "to 1 again, so results differ."
+        )
     if dam.layers is not None:
-        notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
+        notes.append("Sparsity is the share of masked positions in the layers to which a mask applies.")
     if dam.freeze:
         notes.append(f"Frozen: {', '.join(dam.freeze)}.")
     longest = opened.lesson.longest
     if longest < dam.mask.longest:
-        beyond = "of positions beyond, the penalty alone decides."
+        beyond = "positions beyond that are decided by the penalty alone."
         notes.append(f"No text to learn from has more than {longest} tokens: {beyond}")
     if "sparsity" in tables:
         heads = tables["sparsity"].dropna(subset=["head"])
         for name, rows in heads.groupby("mask", sort=False):
             if closed := int((rows["sparsity"] == 1).sum()):
                 notes.append(
-                    f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so that what these "
-                    "compute means nothing. Give a smaller penalty, or fewer updates."
+                    f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so the output of "
+                    "these heads is meaningless. Give a smaller penalty, or fewer updates."
                 )
     log = tables.get("log", pd.DataFrame())
     last = log.groupby("run", sort=False).tail(1) if len(log) else log
     undecided = [row for row in last.to_dict("records") if row["undecided"] > _UNDECIDED]
     return notes + [
-        f"{row['run']}: P of {row['undecided']:.0%} of the numbers is still between 0.1 and 0.9; more updates, or a "
-        "larger --mask-learning-rate, let the mask settle."
+        f"{row['run']}: P of {row['undecided']:.0%} of the mask parameters is still between 0.1 and 0.9; more "
+        "updates or a larger --mask-learning-rate would let the mask settle."
         for row in undecided
     ]
 

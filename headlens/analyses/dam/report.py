@@ -110,7 +110,7 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     positions = positions[~positions["mask"].astype(str).str.endswith(NO_DIAGONAL)]
     colours = _colours(positions["penalty"])
     figure = style.new_figure(style.FULL_WIDTH, 2.7)
-    style.headline(figure, "Where attention is needed: mean P of all heads")
+    style.headline(figure, "Where attention is needed: mean P over all heads")
     classes, offsets = (figure.add_axes((left, 0.17, width, 0.6)) for left, width in ((0.07, 0.36), (0.50, 0.47)))
     style.dress(classes, "", "mean P")
     style.dress(offsets, "offset |i - j|", "")
@@ -122,8 +122,8 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
         by_offset = penalty_rows[penalty_rows["class"] == "offset"].groupby("offset")["p"].mean()
         at, mean = by_offset.index.to_numpy(float), by_offset.to_numpy(float)
         offsets.plot(at, mean, color=colour, linewidth=1, label=f"λ {penalty:g}")
-    classes.set_xticks(range(len(CLASSES)), ["near by" if name == "neighbourhood" else name for name in CLASSES])
-    for axes, words in ((classes, "by class"), (offsets, "by offset, without the special ones")):
+    classes.set_xticks(range(len(CLASSES)), ["neighbourhood" if name == "neighbourhood" else name for name in CLASSES])
+    for axes, words in ((classes, "by class"), (offsets, "by offset, without first and last positions")):
         axes.set_ylim(0, 1.05)
         style.heading(axes, words, 3.0)
     offsets.legend(fontsize=style.TICK_SIZE, frameon=False)
@@ -145,7 +145,7 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
         return None
     colours, known = _colours(importance["penalty"]), [c for c in CLASSES if c in set(importance["class"])]
     figure = style.new_figure(style.FULL_WIDTH, 2.4)
-    style.headline(figure, "Where attention is needed, over the training: mean P of all heads")
+    style.headline(figure, "Where attention is needed, over training: mean P over all heads")
     for place, name in enumerate(known):
         axes = figure.add_axes((0.07 + place * 0.93 / len(known), 0.2, 0.93 / len(known) - 0.04, 0.55))
         style.dress(axes, "update", "" if place else "mean P")
@@ -157,7 +157,7 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
                     x, y = float_column(rows, "step"), float_column(rows, "p")
                     axes.plot(x, y, line, color=colour, linewidth=1, label=label)
         axes.set_ylim(0, 1.05)
-        style.heading(axes, "near by" if name == "neighbourhood" else name, 3.0)
+        style.heading(axes, "neighbourhood" if name == "neighbourhood" else name, 3.0)
     figure.axes[-1].legend(fontsize=style.TICK_SIZE, frameon=False)
     return figure
 
@@ -248,7 +248,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         for row in run.tables["sweep"].to_dict("records")
     ]
     about = (
-        "The share of masked positions and the task under the final mask, by the penalty λ; `plain` is the model as it "
+        "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
+        "the model as it "
         "was, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
         "`sparsity_texts` that of the positions of the texts, each as long as it is."
     )
@@ -269,24 +270,26 @@ def _findings(run: RecordedRun) -> list[str]:
 CAPTIONS = {
     "quality": Caption(
         "Quality by sparsity",
-        "What the task is like under the final masks, with 95 % intervals, over the share of the texts' positions "
-        "that is masked; the dashed lines have no mask: grey the model before, black one that was trained likewise. "
+        "Task performance under the final masks, with 95 % intervals, against the share of text positions that is "
+        "masked; the dashed lines are without a mask: grey for the original model, black for one trained in the "
+        "same way. "
         "Open circles are the same masks learned without the diagonal.",
     ),
     "importance": Caption(
         "Where attention is needed",
-        "The mean probability P that a position stays, over all heads. On the left by class: special are the first and "
-        "last row and column, near by is the neighbourhood of the diagonal. On the right by distance.",
+        "The mean probability P that a position stays, over all heads. Left, by class: “special” is the first and "
+        "last row and column, “neighbourhood” the positions near the diagonal. Right, by distance.",
     ),
     "importance_over_training": Caption(
-        "Where attention is needed, over the training",
+        "Where attention is needed, over training",
         "The mean probability P that a position stays, over all heads, by class of positions, from before the first "
         "update to the last. Special are the first and last row and column, near by is the neighbourhood of the "
         "diagonal. Dotted lines are the same masks learned without the diagonal.",
     ),
     "mask": Caption(
         "The mask",
-        "The positions of every head, queries downwards and keys to the right: white ones stay, black ones are masked.",
+        "The positions of every head, queries downwards and keys to the right: white ones are kept, black ones are "
+        "masked.",
     ),
     "p": Caption(
         "Importance of positions",

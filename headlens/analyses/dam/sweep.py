@@ -245,5 +245,7 @@ def load_mask(folder: Path, name: str) -> LearnedMask:
         mask = AttentionMask.load(folder)
         probabilities = load_file(folder / PROBABILITIES)["p"]
     except Exception as error:  # also what masks are refused with elsewhere: this one was kept to go on
-        raise ResumeError(f"{folder} has lost its mask: {error}", "Start again with --overwrite.") from error
+        raise ResumeError(
+            f"{folder} no longer has a readable mask: {error}", "Start again with --overwrite."
+        ) from error
     return LearnedMask(name, probabilities, mask.allowed, mask.diagonal, mask.ends, mask.layers)

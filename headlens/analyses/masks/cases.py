@@ -71,7 +71,11 @@ class MaskCase:
     @property
     def words(self) -> str:
         """Description for tables and messages: pattern, treatment of the diagonal, layers and seed."""
-        control_words = {"kept": "no mask", "dropped": "no diagonal", "random": "as many at random as the diagonal"}
+        control_words = {
+            "kept": "no mask",
+            "dropped": "no diagonal",
+            "random": "random positions instead of the diagonal",
+        }
         parts = [] if self.pattern == FULL else [self.pattern]
         parts += [control_words[self.diagonal]] if self.pattern == FULL or self.diagonal != "kept" else []
         parts += [] if self.layers is None else [f"layers {self.layers}"]

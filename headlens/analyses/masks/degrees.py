@@ -122,7 +122,9 @@ def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list
         colour, marker = colours[row["degree_neighbour"]], markers[row["degree_global"]]
         face = "white" if row["degree_random"] > 0 else colour
         styles[str(pattern)] = {"color": colour, "marker": marker, "markerfacecolor": face}
-    legend = [_handle(color=c, marker="o", label=f"{counted(int(n), 'neighbour')} a side") for n, c in colours.items()]
+    legend = [
+        _handle(color=c, marker="o", label=f"{counted(int(n), 'neighbour')} per side") for n, c in colours.items()
+    ]
     legend += [_handle(color=style.FAINT, marker=marker, label=f"{n:g} global") for n, marker in markers.items()]
     if (degrees["degree_random"] > 0).any():
         legend.append(_handle(color=style.FAINT, marker="o", markerfacecolor="white", label="with random keys"))
@@ -183,7 +185,7 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     figure = style.new_figure(max(width, 3.3), height)
     width = float(figure.get_figwidth())
     several = set(degrees["kind"]) != {"neighbour"}
-    style.headline(figure, "Degrees that were learned" if several else "Degrees of neighbours that were learned")
+    style.headline(figure, "Learned degrees" if several else "Learned degrees of neighbours")
     image = None
     for number, (key, rows) in enumerate(panels):
         line, column = divmod(number, across)
@@ -192,7 +194,7 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
         axes = figure.add_axes((left / width, low / height, side / width, _ROW * len(layers) / height))
         last = number + across >= len(panels)
         style.dress(
-            axes, ("degree" if several else "neighbours a side") if last else "", "layer" if column == 0 else ""
+            axes, ("degree" if several else "neighbours per side") if last else "", "layer" if column == 0 else ""
         )
         chosen = rows[rows["chosen"].astype(bool)]
         # Of the heads of every layer, by degree: (layers, degrees)
@@ -254,7 +256,17 @@ def effects_markdown(effects: pd.DataFrame) -> str:
     """The same as a table for each model and metric."""
     parts = ["## What each degree of BigBird is worth [95 % interval]"]
     for (model, metric), rows in effects.groupby(["model", "metric"], sort=False):
-        lines = [["task", "layers", "kind", "one token more", "p", "opens, % of positions", "per % of positions"]]
+        lines = [
+            [
+                "task",
+                "layers",
+                "kind",
+                "effect of one more token",
+                "p",
+                "positions it opens, %",
+                "effect per 1 % of positions",
+            ]
+        ]
         lines.append(["---", "---", "---", "---:", "---:", "---:", "---:"])
         for row in rows.to_dict("records"):
             effect = value_text(row["effect"], row["ci_low"], row["ci_high"])

@@ -48,14 +48,14 @@ def draw_summary(draws: pd.DataFrame, masks: pd.DataFrame) -> list[dict[str, Any
 
 def draws_markdown(draws: pd.DataFrame, masks: pd.DataFrame) -> str:
     """The section of results.md on drawn masks: a row per task, metric and mask, and how a draw counts as different."""
-    names = ("task", "metric", "mask", *SPREAD, "the mask that stays [95 % interval]")
+    names = ("task", "metric", "mask", *SPREAD, "the median mask [95 % interval]")
     lines = [list(names), [*["---"] * 3, *["---:"] * (len(SPREAD) + 1)]]
     for row in draw_summary(draws, masks):
         words = [escaped(str(text)) for text in (row["task"], row["metric"], mask_words(row))]
         lines.append([*words, *spread_texts(row), value_text(*(row[name] for name in VALUES))])
     about = (
-        "The model that learned the degrees is measured under every draw. A draw is different if the 95 % interval of "
-        "its difference from the mask that stays, paired over the examples, leaves 0 out."
+        "The model that learned the degrees is evaluated under every draw. A draw counts as different if the 95 % "
+        "interval of its difference from the median mask, paired over the examples, excludes 0."
     )
     return "\n".join(["## Masks drawn from learned degrees", "", *markdown_lines(lines), "", about]) + "\n"
 
@@ -97,7 +97,7 @@ def quality_of_draws(draws: pd.DataFrame, masks: pd.DataFrame) -> Figure | None:
         ranges = rows[["mean", "lowest", "highest"]].set_axis(list(VALUES), axis=1)
         most = counted(int(rows["draws"].max()), "draw")
         groups = [
-            PointGroup("the mask that stays, 95 % interval", style.BLUE, names, rows[list(VALUES)]),
+            PointGroup("the median mask, 95 % interval", style.BLUE, names, rows[list(VALUES)]),
             PointGroup(f"{most}: mean, lowest to highest", style.VERMILION, names, ranges),
         ]
         panels.append(PointPanel(f"{metric} on {task}", names, groups, level, "no mask", str(model) if several else ""))

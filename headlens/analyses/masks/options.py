@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headlens.interventions.learned_mask import Scope
     from headlens.interventions.patterns import Pattern
 
-_STUDY = "Trained under masks"
+_STUDY = "Training under masks"
 # Shares masked at n = 128 with and without the diagonal, in per cent, as printed: Shi et al. 2021, last table.
 PAPER = {
     "strided": (70.4, 71.2),
@@ -59,27 +59,28 @@ class DegreeOptions:
 
     learn_degrees: tuple[float, ...] = option(
         (),
-        "Learn how many neighbours to each side every head needs, or what --degree-kinds names, for these strengths μ "
-        "of the penalty on the share of open positions, such as 0.1,1,10.",
+        "Learn how many neighbours on each side every head needs (or other kinds, see --degree-kinds), for these "
+        "strengths μ of the penalty on the share of open positions, such as 0.1,1,10.",
         _STUDY,
         metavar="NUMBERS",
         parse=numbers,
     )
-    largest_degree: int = option(_LARGEST, "The largest degree that is learned.", _STUDY, metavar="N")
+    largest_degree: int = option(_LARGEST, "Largest degree that can be learned.", _STUDY, metavar="N")
     degrees_of: Literal["heads", "layers"] = option(
-        "heads", "Whether heads of a layer have degrees of their own, or one together.", _STUDY
+        "heads", "Whether each head has a degree of its own, or all heads of a layer share one.", _STUDY
     )
     degree_kinds: tuple[str, ...] = option(
         ("neighbour",),
-        "What has degrees that are learned: neighbour, global, random, or several with commas; each kind is penalised "
-        "for what it opens.",
+        "Kinds of connections whose degrees are learned: neighbour, global, random, or several, comma-separated; "
+        "each kind is "
+        "penalised for the positions that it opens.",
         _STUDY,
         metavar="NAMES",
         parse=names,
     )
     draws: int = option(
         0,
-        "Measure the model also under so many masks that are drawn from the degrees that it learned: how far one draw "
+        "Also evaluate the model under this many masks drawn from the learned degrees: shows how far one draw "
         "differs from another.",
         _STUDY,
         metavar="N",
@@ -91,7 +92,7 @@ class DegreeOptions:
 
             GumbelDegrees(largest=self.largest_degree)
         if self.degrees_of not in ("heads", "layers"):
-            raise OptionError(f"--degrees-of {self.degrees_of} is none.", "Choose heads or layers.")
+            raise OptionError(f"--degrees-of {self.degrees_of} is unknown.", "Choose heads or layers.")
         given = {
             "--degrees-of": self.degrees_of != "heads",
             "--largest-degree": self.largest_degree != _LARGEST,
@@ -100,13 +101,13 @@ class DegreeOptions:
         }
         if not self.learn_degrees and any(given.values()):
             name = next(name for name, changed in given.items() if changed)
-            raise OptionError(f"{name} is about degrees that are learned.", "Give --learn-degrees 0.1,1 as well.")
+            raise OptionError(f"{name} applies to learned degrees only.", "Give --learn-degrees 0.1,1 as well.")
         if self.degree_kinds != _KINDS:
             from headlens.interventions.mask_parametrization import check_connections
 
             check_connections(self.degree_kinds)
         if self.draws < 0 or self.draws == 1:
-            raise OptionError(f"--draws {self.draws} tells nothing of how far draws differ.", "Give 2 or more.")
+            raise OptionError(f"--draws {self.draws} is too few to tell how far draws differ.", "Give 2 or more.")
         for strength in self.learn_degrees:
             check_strength(strength, "--learn-degrees")
 
@@ -162,19 +163,18 @@ class StudyRequest:
         OptionError: for no seed at all, or layers that cannot be read.
     """
 
-    model: str = option(
-        DEMO, "Checkpoint that is trained under the masks, with --task.", "", metavar="MODEL", argument=True
-    )
+    model: str = option(DEMO, "Checkpoint to train under the masks; needs --task.", "", metavar="MODEL", argument=True)
     mask: tuple[str, ...] = option(
         (),
-        "A mask.safetensors that is trained under, too, such as those of train-dam; can be given again.",
+        "A mask.safetensors to train under as well, such as a mask learned by train-dam; can be repeated.",
         _STUDY,
         metavar="FILE",
     )
     keep: tuple[float, ...] = option(
         (),
-        "Of every --mask of train-dam, train under masks that keep these shares of the positions of every sentence and "
-        "head, ranked by learned importance, such as 0.1,0.3, in place of those with P > 1/2.",
+        "For every --mask learned by train-dam: train under masks that keep these shares of the positions in every "
+        "sentence and "
+        "head, ranked by learned importance, such as 0.1,0.3, instead of the positions with P > 1/2.",
         _STUDY,
         metavar="SHARES",
         parse=positive_shares,
@@ -182,65 +182,66 @@ class StudyRequest:
     )
     keep_order: tuple[str, ...] = option(
         ("most",),
-        "Which positions --keep keeps first, a training each: the most or the least important, or a random order, such "
-        "as most,least,random.",
+        "Which positions --keep keeps first: the most important, the least important, or random ones; several, such as "
+        "most,least,random, train one model each.",
         _STUDY,
         metavar="ORDERS",
         parse=names,
     )
     grid: str | None = option(
         None,
-        "BigBird patterns with every combination of degrees are trained under, too, such as 'global=0,1 random=0,2 "
-        "neighbour=1,3'; a regression tells what each kind is worth.",
+        "Also train under BigBird patterns with every combination of these degrees, such as 'global=0,1 random=0,2 "
+        "neighbour=1,3'; a regression estimates what each kind is worth.",
         _STUDY,
         metavar="DEGREES",
     )
     graph: tuple[str, ...] = option(
         (),
-        "A graph over the words of each text that is trained under, too: syntax, lexical, neighbour or random, with as "
-        "many edges each, or lexical:degree=4, lexical:nearest=2,vectors=spacy, lexical:threshold=0.5; can be given "
-        "again.",
+        "Also train under a graph over the words of each text: syntax, lexical, neighbour or random, all with the same "
+        "number of edges, or lexical:degree=4, lexical:nearest=2,vectors=spacy, lexical:threshold=0.5; can be "
+        "repeated.",
         _STUDY,
         metavar="GRAPH",
     )
     degrees: DegreeOptions = field(default_factory=DegreeOptions)
     parser: str = option(
         "gold",
-        "What finds words and trees for --graph: spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE.",
+        "Parser that provides words and trees for --graph: spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE.",
         _STUDY,
         metavar="PARSER",
-        shown="words alone",
+        shown="words only, no trees",
     )
     layers: tuple[str, ...] = option(
         (),
-        "Train once for these layers: 6-11, first:3, last:3, all; can be given again.",
+        "Layers in which the masks apply: 6-11, first:3, last:3, all; can be repeated, with one training run for each.",
         _STUDY,
         metavar="LAYERS",
         shown="all",
     )
     drop_attention: tuple[str, ...] = option(
         (),
-        "Train without any attention in these layers, too: the residual stream and the feed-forward network stay, such "
-        "as last:3; can be given again.",
+        "Also train without any attention in these layers, such as last:3; the residual stream and the feed-forward "
+        "network stay; can be repeated.",
         _STUDY,
         metavar="LAYERS",
     )
     drop_layers: tuple[str, ...] = option(
         (),
-        "Train without these whole layers, too, such as last:3; can be given again.",
+        "Also train with these layers removed altogether, such as last:3; can be repeated.",
         _STUDY,
         metavar="LAYERS",
     )
     zero_scores: bool = option(
         False,
-        "Train under each pattern, mask file and graph also with the literal M ⊙ QKᵀ: a masked score is 0, and its key "
-        "keeps a weight; called zero:PATTERN.",
+        "Also train under each pattern, mask file and graph with M ⊙ QKᵀ taken literally: a masked score is 0, so "
+        "its key "
+        "still gets some weight; called zero:PATTERN.",
         _STUDY,
     )
-    seeds: int = option(1, "Trainings of each, from --seed upwards.", _STUDY, metavar="N")
+    seeds: int = option(1, "Number of training runs of each, with seeds from --seed upwards.", _STUDY, metavar="N")
     controls: bool = option(
         True,
-        "Train each without the diagonal, too, and attention without a mask also with as many random positions masked.",
+        "Also train each without the diagonal, and full attention with the same number of random positions masked.",
         _STUDY,
         flags=("--controls/--no-controls",),
     )
@@ -253,7 +254,9 @@ class StudyRequest:
         from headlens.corpora.word_graphs import parse_graph
 
         if self.seeds < 1:
-            raise OptionError(f"--seeds {self.seeds} trains nothing.", "Give 1 or more; 3 tell how far seeds differ.")
+            raise OptionError(
+                f"--seeds {self.seeds} trains nothing.", "Give 1 or more; with 3 you can see how much seeds differ."
+            )
         for flag, texts in ("--layers", self.layers), ("--drop-attention", self.drop_attention):
             for text in texts:
                 read_layers(text, flag=flag)
@@ -265,23 +268,23 @@ class StudyRequest:
         kinds = [graph.kind for graph in graphs]
         if any(graph.vectors == "spacy" for graph in graphs) and not self.parser.startswith("spacy:"):
             raise OptionError(
-                "--graph lexical:vectors=spacy: there is no spaCy model.", "Name one: --parser spacy:en_core_web_md."
+                "--graph lexical:vectors=spacy: this needs a spaCy model.", "Name one: --parser spacy:en_core_web_md."
             )
         if "syntax" in kinds and self.parser == "gold":
             raise OptionError("--graph syntax needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
         if self.parser != "gold" and not kinds:
-            raise OptionError("--parser is about graphs, and there is none.", "Name some with --graph.")
+            raise OptionError("--parser applies to graphs, and none is given.", "Name some with --graph.")
         make_parser(self.parser, keep_words=False)
         self._check_kept()
 
     def _check_kept(self) -> None:
         for order in self.keep_order:
             if order not in get_args(KeepOrder):
-                raise OptionError(f"--keep-order {order} is none.", f"Choose of {', '.join(get_args(KeepOrder))}.")
+                raise OptionError(f"--keep-order {order} is unknown.", f"Choose from {', '.join(get_args(KeepOrder))}.")
         if self.keep and not self.mask:
-            raise OptionError("--keep ranks the positions of learned masks, and there is none.", LEARNED_MASK)
+            raise OptionError("--keep ranks the positions of learned masks, and none is given.", LEARNED_MASK)
         if not self.keep and self.keep_order != ("most",):
-            raise OptionError("--keep-order ranks what --keep keeps.", "Give --keep 0.1,0.3 as well.")
+            raise OptionError("--keep-order only applies together with --keep.", "Give --keep 0.1,0.3 as well.")
 
     @property
     def masks(self) -> tuple[str, ...]:
@@ -323,26 +326,26 @@ class MasksRequest:
             str | None,
             None,
             Option(
-                "Train models under every pattern on this task, and measure them: sst2, rte, mlm and all others of "
-                "train.",
+                "Train models under every pattern on this task, and evaluate them: sst2, rte, mlm or any other task "
+                "of train.",
                 _STUDY,
                 "NAME",
                 parse=task_name,
-                shown="patterns alone",
+                shown="none: patterns are only counted and drawn",
             ),
         ),
     )
 
     pattern: tuple[str, ...] = option(
         (),
-        "A pattern such as 'window:3|global:1' or bigbird:keys=3, also written as a file; can be given again. full "
-        "masks nothing: with --task the diagonal alone is tried.",
+        "A pattern such as 'window:3|global:1' or bigbird:keys=3, also written as a file; can be repeated. The "
+        "pattern full masks nothing: with --task, only the diagonal is tested.",
         MASK,
         metavar="PATTERN",
-        shown="those of the SparseBERT paper, without files",
+        shown="those of the SparseBERT paper; no files are written",
     )
-    length: int = option(PAPER_LENGTH, "Tokens for which patterns are counted and drawn.", MASK, metavar="N")
-    no_diagonal: bool = option(False, "No token looks at itself.", MASK)
+    length: int = option(PAPER_LENGTH, "Length in tokens at which patterns are counted and drawn.", MASK, metavar="N")
+    no_diagonal: bool = option(False, "Also mask the diagonal, so that no token attends to itself.", MASK)
     study: StudyRequest | None = None
     figures: bool = option(True, FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
@@ -360,7 +363,7 @@ class MasksRequest:
             if declared.option.panel != "Model" and values.get(name) not in (None, declared.default, [], MISSING):
                 # Quoted, as it may be empty: `headlens masks "$MODEL"` of a variable that is not set.
                 given = f"{declared.option.metavar} {values[name]!r}" if declared.option.argument else declared.flag
-                raise OptionError(f"{given} is about models that are trained under masks.", "Give --task as well.")
+                raise OptionError(f"{given} only applies when models are trained under masks.", "Give --task as well.")
         return build(cls, values, study=None)
 
     def __post_init__(self) -> None:
@@ -368,8 +371,8 @@ class MasksRequest:
             raise OptionError(f"--length {self.length} is out of range.", f"Give 1 to {LONGEST} tokens.")
         if self.no_diagonal and not self.pattern:
             raise OptionError(
-                "--no-diagonal is about the files of patterns, and none is asked for.",
-                "Name patterns with --pattern; the table has both in any case.",
+                "--no-diagonal only affects pattern files, and none is requested.",
+                "Name patterns with --pattern; the table shows both in any case.",
             )
         self.chosen()
 
@@ -405,11 +408,11 @@ def parse_grid(text: str) -> tuple[str, ...]:
     for part in text.replace(";", " ").split():
         kind, equals, values = part.partition("=")
         if kind not in KINDS or not equals:
-            raise OptionError(f"--grid: {part!r} is no degree.", f"{_FORM} Kinds: {', '.join(KINDS)}.")
+            raise OptionError(f"--grid: {part!r} is not a degree.", f"{_FORM} Kinds: {', '.join(KINDS)}.")
         if kind in degrees:
             raise OptionError(f"--grid: {kind} is given twice.", _FORM)
         if not all(value.isdecimal() for value in values.split(",")):
-            raise OptionError(f"--grid: {part!r} has no whole numbers, 0 or more.", _FORM)
+            raise OptionError(f"--grid: {part!r} must be given whole numbers of 0 or more.", _FORM)
         degrees[kind] = tuple(dict.fromkeys(map(int, values.split(","))))
     if not degrees:
         raise OptionError("--grid is empty.", _FORM)

@@ -15,7 +15,9 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
     study = request.study
     if study is None:
         planner = Planner("masks", reporter)
-        planner.notes.append(f"Nothing is trained: {len(request.chosen())} patterns are counted and drawn in seconds.")
+        planner.notes.append(
+            f"Nothing is trained: {len(request.chosen())} patterns are counted and drawn, which takes seconds."
+        )
         return planner.plan()
     planner = Planner("masks", reporter, study.training.precision)
     planner.model(study.model, study.model_options)
@@ -26,7 +28,9 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
     drawn = study.degrees.draws * sum(case.strength is not None for case in planned)
     planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=runs + drawn, length=held_out.length))
     if study.parser != "gold":
-        planner.notes.append(f"The time of {study.parser} is not in the estimate: it parses each text once, before.")
+        planner.notes.append(
+            f"The time of {study.parser} is not in the estimate: it parses each text once, beforehand."
+        )
     return planner.plan()
 
 

@@ -39,8 +39,8 @@ SPARSITY_COLUMNS = [
     *("masked", "allowed", "paper_sparsity", "pattern"),
 ]
 _PARAMETERS = (
-    "The paper prints no parameters. Those shown give its sparsities to the digit but for longformer, where no window "
-    "without gaps does, and bigbird, whose keys are drawn."
+    "The paper does not give the parameters. Those shown reproduce its sparsities to the last digit, except for "
+    "longformer, where no window without gaps does so, and bigbird, whose keys are drawn at random."
 )
 
 
@@ -60,7 +60,7 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     if study.zero_scores:
         zeroed = [f"{ZERO}{text}" for text in trained if text != FULL and not text.startswith(LEARNED)]
         if not zeroed:
-            raise OptionError("--zero-scores: there is no mask whose scores could be 0.", "Name one with --pattern.")
+            raise OptionError("--zero-scores: no mask is given to which it could apply.", "Name one with --pattern.")
         trained += tuple(zeroed)
     planned = cases(trained, study.layers or (None,), seeds, study.removed, controls=study.controls)
     return [case for case in planned if case.diagonal == "kept" or case.has_diagonal]
@@ -114,7 +114,7 @@ def _trained(
     tables, notes = mask_study.tables(chosen)
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}
-    updates = f"{counted(len(chosen), 'training')}, each measured under the mask that it was trained under."
+    updates = f"{counted(len(chosen), 'training run')}, each model evaluated under the mask that it was trained under."
     return tables, [updates, *notes], facts
 
 

@@ -162,10 +162,10 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         {"folder": name, **{k: row[k] for k in names}} for name, table in tables for row in table.to_dict("records")
     ]
     about = (
-        "Models trained and measured under each mask; `control` tells whether the diagonal was kept, dropped, or as "
-        "many random positions masked instead. `sparsity` is the share of the positions of n tokens that is masked, "
-        "`sparsity_texts` that of the texts, each as long as it is."
-        + (" `delta` is what is achieved less what the same seeds achieve without a mask." if more else "")
+        "Models trained and measured under each mask; `control` says whether the diagonal was kept, dropped, or "
+        "replaced by the same number of random positions. `sparsity` is the share of masked positions at n tokens, "
+        "`sparsity_texts` that share at the actual lengths of the texts."
+        + (" `delta` is the difference from the same seeds without a mask." if more else "")
     )
     pages = [page_table("Models trained under masks", records, about)] if records else []
     return [*_over_tasks(runs), *pages, *_effects(runs)]
@@ -180,8 +180,8 @@ def _effects(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "A regression over all trainings of a grid of BigBird patterns: `effect` is what one token more of a kind is "
-        "worth, `density` the share of positions that it opens, `effect_per_percent` what one per cent of the "
-        "positions is worth when spent on that kind."
+        "worth, `density` the share of positions that it opens, and `effect_per_percent` the effect of opening one "
+        "per cent of the positions with that kind."
     )
     return [page_table("What each kind of degree is worth", records, about)] if records else []
 
@@ -202,7 +202,7 @@ def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
         "seeds, or for one seed over the examples of all tasks. What is masked is a share of the positions of n "
         "tokens, and of the texts, mean over the tasks."
-        + (" `delta` is the average less that of the same seeds without a mask." if more else "")
+        + (" `delta` is the difference from the average of the same seeds without a mask." if more else "")
     )
     return [page_table("Over tasks", records, about)]
 
@@ -230,7 +230,7 @@ def _findings(run: RecordedRun) -> list[str]:
     for (model, task, metric), rows in table[table["control"] == "kept"].groupby(BLOCK, sort=False):
         unmasked, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
         if len(unmasked):
-            sentences.append(f"{model}: {metric} of {task} without a mask {_told(unmasked.iloc[0])}.")
+            sentences.append(f"{model}: {metric} on {task} without a mask: {_told(unmasked.iloc[0])}.")
         for layers, layer_rows in others.groupby("layers", sort=False):
             down = metric in LOWER_IS_BETTER
             order = layer_rows.sort_values("value", ascending=down, kind="stable")
@@ -241,7 +241,7 @@ def _findings(run: RecordedRun) -> list[str]:
                 for name, row in ends.items()
             ]
             sentences.append(
-                f"{model}: {task} under {counted(len(layer_rows), 'mask')} of {where}: {'; '.join(texts)}."
+                f"{model}: {task} under {counted(len(layer_rows), 'mask')} in {where}: {'; '.join(texts)}."
             )
     return sentences + _told_draws(run)
 
@@ -254,7 +254,7 @@ def _told_draws(run: RecordedRun) -> list[str]:
         f"{row['model']}: {metric} of {row['task']} under {counted(row['draws'], 'mask')} drawn from "
         f"{mask_words(row)}: {row['lowest']:.3f} to {row['highest']:.3f}, mean "
         f"{row['mean']:.3f}, standard deviation {row['sd']:.4f}; {row['different']} of them "
-        f"{'differs' if row['different'] == 1 else 'differ'} from the mask that stays ({_told(pd.Series(row))})."
+        f"{'differs' if row['different'] == 1 else 'differ'} from the median mask ({_told(pd.Series(row))})."
         for row in draw_summary(run.tables["draws"], run.tables["masks"])
         for metric in (row["metric"],)
     ]
@@ -267,50 +267,52 @@ def _told(row: pd.Series[Any]) -> str:
 CAPTIONS = {
     "patterns": Caption(
         "Fixed patterns",
-        "Where a query (row) may look (column): white positions are attended to, dark ones masked. Below the name "
-        "stands the share of all positions that is masked, and what it becomes when no token looks at itself.",
+        "Where a query (row) may look (column): white positions are open, dark ones masked. Below the name is the "
+        "share of all positions that is masked, and that share when the diagonal is masked as well.",
     ),
     "quality": Caption(
         "What models achieve under masks",
         "Models that were trained and measured under each mask, over the share of positions of the texts that it "
         "masks, with 95 % intervals: of the examples for one seed, of the means for several. A faint line joins a "
-        "pattern with the diagonal and without it, one in colour the masks that a sweep of train-dam learned, told by "
-        "λ; the dashed line has no mask.",
+        "pattern with and without the diagonal; a coloured line joins the masks learned in one sweep of train-dam, "
+        "labelled with λ; the dashed line is without a mask.",
     ),
     "diagonal": Caption(
         "What the diagonal is worth",
-        "What a model loses or wins that is trained and measured without the diagonal, where no token looks at itself, "
-        "and with as many random positions masked instead. Differences from all positions with 95 % intervals, paired: "
-        "over the examples for one seed, by seed for several.",
+        "What a model loses or gains when it is trained and evaluated without the diagonal, so that no token attends "
+        "to itself, and with the same number of random positions masked instead. Differences from full attention "
+        "with paired 95 % intervals: over examples for one seed, over seeds for several.",
     ),
     "layers": Caption(
         "What models achieve under masks, by layers",
         "Models that were trained and measured under each mask, with the diagonal, in each range of layers, with 95 % "
-        "intervals: of the examples for one seed, of the means for several. The dashed line has no mask. Graphs have "
+        "intervals: of the examples for one seed, of the means for several. The dashed line is without a mask. "
+        "Graphs have "
         "the same number of edges in every text.",
     ),
     "degrees": Caption(
         "Quality by sparsity, over degrees of attention",
         "Models that were trained and measured under BigBird patterns with every combination of degrees, and with "
         "learned degrees, over the share of positions of the texts that is masked, with 95 % intervals: of the "
-        "examples for one seed, of the means for several. The dashed line has no mask. Learned degrees are measured on "
+        "examples for one seed, of the means for several. The dashed line is without a mask. Learned degrees are "
+        "measured on "
         "the model that learned them; mask files, such as those of train-dam, on a model that was trained under them.",
     ),
     "learned": Caption(
         "Degrees that were learned",
-        "How many heads of each layer look how far to each side, in the end of a training under each penalty μ; where "
-        "more kinds of connections have degrees, also at how many global tokens or random keys.",
+        "How far the heads of each layer look to each side at the end of training under each penalty μ; where other "
+        "kinds of connections have degrees, also how many global tokens or random keys they use.",
     ),
     "draws": Caption(
         "Masks drawn from learned degrees",
         "The model that learned degrees, measured under masks that are drawn from what it learned: the mean of the "
-        "draws, and the range from the lowest to the highest; beside it the mask that stays, every degree at its "
-        "median, with its 95 % interval over the examples. The dashed line has no mask.",
+        "draws, and the range from the lowest to the highest; next to it the final mask, with every degree at its "
+        "median, and its 95 % interval over examples. The dashed line is without a mask.",
     ),
     "together": Caption(
         "What models achieve under the masks of all runs",
         "The main metric of every task over the share of positions of the texts that a mask hides, with 95 % "
-        "intervals. The masks of a sweep of train-dam are joined, their points told by λ.",
+        "intervals. The masks of one sweep of train-dam are joined by a line, with points labelled by λ.",
     ),
     "average": Caption(
         "What models achieve under masks on average over tasks",
@@ -318,8 +320,9 @@ CAPTIONS = {
     ),
     "diagonal_over_tasks": Caption(
         "What the diagonal is worth, task by task",
-        "The main metric of every task without the diagonal, and with as many random positions masked instead, less "
-        "that with all positions, with 95 % intervals, paired: over the examples for one seed, by seed for several.",
+        "The main metric of every task without the diagonal, and with as many random positions masked instead, minus "
+        "the metric with full attention, with paired 95 % intervals: over examples for one seed, over seeds for "
+        "several.",
     ),
 }
 

@@ -55,16 +55,16 @@ DRAWS_COLUMNS = [
     *("sparsity", "sparsity_texts", "value", "ci_low", "ci_high", "n", *DIFFERENCE),
 ]
 _DEGREES = (
-    "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean of the texts. Models "
-    "with learned degrees are measured as they were trained, under the degrees that are left; --mask trains anew under "
-    "their files."
+    "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean length. Models "
+    "with learned degrees are measured as they were trained, under the degrees that are left; --mask trains a new "
+    "model under the saved mask files."
 )
 _RANDOM_FILES = (
-    "Random keys are drawn for the length of each text; the mask files hold those of {n} tokens, of which shorter "
-    "texts see fewer."
+    "Random keys are drawn for the length of each text; the mask files hold those of {n} tokens, and shorter texts "
+    "see fewer of them."
 )
 _ZEROED = (
-    "zero: what is masked has the score 0 and keeps a weight, as M ⊙ QKᵀ says literally; the share that is masked is "
+    "zero: what is masked has the score 0 and keeps a weight, taking M ⊙ QKᵀ literally; the share that is masked is "
     "that of these scores."
 )
 _KINDS = (
@@ -231,7 +231,7 @@ class MaskStudy:
             degrees += [about | row for row in outcome.degrees]
             draws += [_key(case) | row for row in outcome.draws]
             if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
-                settling = f"{share:.0%} of the degrees have not settled; more updates let them."
+                settling = f"{share:.0%} of the degrees have not settled; more updates would let them settle."
                 notes.append(f"{case.words}: {settling}")
         notes += told_of_trainings(notes_of_cases)
         notes += [] if texts is None else self._notes(planned, texts)
@@ -246,15 +246,15 @@ class MaskStudy:
         """What to know about the numbers of all trainings."""
         if texts.books:
             yield (
-                f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "
+                f"Graphs differ from text to text: sparsity is the mean over {counted(texts.count, 'text')} "
                 f"of {texts.mean_length:.1f} tokens on average."
             )
         if any(case.layers is not None for case in planned):
-            yield "What is masked is a share of the positions in the layers that a mask holds in."
+            yield "Sparsity is the share of masked positions in the layers to which a mask applies."
         if any(case.zeroed for case in planned):
             yield _ZEROED
         if len({case.seed for case in planned}) == 2:
-            yield "Intervals over two seeds say little; three seeds or more tell how far they differ."
+            yield "Intervals over two seeds say little; use three or more seeds to see how much they differ."
         if any(case.strength is not None for case in planned):
             yield _DEGREES.format(n=round(texts.mean_length))
             if len(self.degrees.degree_kinds) > 1:

@@ -26,7 +26,7 @@ FULL = "full"
 OF_TEXTS = ("graph:", f"{ZERO}graph:", LEARNED)
 GRID = ["degree_global", "degree_random", "degree_neighbour"]
 _LEAST = 4  # combinations, from which on they are a grid
-CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagonal"}
+CONTROLS = {"kept": "all", "random": "random positions instead", "dropped": "no diagonal"}
 BLOCK = ["model", "task", "metric"]
 # Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
 SHARES = ("sparsity", "sparsity_texts")
@@ -128,7 +128,7 @@ def _block(rows: pd.DataFrame) -> str:
     controls = [c for c in CONTROLS if c in set(full["control"])]
     # What a control is compared with stands first.
     compared = [c for c in controls if has_delta(full[full["control"] == c])]
-    names = [name for c in controls for name in (CONTROLS[c], *(["less all"] if c in compared else []))]
+    names = [name for c in controls for name in (CONTROLS[c], *(["minus unmasked"] if c in compared else []))]
     lines = [["task", *names], ["---", *("---:" for _ in names)]]
     for task, task_rows in full.groupby("task", sort=False):
         by_control = ((c, task_rows[task_rows["control"] == c]) for c in controls)
@@ -155,13 +155,13 @@ def chance_text(rows: pd.DataFrame) -> str:
         f"{group[CHANCE].mean():.3f} ({escaped(str(group['metric'].iloc[0]))} of {escaped(str(group['task'].iloc[0]))})"
         for _, group in known.groupby(["task", "metric"], sort=False)
     ]
-    return f"Guessing without reading has {', '.join(each)}." if each else ""
+    return f"Always giving the same answer has {', '.join(each)}." if each else ""
 
 
 def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
-    less = [["less all"] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS]
+    less = [["minus unmasked"] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS]
     with_it, without = ([words, *more] for words, more in zip(("with the diagonal", "without it"), less, strict=True))
-    yield ["task", "pattern", "layers", "masked, %", "of texts, %", *with_it, "of texts, %", *without]
+    yield ["task", "pattern", "layers", "masked, %", "masked in texts, %", *with_it, "masked in texts, %", *without]
     yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]
     names = short_names(rows["pattern"])
     for (task, pattern, layers), group in rows.groupby(["task", "pattern", "layers"], sort=False):
@@ -270,7 +270,7 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
     named = table.assign(name=table["task"].astype(str) + list(where))
     panels = [
         PointPanel(
-            about=f"{metric} less that of all positions",
+            about=f"{metric} minus that with full attention",
             names=list(dict.fromkeys(rows["name"])),
             groups=_groups(rows),
             level=_NO_DIFFERENCE,

@@ -21,7 +21,7 @@ from headlens.statistics.intervals import mean_interval
 _ROW = ["model", "pattern", "layers", "control"]
 _TRAINING = [*_ROW, "task", "seed"]
 _RUN = "run"
-_LESS = "less all"
+_LESS = "minus unmasked"
 
 
 def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -106,8 +106,9 @@ def left_out(runs: Sequence[RecordedRun]) -> list[str]:
     first = table.groupby(_TRAINING, sort=False)[["value", _RUN]].transform("first")
     other = table.assign(before=first[_RUN])[(first["value"] - table["value"]).abs() > 1e-9]
     return [
-        f"{counted(len(group), 'training')} of {run} left out over all runs: {before} has the same model, task, mask "
-        "and seed with another result."
+        f"{counted(len(group), 'training run')} of {run} left out over all runs: {before} has the same model, task, "
+        "mask "
+        "and seed but a different result."
         for (run, before), group in other.groupby([_RUN, "before"], sort=False)
     ]
 
@@ -193,7 +194,7 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Seque
     metric_words = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
     parts.append(f"\nThe average is that of {metric_words}.")
     if has_delta(table):
-        pairs = "by seed" if (table["seeds"] > 1).any() else "over the examples of each task"
+        pairs = "over seeds" if (table["seeds"] > 1).any() else "over the examples of each task"
         parts[-1] += f" `{_LESS}` is paired {pairs}."
     return "\n".join([*parts, *(f"\n{text}" for text in after if text)]) + "\n"
 

@@ -133,7 +133,7 @@ def make_books(
     embeddings = None if layer is None else layer.weight.detach().float().cpu().numpy().astype(np.float64)
     static = parser if isinstance(parser, SpacyParser) else None
     if "spacy" in vectors and static is None:
-        raise OptionError("vectors=spacy are those of a spaCy model.", "Name one: --parser spacy:en_core_web_md.")
+        raise OptionError("vectors=spacy needs a spaCy model.", "Name one: --parser spacy:en_core_web_md.")
     if parser is None and any(options.kind == "syntax" for options in graphs.values()):
         raise OptionError("A syntax graph needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
     books = {name: GraphCache(name, vars(options)) for name, options in graphs.items()}
@@ -175,7 +175,7 @@ def _texts_of_rows(prepared: PreparedExample) -> list[Row]:
         if rows == len(texts) - 1:  # a context and its endings
             return [(texts[0], text) for text in texts[1:]]
     raise OptionError(
-        "Graphs need a task whose rows are one text or two, and questions go through a model in windows.",
+        "Graphs need a task whose rows are one text or two, but question answering splits its texts into windows.",
         "Choose a task such as sst2, rte, mrpc, cola, snli or paraphrase.",
     )
 
@@ -191,7 +191,7 @@ def _encoded(encoder: SentenceEncoder, sentences: tuple[Sentence, ...], ids: tup
     encoded = encoder.encode(Example(*sentences))
     if encoded is None or encoded.source.ids != ids:
         raise OptionError(
-            "The tokens of an example are not those of its texts, as where some are masked.",
-            "Graphs need a task that shows texts as they are, such as sst2, rte, mrpc, cola, snli or paraphrase.",
+            "The tokens of an example differ from those of its texts, for example because some are masked.",
+            "Graphs need a task that leaves texts unchanged, such as sst2, rte, mrpc, cola, snli or paraphrase.",
         )
     return encoded.source

@@ -189,7 +189,7 @@ class Planner:
                 )
         # More programs run than there are cores to run them.
         if self.models and hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1):
-            self.notes.append("Other programs keep this machine busy: everything is quicker when it is not.")
+            self.notes.append("Other programs are using this machine; everything is faster when it is idle.")
         device = _device(self.models[0].model.device) if self.models else "cpu"
         return Plan(
             self.command,

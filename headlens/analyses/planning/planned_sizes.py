@@ -131,7 +131,9 @@ def planned_model(
         known = MODELS.get(name.rsplit("/", 1)[-1])
         if known is None:
             raise
-        return PlannedModel(name, _random(known, options), None, "its shape as headlens knows it; the hub is silent")
+        return PlannedModel(
+            name, _random(known, options), None, "its shape as recorded in headlens; the hub did not answer"
+        )
 
 
 def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
@@ -269,7 +271,7 @@ def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: boo
         return _of_hub(sets[0].removeprefix(HUB), data.data_split or entry.split, data.limit)
     examples = list(source.read(SourceCounts()))
     if not examples:
-        raise CorpusError("there is no example.", "Look at its columns.", path=source.name)
+        raise CorpusError("there is no example.", "Check its columns.", path=source.name)
     words = sum(map(words_of, examples)) / len(examples) / (2 if entry.task.generates else 1)
     sample = ((text, len(text.split())) for example in examples for text in texts_of(example))
     return DataSize(source.name, len(examples), words, _pieces(model, sample), "counted")
@@ -278,9 +280,9 @@ def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: boo
 def _of_hub(name: str, split: str, limit: int | None) -> DataSize:
     known = DATA.get(name, {}).get(split)
     if known is None:
-        return DataSize(f"{name}:{split}", limit, None, _PIECES, "not fetched, and its size is not known")
+        return DataSize(f"{name}:{split}", limit, None, _PIECES, "not downloaded, and its size is unknown")
     examples = known.examples if limit is None else min(limit, known.examples)
-    return DataSize(f"{name}:{split}", examples, known.words, _PIECES, "its size as headlens knows it")
+    return DataSize(f"{name}:{split}", examples, known.words, _PIECES, "its size as recorded in headlens")
 
 
 def _pieces(model: PlannedModel | None, sample: Iterable[tuple[str, int]]) -> float:

@@ -26,12 +26,12 @@ from headlens.training.objectives import GATES, PenalizedObjective, gate_log_col
 
 @dataclass(frozen=True, eq=False)
 class Pruned:
-    """What training with gates gave.
+    """The result of training with gates.
 
     Args:
         model: with the gates in its weights, and without the heads whose gates are closed.
         values: the gate of every gated head at evaluation.
-        gates: the way there, a row per logged update and head, see `gate_table`.
+        gates: the course of training, one row per logged update and head, see `gate_table`.
         log: of the training.
     """
 
@@ -58,7 +58,7 @@ def train_gates(
 
         loaded = headlens.load("demo")
         task, source = headlens.open_task()
-        found = headlens.prune(loaded, headlens.TrainingSet.of_task(loaded, task, source), 1.0)
+        found = headlens.train_gates(loaded, headlens.TrainingSet.of_task(loaded, task, source), 1.0)
         found.removed
 
     The last state of the training counts, not the one that was best by some metric: that would be the one with most
@@ -66,9 +66,9 @@ def train_gates(
 
     Args:
         loaded: a trained model; it stays as it is.
-        lesson: what it is trained on.
+        lesson: the training set.
         strength: λ, of the penalty.
-        options: which heads get gates, and what the model is like that is given back.
+        options: which heads get gates, and in which form the pruned model is returned.
         training: length, step size, rhythm; also of the log of gates.
         callbacks: progress, and what is kept for going on after an interruption.
 

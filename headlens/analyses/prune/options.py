@@ -34,29 +34,36 @@ class PenaltySweepOptions:
     """
 
     lambdas: tuple[float, ...] | None = option(
-        None, "Strengths λ of the penalty, a run each.", _GATES, metavar="NUMBERS", parse=numbers, shown="0.03,0.1,0.3"
+        None,
+        "Strengths λ of the penalty; one run for each.",
+        _GATES,
+        metavar="NUMBERS",
+        parse=numbers,
+        shown="0.03,0.1,0.3",
     )
     target_heads: int | None = option(
         None,
-        "Search for the λ that leaves so many heads with gates, instead of --lambdas.",
+        "Instead of --lambdas, search for the λ that leaves this many of the gated heads.",
         _GATES,
         metavar="N",
         shown="",
     )
-    most_runs: int = option(8, "Runs of that search.", _GATES, metavar="N")
-    from_scratch: bool = option(False, "Also train models of the same shapes from random weights.", _SCRATCH)
+    most_runs: int = option(8, "Maximum number of runs in the search of --target-heads.", _GATES, metavar="N")
+    from_scratch: bool = option(False, "Also train models of the same architectures from random weights.", _SCRATCH)
 
     def __post_init__(self) -> None:
         for strength in self.strengths:
             check_strength(strength)
         if self.lambdas == ():
-            raise OptionError("No penalty is given.", "Name some with --lambdas, or give --target-heads.")
+            raise OptionError("No penalty was given.", "Name some with --lambdas, or give --target-heads.")
         if self.target_heads is not None and self.lambdas is not None:
-            raise OptionError("--target-heads searches for λ itself; --lambdas names some.", "Give one of them.")
+            raise OptionError(
+                "--target-heads searches for λ, but --lambdas also gives values.", "Give only one of them."
+            )
         if self.target_heads is not None and self.target_heads < 1:
             raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
         if self.most_runs < 1:
-            raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 suits most.")
+            raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 is usually enough.")
 
     @property
     def strengths(self) -> tuple[float, ...]:
@@ -87,14 +94,14 @@ class GateOptions:
     )
     freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=_GATES))
     penalty: Literal["mean", "sum"] = option(
-        "mean", "λ times the mean over attention modules of open gates, or their sum.", _GATES
+        "mean", "Whether λ multiplies the number of open gates averaged over attention modules, or summed.", _GATES
     )
-    gate_start: float = option(START, "log α at first; from 2.4 on a gate is 1.", _GATES, metavar="NUMBER")
+    gate_start: float = option(START, "Initial log α; from 2.4 upwards a gate is 1.", _GATES, metavar="NUMBER")
     gate_learning_rate: float | None = option(
-        None, "Highest learning rate of log α.", _GATES, metavar="NUMBER", shown="24 / updates, at most 0.5"
+        None, "Peak learning rate of log α.", _GATES, metavar="NUMBER", shown="24 / updates, at most 0.5"
     )
     save: Literal["compacted", "folded"] = option(
-        "compacted", "Cut heads out, or leave zeros so that plain from_pretrained reads the models.", OUTPUT
+        "compacted", "Cut heads out, or write zeros instead, so that plain from_pretrained can load the models.", OUTPUT
     )
 
     def __post_init__(self) -> None:
@@ -103,7 +110,7 @@ class GateOptions:
             raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {known}.")
         for name, choices in (("save", ("compacted", "folded")), ("penalty", ("mean", "sum"))):
             if (value := getattr(self, name)) not in choices:
-                raise OptionError(f"--{name} {value} is none.", f"Choose {' or '.join(choices)}.")
+                raise OptionError(f"--{name} {value} is unknown.", f"Choose {' or '.join(choices)}.")
         rate = self.gate_learning_rate
         if rate is not None and not 0 < rate < float("inf"):
             raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
@@ -125,8 +132,14 @@ class SweepTraining(LoopOptions):
     """Length and step size of the trainings of a sweep, and of models from random weights, see `LoopOptions`."""
 
     batch_tokens: int = option(512, BATCH_TOKENS)
-    scratch_steps: int | None = option(None, "Their updates.", _SCRATCH, metavar="N", shown="as many as the others")
-    scratch_learning_rate: float = option(5e-4, "Their highest learning rate.", _SCRATCH)
+    scratch_steps: int | None = option(
+        None,
+        "Number of updates for models trained from scratch.",
+        _SCRATCH,
+        metavar="N",
+        shown="as many as the pruned models",
+    )
+    scratch_learning_rate: float = option(5e-4, "Peak learning rate for models trained from scratch.", _SCRATCH)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,12 +157,12 @@ class RoleOptions:
 
     roles_corpus: str | None = option(
         None,
-        "Sentences on which `classify` names the roles of heads, before and after.",
+        "Sentences on which `classify` determines the roles of heads before and after pruning.",
         ROLES,
         metavar="SOURCE",
         shown="no roles",
     )
-    roles_target: str | None = option(None, "Their translations.", ROLES, metavar="FILE", shown="")
+    roles_target: str | None = option(None, "Translations of --roles-corpus.", ROLES, metavar="FILE", shown="")
     frequency: str = option("wordfreq:en", FREQUENCY)
 
     def __post_init__(self) -> None:
@@ -161,7 +174,7 @@ class RoleOptions:
 class PruneRequest:
     """What `headlens prune` is asked for.
 
-    Where nothing is said of freezing, the embedded task freezes all weights, for its examples are too few to train
+    Where nothing is said of freezing, the bundled task freezes all weights, for its examples are too few to train
     them.
     """
 
@@ -178,7 +191,7 @@ class PruneRequest:
 
     @property
     def resolved_gates(self) -> GateOptions:
-        """Options of the gates with frozen parts filled in: by default all of the embedded task, none of others."""
+        """Options of the gates with frozen parts filled in: by default all of the bundled task, none of others."""
         if self.gates.freeze is not None:
             return self.gates
         return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())

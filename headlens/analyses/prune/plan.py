@@ -21,17 +21,17 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
     learned, held_out = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
     loop = TrainingSteps.of(request.training, learned)
     if request.gates.freeze:
-        planner.notes.append("What is frozen is trained more quickly than this says.")
+        planner.notes.append("With frozen parts, training is faster than this estimate.")
     runs = len(request.sweep.strengths)
     if request.sweep.target_heads is not None:
         runs = request.sweep.most_runs
-        planner.notes.append(f"--target-heads {request.sweep.target_heads} may need fewer than {runs} trainings.")
+        planner.notes.append(f"--target-heads {request.sweep.target_heads} may need fewer than {runs} training runs.")
     planner.add(loop.work(f"train with gates, {runs} penalties", each=GATED, times=runs))
     kind: Kind = "written" if find_task(request.lesson.data.task).task.generates else "forward"
     scratch = 0
     if request.sweep.from_scratch:
         scratch_steps = TrainingSteps.of(request.training.scratch(), learned)
-        planner.add(scratch_steps.work("train from random weights without the heads that went", times=runs + 1))
+        planner.add(scratch_steps.work("train from random weights without the pruned heads", times=runs + 1))
         scratch = runs + 1
     text = f"measure on {held_out.name}, {1 + runs + scratch} models"
     planner.add(Work(text, 0, kind, held_out.tokens, 1 + runs + scratch, length=held_out.length))

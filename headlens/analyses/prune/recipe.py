@@ -37,7 +37,7 @@ def open_roles(request: PruneRequest) -> RoleCorpus | None:
     """
     options, thresholds = request.roles, request.thresholds
     if options.roles_corpus is None and thresholds != Thresholds():
-        raise OptionError("Thresholds of roles are for --roles-corpus, which is not given.", "Give both.")
+        raise OptionError("Role thresholds only apply with --roles-corpus, which is not given.", "Give both.")
     if options.roles_corpus is None:
         return None
     offline = request.model_options.offline
@@ -115,11 +115,11 @@ def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalty
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
     updates = _updates(run, lesson, request)
-    notes.append(f"Each run has {counted(updates, 'update')}; gates learn at {gates.rate(updates):.3g}.")
+    notes.append(f"Each run has {counted(updates, 'update')}; gate learning rate {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
         steps = _updates(run, lesson, request, scratch=True)
         had = f"Models from scratch had {counted(steps, 'update')}"
-        notes.append(f"{had}; --scratch-steps gives as many as the original had.")
+        notes.append(f"{had}; use --scratch-steps to give them as many as the original model had.")
     # What holds of the unpruned model, too, is told of that alone.
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
     notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
@@ -129,14 +129,16 @@ def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalty
     if target is not None:
         best = nearest([o for o in outcomes if o.values], _heads_left, target)
         left = _heads_left(best)
-        end = "." if left == target else ": the nearest; more --most-runs may come nearer."
+        end = "." if left == target else ": the closest; a larger --most-runs may come closer."
         notes.append(f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for{end}")
     if request.roles.roles_corpus is None:
-        notes.append("What do the heads that remain do? --roles-corpus FILE.conllu tells.")
+        notes.append("To see what the remaining heads do, give --roles-corpus FILE.conllu.")
     elif not any(role for outcome in outcomes for role, _ in outcome.roles.values()):
-        notes.append("No head has a role at these thresholds, before or after: there is no figure of functions.")
+        notes.append(
+            "No head has a role at these thresholds, before or after pruning, so the figure of roles is not drawn."
+        )
     if run.writes and {o.run for o in outcomes} != {UNPRUNED} and lesson.task.generates:
-        notes.append("headlens reproduce voita2019 sets such a table beside the paper's numbers.")
+        notes.append("headlens reproduce voita2019 puts such a table next to the paper's numbers.")
     return notes
 
 
@@ -145,14 +147,17 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
     notes = []
     for outcome in outcomes:
         if outcome.between:
-            notes.append(f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 went into the weights.")
+            notes.append(
+                f"{outcome.run}: {counted(outcome.between, 'gate')} with values between 0 and 1 were folded into "
+                "the weights."
+            )
         if outcome.values and not _heads_left(outcome):
             notes.append(f"{outcome.run}: all gates are closed.")
     heads = sum(s.n_heads for s in find_sites(opened.loaded.model))
     if emptied := [o.run for o in outcomes if len(o.removed) == heads]:
         notes.append(
             f"{', '.join(emptied)}: without any head left, the checkpoint keeps its shape, with zeros for heads, and "
-            "other commands see all of them; nothing of that shape is trained from scratch."
+            "other commands still see all of them; no such model is trained from scratch."
         )
     return notes
 

@@ -72,38 +72,39 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 CAPTIONS = {
     "quality": Caption(
         "Quality by heads left",
-        "What the task is like with fewer heads, with 95 % intervals: blue are models that were trained and then "
-        "pruned, orange the same architectures trained from scratch. Dashed lines with their bands are the models with "
-        "all heads. Above stands the penalty λ that left so many heads. If models from scratch were trained for as "
+        "Task performance with fewer heads, with 95 % intervals: blue for models that were trained and then pruned, "
+        "orange for the same architectures trained from scratch. Dashed lines with bands are the models with all "
+        "heads. The penalty λ that left this number of heads is printed above. If models from scratch were trained "
+        "for as "
         "long as the model itself, and orange falls faster below its dashed line than blue, the heads that are "
         "gone were needed to learn the task, but not to do it.",
     ),
     "kept": Caption(
         "Heads left per layer",
         "How many heads every layer keeps, from weak penalties λ on the left to strong ones on the right; white layers "
-        "keep none. Columns from dark to white tell which layers can do without heads.",
+        "keep none. Columns that fade from dark to white are layers that can do without heads.",
     ),
     "functions": Caption(
-        "Functions of the heads left",
+        "Roles of the heads that are left",
         "A bar for every run, from most heads to fewest, and how many heads of each role are left in it. Roles are "
         "those that heads had in the unpruned model: a colour that is still there on the right is a role that dies "
         "last (Voita et al. 2019, figure 8).",
     ),
     "functions_after": Caption(
-        "Functions after pruning",
-        "The same heads with the roles that they have in the pruned models: a role that grows here was taken over from "
-        "heads that are gone. The first bar is the unpruned model.",
+        "Roles after pruning",
+        "The same heads with the roles that they have in the pruned models: a role that grows here has been taken "
+        "over from pruned heads. The first bar is the unpruned model.",
     ),
     "gates": Caption(
         "Gates during training",
         "Some updates of every run, from weak penalties λ above to strong ones below. Each cell is the gate of a head "
-        "when the model is used: dark heads count fully, white ones are closed, which removes the head. Above each "
-        "panel stands how many are open.",
+        "when the model is used: dark heads are fully open, white ones are closed, which removes the head. The number "
+        "of open gates is printed above each panel.",
     ),
     "closing": Caption(
         "Heads closing",
-        "The same from the first update to the last, all stacks side by side, one film for each λ: which heads close "
-        "when.",
+        "The same from the first update to the last, all stacks side by side, one animation for each λ, showing "
+        "which heads close when.",
     ),
 }
 

@@ -165,10 +165,10 @@ def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
         for stack in run_rows.stacks
     ]
     about = (
-        "What is left at the last update, by the penalty λ: heads whose gate is not 0, named by layer and head where "
-        f"they are at most {_NAMED}. A layer without heads passes on what it gets."
+        "Heads left at the last update for each penalty λ (gate not 0), listed by layer and head where there are at "
+        f"most {_NAMED}. An attention layer without heads passes its input on."
     )
-    return page_table("What remained", records, about)
+    return page_table("Heads that remain", records, about)
 
 
 def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
@@ -180,8 +180,9 @@ def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
         for record in _lasting(roles_of_stack)
     ]
     about = (
-        "Roles are those that heads had before any were removed. The fewer heads are left when a role still occurs, "
-        "the later it dies; beside it the share of its heads that a run leaves on average, and the same of all heads."
+        "Roles are those that heads had before any were removed. The fewer heads are left while a role still occurs, "
+        "the later it dies; next to it, the average share of its heads that a run leaves, and that share for all "
+        "heads."
     )
     return page_table("Which roles die last", records, about)
 
@@ -234,11 +235,11 @@ def _lasting(roles: RoleSet) -> list[dict[str, Any]]:
             "model": roles.model,
             "stack": roles.stack,
             "role": "no role" if name == NONE else name,
-            "heads with it": count,
-            "fewest heads left with it": Cell(str(last.left), str(last.left)) if last else Cell("never"),
-            "λ then": last.name if last else "",
-            "mean share left": role_share,
-            "of all heads": share,
+            "heads with this role": count,
+            "fewest heads left while it occurs": Cell(str(last.left), str(last.left)) if last else Cell("never"),
+            "λ of that run": last.name if last else "",
+            "mean share of its heads left": role_share,
+            "mean share of all heads left": share,
         }
         lasting.append(((last.left if last else np.inf, -role_share), record))
     return [record for _, record in sorted(lasting, key=itemgetter(0))]

@@ -202,7 +202,7 @@ class GateSweep:
         target = self.options.target_heads
         if target is not None and target >= gated:
             raise OptionError(
-                f"--target-heads {target}: of {counted(gated, 'head')} with gates, some have to go.",
+                f"--target-heads {target}: of {counted(gated, 'head')} with gates, at least one has to be pruned.",
                 f"Give a number from 1 to {gated - 1}.",
             )
         unpruned = self.trainings.remembered(UNPRUNED, self._unpruned, PenaltyOutcome)

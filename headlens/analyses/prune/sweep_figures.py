@@ -253,7 +253,7 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
     if not any(set(role_set.bars[0].counts) - {NONE} for role_set in sets):
         return None
     words = "in the unpruned model" if column == "role" else "in the pruned models"
-    figure, drawn = _role_panels(sets, f"Functions of the heads left, {words}")
+    figure, drawn = _role_panels(sets, f"Roles of the remaining heads, {words}")
     for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
         style.dress(axes, "λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
         _draw_roles(axes, role_set)

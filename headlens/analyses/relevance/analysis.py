@@ -32,7 +32,10 @@ from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import FEWEST
 
-_TRAIN = "Give a model that was trained for it, or train one with headlens train; embedding looks at it without a head."
+_TRAIN = (
+    "Give a model that was trained for it, or train one with headlens train; or use the target embedding, which needs "
+    "no head."
+)
 LONGEST = 256  # tokens of a translation that the model writes itself
 
 
@@ -132,7 +135,7 @@ class HeadRelevances:
 
     Args:
         table: rows of `relevance.csv`: the rule asked for, then those it is compared with, for every head.
-        correlations: rows of `correlations.csv`: how far the rules put the heads in the same order; empty without
+        correlations: rows of `correlations.csv`: how well the rules agree on the order of the heads; empty without
             comparison.
         target: where relevance started, in full.
         conservation: where relevance went, by rule; for rules that pass it back to the inputs.
@@ -195,7 +198,7 @@ def head_relevance(
     target = choose_target(options.relevance_target, loaded, paired=first.target is not None)
     if options.mask_share != RelevanceOptions.mask_share and not isinstance(target, MaskedTokenLogits):
         raise OptionError(
-            f"--mask-share: nothing is masked for the target {target.label}.", "Leave it out, or use masked."
+            f"--mask-share: no tokens are masked for the target {target.label}.", "Leave it out, or use masked."
         )
     masking = options.mask_share, reading.seed
     feed = RelevanceReader.starting_at(target, loaded, first, masking, reading.long_sentences)
@@ -225,7 +228,7 @@ def head_relevance(
     (how or CorpusPass()).run(feed, corpus, step, tally, reading.batch_tokens)
     encoding = tally.encoding
     if not tally.batches:
-        raise nothing_read(corpus, feed, encoding, f", {encoding.unmaskable} without a token to mask")
+        raise nothing_read(corpus, feed, encoding, f", {encoding.unmaskable} without any token that could be masked")
     tables = [own.table(rule, target.label) for rule, own in sums.items()]
     means = {rule: own.means() for rule, own in sums.items()}
     correlations = [rule_correlations(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
@@ -274,17 +277,17 @@ def _relevance_notes(
     """
     notes = []
     if feed.generates:
-        notes.append("The corpus has no target side: relevance starts at what the model itself writes (greedy search).")
+        notes.append("The corpus has no target side: relevance starts at the model's own output (greedy search).")
     if feed.masking is not None:
         drawn = encoding.sentences - encoding.unmaskable - encoding.own_masks
         masked = f"{counted(encoding.masked, 'token')} of {counted(drawn, 'sentence')} {were(encoding.masked)} masked"
-        own = f"{counted(encoding.own_masks, 'sentence')} with mask tokens in the text got no others"
+        own = f"{counted(encoding.own_masks, 'sentence')} that contain mask tokens were not masked further"
         notes.append("; ".join([masked] * bool(drawn) + [own] * bool(encoding.own_masks)) + ".")
     for rule, flow in conservation.items():
         mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"
         lost = f"{flow.lost:.1%}" if abs(flow.lost) >= 5e-4 else f"{flow.lost:.0e}"
         notes.append(
-            f"{rule}: of the relevance that started, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
+            f"{rule}: of the initial relevance, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
             f"in biases, {lost} was lost{mixed}."
         )
     layers = table.rows.drop_duplicates(["stack", "layer"])
@@ -295,8 +298,8 @@ def _relevance_notes(
         )
     if named := _layers(layers, "negative"):
         notes.append(
-            "In some examples the heads of a layer together work against the target; a positive share there is a share "
-            f"in working against it. See `signed` and `raw` for the sign: {named}."
+            "In some examples the heads of a layer together work against the target; a positive share there means "
+            f"contributing to that opposition. See `signed` and `raw` for the sign: {named}."
         )
     if (layers["n"] < FEWEST).any():
         notes.append(f"Layers with fewer than {FEWEST} examples have no intervals.")

@@ -135,7 +135,7 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
 
 
 def _legend() -> Iterator[Line2D]:
-    dots = {"above 0": (BLUE, BLUE), "below 0": (VERMILION, VERMILION), "interval holds 0": ("white", INK)}
+    dots = {"above 0": (BLUE, BLUE), "below 0": (VERMILION, VERMILION), "interval contains 0": ("white", INK)}
     for name, (face, edge) in dots.items():
         yield Line2D([], [], ls="", marker="o", markersize=4, label=name, markerfacecolor=face, markeredgecolor=edge)
-    yield Line2D([], [], label="even share, 1 / heads", **_EVEN)
+    yield Line2D([], [], label="equal share, 1 / heads", **_EVEN)

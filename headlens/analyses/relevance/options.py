@@ -34,20 +34,20 @@ class RelevanceOptions:
         OptionError: if there is no such rule, or a number is out of range.
     """
 
-    rule: Rule = option("epsilon", "How relevance is passed back; alpha-beta is slow.", RELEVANCE)
+    rule: Rule = option("epsilon", "Rule for propagating relevance; alpha-beta is slow.", RELEVANCE)
     relevance_target: str = option(
         "auto",
-        "Where relevance starts: auto, predicted, class:LABEL, masked, positions, similarity, embedding.",
+        "Target at which relevance starts: auto, predicted, class:LABEL, masked, positions, similarity, embedding.",
         RELEVANCE,
         metavar="TARGET",
     )
-    mask_share: float = option(0.15, "Share of the tokens that are masked, for masked.", RELEVANCE)
+    mask_share: float = option(0.15, "Share of tokens to mask, for the target masked.", RELEVANCE)
     replicates: int = option(1000, "Bootstrap samples for intervals.", RELEVANCE, metavar="N", at_least=1)
 
     def __post_init__(self) -> None:
         check_rules("--rule", (self.rule,))
         if self.replicates < 1:
-            raise OptionError(f"--replicates {self.replicates} is not a positive number.", "1000 suits most tables.")
+            raise OptionError(f"--replicates {self.replicates} is not a positive number.", "1000 is usual.")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class RelevanceRequest:
     options: RelevanceOptions = field(default_factory=RelevanceOptions)
     compare: tuple[Rule, ...] = option(
         ("taylor",),
-        "Further rules, comma-separated: do they rank the heads alike? Or none.",
+        "Further rules to compare the ranking of heads with, comma-separated, or none.",
         RELEVANCE,
         metavar="RULES",
         parse=names_or_none,
@@ -89,7 +89,7 @@ def check_rules(name: str, rules: tuple[str, ...]) -> None:
     """
     for rule in rules:
         if rule not in RULES:
-            raise OptionError(f"{name} {rule} is no rule.", f"Rules: {', '.join(RULES)}.")
+            raise OptionError(f"{name} {rule} is not a rule.", f"Rules: {', '.join(RULES)}.")
 
 
 COMMAND = CommandOptions(

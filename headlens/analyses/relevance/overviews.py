@@ -36,7 +36,7 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
         f"The {MOST} largest shares of a layer's relevance in every model and stack, with 95 % bootstrap intervals "
-        f"(dot, line; from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
+        f"(dot, line; from {number_text(low)} to {number_text(end)}) against the equal share 1 / heads (tick)."
     )
     return page_table("Most relevant heads", records, about)
 
@@ -71,7 +71,8 @@ def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = (
         f"The {MOST} heads of every model and stack that contribute most to the output, whatever their layer: `raw` in "
-        "units of the output, and its size as a share of the sizes of all heads. Shares of a layer, as above, cannot "
+        "units of the output, and its magnitude as a share of the summed magnitudes of all heads. Shares of a "
+        "layer, as above, cannot "
         "be compared between layers."
     )
     return page_table("Largest contributions across layers", records, about)
@@ -83,8 +84,8 @@ def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
     records = [run_label(run, runs) | _correlation(row) for run, own in tables for row in own.to_dict("records")]
     about = (
         "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
-        "−1 to 1, tick: 0): over all heads of a stack, or within a layer and averaged over layers. Of magnitudes: "
-        "whatever the sign."
+        "−1 to 1, tick: 0): over all heads of a stack, or within a layer and averaged over layers. Rows with "
+        "“its magnitude” compare absolute values."
     )
     return page_table("Agreement of rules", records, about)
 
@@ -134,7 +135,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
         for largest in largest_heads(part.rows, 1).to_dict("records"):
             found[-1] += (
                 f" Across layers {head_name(largest)} contributes most: {number_text(largest['raw'])} in units of the "
-                f"output, {largest['share']:.1%} of the sizes of all heads."
+                f"output, {largest['share']:.1%} of the summed magnitudes of all heads."
             )
     return found
 
@@ -142,7 +143,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
 def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[str, Any]:
     value, low, high, even = (float(row[name]) for name in ("relevance", "ci_low", "ci_high", "even"))
     record = {"model": row["model"], "head": head_name(row), "relevance": number_cell(value)}
-    record |= {"95 % CI": interval_cell((low, value, high, even), ends), "even share": number_cell(even)}
+    record |= {"95 % CI": interval_cell((low, value, high, even), ends), "equal share": number_cell(even)}
     return record | {"n": row.get("n"), "rule": rule, "target": row.get("target")}
 
 

@@ -49,14 +49,14 @@ CAPTIONS = {
     "relevance": Caption(
         "Relevance",
         "How much every head contributes to the output that was asked about, as a share of what its layer as a whole "
-        "contributes: the shares of a layer add up to 1. Blue heads work in the direction of their layer, red ones "
-        "against it, white ones do neither. Below each share stands half the width of its 95 % bootstrap interval; "
-        "heads whose interval holds 0 are pale. Grey heads have no share, since the heads of their layer cancel.",
+        "contributes: the shares of a layer add up to 1. Blue heads work in the same direction as their layer, red "
+        "ones against it, white ones neither. Below each share is half the width of its 95 % bootstrap interval; "
+        "heads whose interval contains 0 are pale. Grey heads have no share, since the heads of their layer cancel.",
     ),
     "relevance_intervals": Caption(
         "Relevance with intervals",
         "One panel per layer, one dot per head with its 95 % bootstrap interval over the examples, blue above 0 and "
-        "red below it. The dashed line is what each head would have if all had the same; open dots are heads whose "
+        "red below it. The dashed line is an equal share for every head; open dots are heads whose "
         "interval holds 0. Triangles with numbers stand for shares beyond the axis, which occur where the heads of a "
         "layer nearly cancel.",
     ),
@@ -64,7 +64,8 @@ CAPTIONS = {
         "Relevance under other rules",
         "Every dot is a head: its share of the layer's relevance under the rule that was asked for, and under another "
         "one. On the dashed line both are the same. Spearman's correlation is 1 where both put the heads in the same "
-        "order; the lower it is, the more the result rests on the choice of the rule. Triangles lie beyond the axes.",
+        "order; the lower it is, the more the result depends on the choice of rule. Triangles mark values beyond "
+        "the axes.",
     ),
 }
 

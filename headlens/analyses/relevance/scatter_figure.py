@@ -55,7 +55,7 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
         places = [(models.index(p.model), sum(q.model == p.model for q in pieces[:n])) for n, p in enumerate(pieces)]
     pairs = [(float_column(p.rows, "confidence"), float_column(p.rows, "relevance")) for p in pieces]
     names = [families(part.rows["role"]) for part in pieces]
-    even = Line2D([], [], **_DASHED, label="even share")
+    even = Line2D([], [], **_DASHED, label="equal share")
     handles = [*legend_handles({name for own in names for name in own}), even]
     titles = [f"{part.name}\n{_correlation(*pair)}" for part, pair in zip(pieces, pairs, strict=True)]
     figure, panels = _panels(places, titles, "Confidence against relevance of attention heads", handles)
@@ -104,7 +104,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     lines = list(dict.fromkeys(name for name, _ in found))
     places = [(lines.index(name), others.index(other)) for name, other in found]
     titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in found.items()]
-    same = Line2D([], [], **_DASHED, label="the same share under both rules")
+    same = Line2D([], [], **_DASHED, label="equal share under both rules")
     figure, panels = _panels(places, titles, "Shares of the layer's relevance by rule", [same])
     for axes, ((_, other), (x, y)) in zip(panels, found.items(), strict=True):
         style.dress(axes, *(style.fold(f"share under {name}", 1.8, style.LABEL_SIZE) for name in (rule, other)))

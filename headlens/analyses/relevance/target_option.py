@@ -61,7 +61,7 @@ def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
         ),
         (
             writes and name in ("predicted", "class", "masked"),
-            f"{_OPTION} {name} is for classifiers and masked language models; {loaded.name} translates or writes text.",
+            f"{_OPTION} {name} is for classifiers and masked language models, but {loaded.name} generates text.",
             f"Use {_OPTION} positions.",
         ),
         (
@@ -101,7 +101,7 @@ def _default(loaded: LoadedModel, *, paired: bool) -> str:
         return "similarity" if paired else "embedding"
     raise OptionError(
         f"headlens does not know what the output of {kind} stands for.",
-        f"Say where relevance starts: {_OPTION} embedding looks at the model without its task head.",
+        f"Say where relevance starts: {_OPTION} embedding uses the model without its task head.",
     )
 
 
@@ -119,7 +119,9 @@ def _class_number(label: str, loaded: LoadedModel) -> int:
         if by_number:
             return by_number.pop()
         advice = f"Give its number, from 0 to {outputs[-1]}."
-        raise OptionError(f"{_OPTION} class:{label}: the model does not say which it is: {error}.", advice) from error
+        raise OptionError(
+            f"{_OPTION} class:{label}: the model does not say which output that is: {error}.", advice
+        ) from error
     spelled = {place for place in outputs if names[place].lower() == label.lower()}
     found = (spelled or {place for place in outputs if meanings(names[place]) & meanings(label)}) | by_number
     listed = ", ".join(f"{place} ({name})" for place, name in enumerate(names))

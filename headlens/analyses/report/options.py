@@ -33,7 +33,7 @@ class ReportRequest:
                 OUTPUT,
                 "DIR",
                 parse=folder,
-                shown="the run itself; of several runs/report-<run>-<time>",
+                shown="the run folder itself; for several runs, runs/report-<run>-<time>",
             ),
         ),
     )
@@ -43,12 +43,17 @@ class ReportRequest:
     )
     place: OutputOptions = field(default_factory=OutputOptions)
     format: tuple[str, ...] = option(
-        ("png", "svg"), "What figures are written as: png (in any case), svg, pdf.", OUTPUT, metavar="LIST", parse=names
+        ("png", "svg"),
+        "File formats of the figures: png (always written), svg, pdf.",
+        OUTPUT,
+        metavar="LIST",
+        parse=names,
     )
-    latex: bool = option(False, "Write the tables that are read first for LaTeX, too.", OUTPUT)
+    latex: bool = option(False, "Also write the main tables as LaTeX.", OUTPUT)
     width: Literal["full", "column"] = option(
         "full",
-        "What figures are drawn for: a page from margin to margin (7 inches), or one of its two columns (3.3).",
+        "Width for which figures are drawn: the full text width of a page (7 inches), or one of two columns (3.3 "
+        "inches).",
         OUTPUT,
     )
 

@@ -27,12 +27,12 @@ from headlens.runs.run_record import RUN_FILE, read_run
 
 MOST_PICTURES = 24_000_000  # bytes of pictures on a page
 _ENDS = {
-    "interrupted": "This run was interrupted: below is what it had written by then.",
-    "failed": "This run failed: below is what it had written by then.",
-    "running": "This run has not ended, or was killed: below is what it had written when this page was made.",
+    "interrupted": "This run was interrupted: below is what it had written up to that point.",
+    "failed": "This run failed: below is what it had written up to that point.",
+    "running": "This run is still in progress or was killed: below is what it had written when this page was made.",
 }
 _ALL = "all runs"
-_OTHER_END = "This run does not say that it finished: below is what lies in its folder."
+_OTHER_END = "This run is not recorded as finished: below is what its folder contains."
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
     wide = [p for section in sections for p in section.pictures if p.inches > COLUMN_WIDTH + 0.05]
     if wide and request.width == "column":
         names = dict.fromkeys(f"{p.name} ({p.run})" if several else p.name for p in wide)
-        notes.append(f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}.")
+        notes.append(f"Figures wider than a column ({COLUMN_WIDTH} inches): {', '.join(names)}.")
     if (size := (folder.path / PAGE).stat().st_size) > LARGE_PAGE:
         drawn = sum(len(picture.uri) for section in sections for picture in section.pictures)
         notes.append(
-            f"{PAGE} is {size / 1e6:.1f} MB: pictures are {drawn / 1e6:.1f} MB of it, the numbers of all heads and "
-            f"tables the rest.{' headlens report on fewer runs gives a smaller page.' if several else ''}"
+            f"{PAGE} is {size / 1e6:.1f} MB: pictures are {drawn / 1e6:.1f} MB of it, the rest is tables and the "
+            f"numbers of all heads.{' headlens report on fewer runs gives a smaller page.' if several else ''}"
         )
     return ReportRun(folder.path, files, sections, notes)
 
@@ -135,14 +135,14 @@ def _read(folders: Sequence[Path]) -> list[RecordedRun]:
         raise OptionError("No run was given.", "Name one run folder or several.")
     places = [folder.resolve() for folder in folders]
     if twice := [folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]:
-        raise OptionError(f"{twice[0]} was given twice.", "Name every run once.")
+        raise OptionError(f"{twice[0]} is given twice.", "Name every run once.")
     names = [place.name or str(place) for place in places]
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
     runs = [read_recorded(folder, label) for folder, label in zip(folders, labels, strict=True)]
     for run in runs:
         if run.command == "report":
             sources = ", ".join(map(str, run.argument("runs", []))) or "the runs themselves"
-            raise InputError(f"{run.folder} holds a report, not a run.", f"Name what it was made of: {sources}")
+            raise InputError(f"{run.folder} holds a report, not a run.", f"Name the runs it was made from: {sources}")
         if run.command == "reproduce":
             steps = sorted({place.parent.name for place in run.folder.glob("*/run.json")} - {"report"})
             raise InputError(
@@ -219,7 +219,7 @@ def _section(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Seque
             continue
         room -= len(embedded.uri)
         if room < 0:
-            remarks.append(f"{len(files) - number} more figures would make this page too large: see figures/.")
+            remarks.append(f"{len(files) - number} further figures are left out to keep this page small: see figures/.")
             break
         pictures.append(embedded)
     return RunSection(run, pictures, remarks, undrawn)

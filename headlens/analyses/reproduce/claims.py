@@ -86,11 +86,11 @@ class Claim:
         if not claim.steps or not claim.file:
             raise ValueError(f"the claim {claim.claim!r} has no steps and file, and does not say what it needs")
         if (claim.at_least is None) == (claim.at_most is None):
-            raise ValueError(f"the claim {claim.claim!r} wants one of at_least and at_most")
+            raise ValueError(f"the claim {claim.claim!r} needs either at_least or at_most")
         if claim.evidence != "seeds" and claim.second != ClaimSide():
-            raise ValueError(f"the claim {claim.claim!r} is decided by one row, and has a second side")
+            raise ValueError(f"the claim {claim.claim!r} is decided by a single row, but has a second side")
         if claim.evidence == "p_value" and (claim.at_least or claim.at_most):
-            raise ValueError(f"the claim {claim.claim!r} has a p-value, which is about 0 and no other bound")
+            raise ValueError(f"the claim {claim.claim!r} has a p-value, which only applies to a bound of 0")
         return claim
 
     def judged(self, runs: Path, missing: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -114,7 +114,7 @@ class Claim:
         if needs:
             return {"verdict": NOTHING_RUN, "not_run": f"needs {needs}"}
         path = runs / step / self.file
-        with read_errors(path, f"does not have what {self.claim!r} asks for", "Mend the claim of the recipe."):
+        with read_errors(path, f"does not have what {self.claim!r} asks for", "Correct the claim in the recipe."):
             judge = self._of_seeds if self.evidence == "seeds" else self._of_row
             return judge(read_frame(path), step, metric)
 
@@ -175,7 +175,7 @@ class Claim:
             bound, ends = -self.at_most, (-difference, -high, -low)
         difference, low, high = ends
         if math.isnan(low):
-            return f"points {'that way' if difference >= bound else 'the other way'}, {without}"
+            return f"points in the {'claimed' if difference >= bound else 'opposite'} direction, {without}"
         if low >= bound:
             return "holds"
         return "does not hold" if high < bound else "not decided"

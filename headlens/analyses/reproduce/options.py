@@ -14,15 +14,18 @@ class ReproduceRequest:
 
     paper: str | None = option(
         None,
-        "A recipe that comes along, or a TOML file of your own; none lists them.",
+        "Name of a bundled recipe, or your own TOML file; without it, the bundled recipes are listed.",
         metavar="PAPER",
         shown="",
         argument=True,
     )
     small: bool = option(
-        False, "Embedded data and models, in minutes and without a network: the path, not the paper's numbers.", CORPUS
+        False,
+        "Use bundled data and models, which takes minutes and needs no network; this exercises the pipeline and "
+        "does not give the paper's numbers.",
+        CORPUS,
     )
-    show: bool = option(False, "Print the recipe, for a file of your own.", OUTPUT)
+    show: bool = option(False, "Print the recipe, as a starting point for a file of your own.", OUTPUT)
     place: OutputOptions = field(default_factory=OutputOptions)
 
 

@@ -16,7 +16,7 @@ from headlens.errors import counted
 AGREEMENT_COLUMNS = [
     *("table", "column", "published", "cells", "agreeing", "pairs", "same_order", "signs", "same_sign", "agreement")
 ]
-NOTHING_TO_COMPARE = "nothing to compare: not run here"
+NOTHING_TO_COMPARE = "not compared: not run here"
 
 
 def cell_agreement(cell: Mapping[str, Any], digits: int) -> str:
@@ -39,7 +39,7 @@ def cell_agreement(cell: Mapping[str, Any], digits: int) -> str:
         # Numbers of tables carry rounding of their own, of which 1e-9 is enough.
         if abs(ours - published) <= half + 1e-9:
             return "the same as printed"
-        return f"ours is {ours - published:+.{digits}f}, without an interval"
+        return f"ours differs by {ours - published:+.{digits}f} (no interval)"
     if published + half < low:
         return "the paper's is below our interval"
     return "the paper's is above our interval" if published - half > high else "within our interval"

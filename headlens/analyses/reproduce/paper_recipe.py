@@ -162,7 +162,7 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
     if path is None or not path.is_file():
         known = recipe_names()
         close = get_close_matches(name, known, n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
+        hint = f"Did you mean {close[0]}?" if close else f"Available recipes: {', '.join(known)}."
         raise OptionError(f"There is no recipe {name}.", f"{hint} A file of your own ends in .toml.")
     advice = f"headlens reproduce {recipe_names()[0]} --show prints one."
     with read_errors(path, "is no recipe", advice, OptionError):
@@ -186,7 +186,7 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
         try:
             recipe.filled(step, dict.fromkeys(names[:number], ""))
         except KeyError as error:
-            raise ValueError(f"step {step.name} takes something of {error}, which is no step before it") from error
+            raise ValueError(f"step {step.name} refers to {error}, which is not an earlier step") from error
     parts = _checked_tables(tables, claims, recipe)
     return replace(recipe, tables=parts[False], small_tables=parts[True])
 

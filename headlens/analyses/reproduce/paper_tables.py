@@ -26,7 +26,7 @@ COMPARISON_COLUMNS = [
     *("table", "row", "column", "published", "ours", "ci_low", "ci_high"),
     *("source", "not_run", "agreement"),
 ]
-NOT_RUN = "not run here: needs"
+NOT_RUN = "not run here; needs"
 _REMARKS = "remarks"
 _NO_ROW = "a row of {file} that the step {step} did not write"
 Source = Literal["paper", "slides"]
@@ -216,7 +216,7 @@ class ComparedTable:
             if needs := source.needs or missing.get(source.step):
                 return cell | {"not_run": f"needs {needs}"}
             path = runs / source.step / source.file
-            with read_errors(path, f"does not have what {self.title!r} asks for", "Mend the table of the recipe."):
+            with read_errors(path, f"does not have what {self.title!r} asks for", "Correct the table in the recipe."):
                 if path not in frames:
                     frames[path] = read_frame(path)
                 rows = matching(frames[path], source.where)

@@ -77,7 +77,7 @@ def asked_recipe(request: ReproduceRequest) -> tuple[PaperRecipe, str]:
         OptionError: if there is no such recipe, or a step of it has a command that there is not.
     """
     if request.paper is None:
-        raise OptionError("No paper is named.", f"There are recipes of {', '.join(recipe_names())}.")
+        raise OptionError("No paper was named.", f"Available recipes: {', '.join(recipe_names())}.")
     recipe, text = read_recipe(request.paper)
     known = commands()
     for step in recipe.steps:
@@ -151,8 +151,10 @@ def _headlens(words: list[str], *, quiet: bool) -> None:
     silence = ["--quiet"] if quiet else []
     done = subprocess.run([sys.executable, "-m", "headlens_cli", *words, *silence], check=False)  # noqa: S603
     if done.returncode:
-        error = HeadlensError(f"headlens {words[0]} ended with exit code {done.returncode}; it says why above.")
-        error.add_note(f"By hand: {shlex.join(['headlens', *words])}")
+        error = HeadlensError(
+            f"headlens {words[0]} ended with exit code {done.returncode}; the reason is printed above."
+        )
+        error.add_note(f"To run it by hand: {shlex.join(['headlens', *words])}")
         raise error
 
 
@@ -170,13 +172,13 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
         "claims": _joined(claims, CLAIM_COLUMNS),
     }
     lines = [(t.title, t.lines(f, "stand-in" if t.small else "ours")) for t, f in zip(tables, compared, strict=True)]
-    lines += [(_AGREEMENT, in_words(frames["agreement"])), ("Claims of the text", in_words(frames["claims"]))]
+    lines += [(_AGREEMENT, in_words(frames["agreement"])), ("Claims in the text", in_words(frames["claims"]))]
     lines = [(title, rows) for title, rows in lines if rows]
     filled = [frame["ours"].notna().any() for frame in compared]
     notes = [f"Numbers of the paper: {recipe.citation}.", *_not_run_notes(missing)]
     if small:
         notes.append(
-            "--small: stand-ins show that the path works, and are not to be compared with the paper's numbers."
+            "--small: the stand-ins only show that the pipeline works; do not compare them with the paper's numbers."
         )
     notes += [recipe.setting] * bool(recipe.setting)
     for name, frame in frames.items():
@@ -190,7 +192,7 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
     lines = [(title, _on_screen(title, rows)) for title, rows in lines if title not in empty]
     lines = [(title, rows) for title, rows in lines if rows]
     if empty:
-        notes.append(f"{counted(len(empty), 'table')} of the paper with no number of ours: comparison.md.")
+        notes.append(f"{counted(len(empty), 'table')} of the paper have no number of ours: see comparison.md.")
     return ReproduceRun(folder.path, [], frames, notes, recipe, small=small, lines=lines, missing=missing)
 
 

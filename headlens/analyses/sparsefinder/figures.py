@@ -40,9 +40,9 @@ _LEFT, _CLUSTERS_TOP, _TITLE, _NAMES, _GAP, _ROW = 0.45, 0.32, 0.3, 0.55, 0.15, 
 # Words of an axis for a metric and its task.
 _METRICS = {"bleu": "BLEU", "chrf": "chrF"}
 _TASKS = {
-    "mlm": "of masked words",
-    "translation": "of translations",
-    "translation-loss": "of next words of translations",
+    "mlm": "on masked words",
+    "translation": "on translations",
+    "translation-loss": "on next-word prediction in translations",
 }
 _LEAST_HEIGHT = 0.01  # of an axis of a metric
 _ALL_BUT_DENSE = 0.01  # sparsities below leave nothing to predict
@@ -99,7 +99,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     lines, below = _LEGEND[stacked, across]
     height = _TOP + _PANEL + _WORDS + below + (stacked - 1) * (_PANEL + _WORDS)
     figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
-    style.headline(figure, "Predicted attention: what is found, and how sparse it is")
+    style.headline(figure, "Predicted attention: recall against sparsity")
     for number, (column, place, label, title, rows) in enumerate(panels):
         line, slot = divmod(number, across)
         bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
@@ -148,8 +148,8 @@ def sparse_heads(heads: pd.DataFrame) -> Figure | None:
     # (area - 1/2) as a share of that of a method that finds everything, s / 2
     areas = heads[columns].apply(pd.to_numeric, errors="coerce")
     predicted = (2 * areas.max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
-    titles = {"sparsity": "sparsity of entmax", "predicted": "how well it is predicted"}
-    scales = [Scale("share of pairs without weight"), Scale("share of the possible", colours="cividis")]
+    titles = {"sparsity": "sparsity of entmax", "predicted": "prediction quality"}
+    scales = [Scale("share of pairs without weight"), Scale("share of what is achievable", colours="cividis")]
     return paired_maps(heads.assign(predicted=predicted), titles, scales, "Sparse heads")
 
 
@@ -181,11 +181,11 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     width, height = style.page_width(), _CLUSTERS_TOP + lines * slot + _NAMES
     across = (width - _LEFT - BAR_SLOT - 0.1) / abreast - _GAP
     figure = style.new_figure(width, height)
-    style.headline(figure, "What clusters hold")
+    style.headline(figure, "What the clusters contain")
     scale = Scale("share of the cluster")
     for number, row in enumerate(known.to_dict("records")):
         name = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
-        queries = f"{name}: queries (tells {row['information']:.0%} of the part of speech)"
+        queries = f"{name}: queries (explains {row['information']:.0%} of the part of speech)"
         for place, (side, title) in enumerate({"query": queries, "key": "keys"}.items()):
             line, column = divmod(number * 2 + place, abreast)
             left = _LEFT + column * (across + _GAP)
@@ -232,7 +232,7 @@ def example_maps(examples: pd.DataFrame) -> Figure | None:
     for _, rows in examples.groupby(KEY_COLUMNS, sort=False):
         first = rows.iloc[0]
         name = Head(first["stack"], int(first["layer"]), int(first["head"]))
-        titles += [f"{name}: entmax", f"predicted{_reach(first)}", "over the prediction"]
+        titles += [f"{name}: entmax", f"predicted{_reach(first)}", "restricted to the prediction"]
         for column in ("weight", "predicted", "restricted"):
             matrix = rows.pivot_table(index="query", columns="key", values=column)
             maps.append(matrix.to_numpy(np.float64))

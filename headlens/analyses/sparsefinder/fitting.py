@@ -91,7 +91,7 @@ def fit_projections(
     generator = torch.Generator().manual_seed(options.seed)
     first = next(iter(batches()), None)
     if first is None:
-        raise OptionError("There are no sentences to learn projections from.", "Collect some first.")
+        raise OptionError("There are no sentences to learn projections from.", "Collect queries and keys first.")
     _, heads, _, size = first.queries.shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
@@ -181,7 +181,8 @@ def fit_centroids(vectors: Tensor, clusters: int, seed: int = 0) -> Tensor:
 
     if clusters > vectors.shape[1]:
         raise OptionError(
-            f"{clusters} clusters are more than {vectors.shape[1]} queries and keys.", "Collect more sentences."
+            f"{clusters} clusters were asked for, but there are only {vectors.shape[1]} queries and keys.",
+            "Collect more sentences.",
         )
     kmeans = KMeans(clusters, n_init=1, random_state=seed)
     # In an iteration on so few points threads wait for one another far longer than they work.
@@ -217,7 +218,7 @@ def points_of(batches: Iterable[_Vectors], most: int = _POINTS, seed: int = 0) -
                 smallest = numbers.argsort(stable=True)[:most].sort().values
                 points, numbers = points[:, smallest], numbers[smallest]
     if points is None:
-        raise OptionError("There are no sentences to find clusters in.", "Collect some first.")
+        raise OptionError("There are no sentences to find clusters in.", "Collect queries and keys first.")
     return points
 
 

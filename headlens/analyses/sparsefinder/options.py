@@ -65,39 +65,48 @@ class ParameterGrid:
     """
 
     windows: tuple[int, ...] = option(
-        (0, *range(1, 28, 2)), "Keys of windows: odd numbers, 0 for none.", **_WHOLE_NUMBERS
+        (0, *range(1, 28, 2)),
+        "Window sizes in keys, including the query's own position: odd numbers, 0 for no window.",
+        **_WHOLE_NUMBERS,
     )
     thresholds: tuple[float, ...] = option(
-        tuple(0.5 * n for n in range(1, 11)), "Distances.", _GRAPHS, metavar="LIST", parse=numbers
+        tuple(0.5 * n for n in range(1, 11)),
+        "Distance thresholds below which a pair is predicted.",
+        _GRAPHS,
+        metavar="LIST",
+        parse=numbers,
     )
     groups: tuple[int, ...] = option(
         tuple(range(2, 21, 2)),
-        "Even numbers of clusters, buckets and hashes, of global tokens and of random keys.",
+        "Numbers of clusters, buckets, hashes, global tokens and random keys to try; even numbers.",
         **_WHOLE_NUMBERS,
     )
     top: int = option(
         1,
-        "Clusters that each query and key is in, at most all; of queries and keys as they are (Routing), too.",
+        "Number of clusters to which each query and key is assigned, also for the unprojected queries and keys "
+        "(Routing).",
         _GRAPHS,
         metavar="K",
     )
-    rounds: int = option(4, "Rounds of hashing (Reformer).", _GRAPHS, metavar="N")
+    rounds: int = option(4, "Number of hashing rounds (Reformer).", _GRAPHS, metavar="N")
     global_tokens: tuple[int, ...] = option(
         (0,),
-        "First tokens that are added to the graphs of methods by content: 0 for none, 0,1 to try both.",
+        "Number of initial tokens added as global tokens to the graphs of content-based methods: 0 for none, 0,1 to "
+        "try both.",
         **_WHOLE_NUMBERS,
     )
 
     def __post_init__(self) -> None:
         if not (self.windows and self.thresholds and self.groups and self.global_tokens):
             raise OptionError(
-                "--windows, --thresholds, --groups and --global-tokens need a number each.", "0, 2, 8 and 0 would do."
+                "--windows, --thresholds, --groups and --global-tokens each need at least one number.",
+                "For example 0, 2, 8 and 0.",
             )
-        window = "--windows {}: a window has the query's own place in its middle."
+        window = "--windows {}: a window is centred on the query, so its size must be odd."
         _check(self.windows, lambda n: n == 0 or (n > 0 and n % 2 == 1), window, "Give odd numbers, or 0.")
-        tokens = "--global-tokens {} is no number of tokens."
+        tokens = "--global-tokens {} is not a number of tokens."
         _check(self.global_tokens, lambda n: n >= 0, tokens, "Give 0 for none, or more.")
-        distance = "--thresholds {:g} is no distance."
+        distance = "--thresholds {:g} is not a distance."
         _check(self.thresholds, lambda t: 0 <= t < math.inf, distance, "Give numbers from 0 up.")
         groups = "--groups {}: hashes come in pairs."
         _check(self.groups, lambda n: n >= 2 and n % 2 == 0, groups, "Give even numbers.")
@@ -115,14 +124,16 @@ class FitOptions:
         OptionError: if a number is out of range.
     """
 
-    dimensions: int = option(4, "Dimensions that queries and keys are projected to.", _PROJECTIONS, metavar="R")
+    dimensions: int = option(4, "Dimensions to which queries and keys are projected.", _PROJECTIONS, metavar="R")
     shared: bool = option(
-        True, "Queries and keys have the same projection.", _PROJECTIONS, flags=("--shared/--separate",)
+        True, "Whether queries and keys share one projection.", _PROJECTIONS, flags=("--shared/--separate",)
     )
-    margin: float = option(1.0, "Of the loss: by how much keys that are looked at are nearer.", _PROJECTIONS)
+    margin: float = option(
+        1.0, "Margin of the loss: how much closer attended keys should be than others.", _PROJECTIONS
+    )
     epochs: int = option(3, "Passes over the sentences.", _PROJECTIONS, metavar="N")
-    learning_rate: float = option(1e-3, "Of Adam.", _PROJECTIONS)
-    clip: float = option(1.0, "Largest norm of a gradient.", _PROJECTIONS)
+    learning_rate: float = option(1e-3, "Learning rate of Adam.", _PROJECTIONS)
+    clip: float = option(1.0, "Gradients are clipped to this norm.", _PROJECTIONS)
     seed: int = option(0, SEED)
 
     def __post_init__(self) -> None:
@@ -144,7 +155,8 @@ class MetricOptions:
 
     task: str = option(
         "auto",
-        "What is measured over predicted graphs: a task as in ablate, none, or auto: what the model can be asked.",
+        "Task to evaluate with attention restricted to the predicted graphs: a task of ablate, none, or auto for "
+        "whatever suits the model.",
         TASK,
         metavar="NAME",
     )
@@ -154,7 +166,9 @@ class MetricOptions:
     labels: tuple[str, ...] = option((), CLASS_LABELS)
     skip_broken: bool = option(False, SKIP_BROKEN)
     bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
-    points: int = option(4, "Points of each method's curve that it is tried on.", TASK, metavar="N", at_least=1)
+    points: int = option(
+        4, "Number of points on each method's curve at which the task is evaluated.", TASK, metavar="N", at_least=1
+    )
 
     def __post_init__(self) -> None:
         _check([self.points], lambda n: n >= 1, "--points {} is too few.", "Give 1 or more, or --task none.")
@@ -177,15 +191,17 @@ class ShownOptions:
         OptionError: if a text has no words or is missing, or a name is none of a head.
     """
 
-    text: str | None = option(None, "A sentence to draw heads on.", _EXAMPLES, shown="one that was held out")
-    target_text: str | None = option(None, "Its translation, for decoder and cross-attention.", _EXAMPLES, shown="")
+    text: str | None = option(None, "A sentence for which heads are drawn.", _EXAMPLES, shown="a held-out sentence")
+    target_text: str | None = option(
+        None, "Translation of --text, for decoder and cross-attention.", _EXAMPLES, shown=""
+    )
     heads: tuple[str, ...] = option(
         (),
         "Heads to draw, comma-separated: STACK.LAYER.HEAD, from 0.",
         _EXAMPLES,
         metavar="HEADS",
         parse=names,
-        shown="up to three of different layers, of which distance knows most beyond windows and global tokens",
+        shown="up to three heads of different layers for which distance improves most on windows and global tokens",
     )
 
     def __post_init__(self) -> None:
@@ -222,23 +238,23 @@ class SparsefinderRequest:
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
     dev: str | None = option(None, HELD_OUT_TEXT)
     dev_target: str | None = option(None, HELD_OUT_TARGET)
-    dev_share: float = option(0.2, "Share of the corpus to measure on, without --dev.", CORPUS)
+    dev_share: float = option(0.2, "Share of the corpus held out for evaluation if --dev is not given.", CORPUS)
     long_sentences: LongSentences = option("skip", LONG_SENTENCES)
     attention: str | None = option(
         None,
         "Switch the model to entmax15, sparsemax or entmax:ALPHA without training.",
         MODEL,
         metavar="NAME",
-        shown="its own; the demo: entmax15",
+        shown="the model's own; for the demo model entmax15",
     )
     grid: ParameterGrid = field(default_factory=ParameterGrid)
     fit: FitOptions = field(default_factory=FitOptions)
     clusters: int | None = option(
         None,
-        "Clusters that parts of speech are counted in, one of --groups.",
+        "Number of clusters (one of --groups) in which parts of speech are counted.",
         _GRAPHS,
         metavar="N",
-        shown="8, or the nearest of --groups",
+        shown="8, or the closest value in --groups",
     )
     metric: MetricOptions = field(default_factory=MetricOptions)
     batch_tokens: int = option(2048, BATCH_TOKENS)
@@ -251,12 +267,12 @@ class SparsefinderRequest:
         from headlens.attention.normalizers import parse_normalizer
 
         if not 0 < self.dev_share <= 0.9:
-            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 suits most.")
+            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 is usual.")
         if self.dev_target is not None and self.dev is None:
             raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
         if self.clusters is not None and self.clusters not in self.grid.groups:
             known = ", ".join(map(str, self.grid.groups))
-            raise OptionError(f"--clusters {self.clusters} is none of --groups.", f"Choose one of {known}.")
+            raise OptionError(f"--clusters {self.clusters} is not one of --groups.", f"Choose one of {known}.")
         if self.attention is not None and parse_normalizer(self.attention) is None:
             raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
 

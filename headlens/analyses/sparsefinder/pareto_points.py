@@ -226,6 +226,6 @@ class SparsitySweep:
                 np.save(file, points.samples)
             write_csv(points.table, table)
         # Read also where it was just measured, so that a run that goes on has the same numbers.
-        with read_errors(self.folder / site, "cannot be gone on with", "Start again with --overwrite.", ResumeError):
+        with read_errors(self.folder / site, "cannot be resumed from", "Start again with --overwrite.", ResumeError):
             rows = read_csv(table, words=("method", "parameter"))[PARETO_COLUMNS]
             return load_fitted(projections)[site], SitePoints(rows, np.load(samples))

@@ -29,7 +29,7 @@ def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
     planner.add(Work(f"projections, clusters and all methods, {model.heads} heads", length=corpus.length, fixed=fixed))
     if request.metric.task != "none":
         points = request.metric.points
-        text, passes = f"the task at {points} points of nine curves", 4.0 * 9 * points
+        text, passes = f"the task at {points} points on each of nine curves", 4.0 * 9 * points
         planner.add(Work(text, tokens=held_out.tokens, each=passes, batch_tokens=size, length=held_out.length))
     return planner.plan()
 

@@ -115,7 +115,8 @@ class PredictedGraphEdit(Edit):
         before = 0 if stack == "encoder" else self._before
         if before and not predictor.pairwise:
             raise OptionError(
-                f"{context.site}: these graphs cannot be predicted of one query alone.", "Write texts without a cache."
+                f"{context.site}: these graphs cannot be predicted for one query alone.",
+                "Generate text without a cache.",
             )
         real_queries, real_keys = tokens_of(context, mask, written=self.written)
         query, key = context.query.float(), context.key_of_heads.float()
@@ -180,7 +181,7 @@ def tokens_of(context: CallContext, mask: Tensor | None, *, written: bool) -> tu
         return context.queries.real.bool(), context.keys.real.bool()
     if not written:
         raise OptionError(
-            f"{context.site}: nobody said which tokens are padding, so no graph can be predicted.",
+            f"{context.site}: it is not declared which tokens are padding, so no graph can be predicted.",
             "Declare them with session.batch(...).",
         )
     (batch, _, n, _), m = context.query.shape, context.key.shape[2]

@@ -91,7 +91,9 @@ class QueryKeyCollector(Observer):
     def observe(self, call: AttentionCall) -> None:
         """Cuts one call into sentences without padding, in half precision; they are pending until `commit`."""
         if call.weights is None or call.queries is None or call.keys is None:
-            raise SelfCheckError(f"{call.site}: queries and keys are collected of declared tokens, with weights.")
+            raise SelfCheckError(
+                f"{call.site}: queries and keys can only be collected for declared tokens, and with attention weights."
+            )
         rows = zip(call.query, call.key_of_heads, call.weights, call.queries.real, call.keys.real, strict=True)
         self._pending.append((call.site, [_sentence(*row) for row in rows]))
 

@@ -59,7 +59,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         held_out_summary = summarise(held_out)
         # Errors of the task are raised before anything is learned.
         check_shown(request.shown, loaded, next(iter(held_out)))
-        hashes = {"the corpus": summary.sha256, "what is held out": held_out_summary.sha256}
+        hashes = {"the corpus": summary.sha256, "the held-out data": held_out_summary.sha256}
         pairs, offline = next(iter(corpus)).target is not None, request.model_options.offline
         counts = SourceCounts()
         opened = opened_task(request.metric, loaded, held_out, counts, pairs=pairs, offline=offline)
@@ -116,7 +116,8 @@ def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:
         if request.model != DEMO:
             raise OptionError(
                 f"{loaded.name} attends with softmax, which leaves no weight at exactly zero.",
-                "Train it with headlens train MODEL --attention entmax15, or switch it as it is: --attention entmax15.",
+                "Train it with headlens train MODEL --attention entmax15, or switch it without training: "
+                "--attention entmax15.",
             )
         attention = "entmax15"
     if attention is None:
@@ -132,8 +133,9 @@ def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:
     if after == before:
         return []
     return [
-        f"{loaded.short_name} was trained with {before} and switched to {after} as it is: this shows how methods "
-        f"compare on such attention, not on that of a model trained with it (headlens train --attention {after})."
+        f"{loaded.short_name} was trained with {before} and switched to {after} without retraining: this shows how "
+        "methods compare on such attention, not on that of a model trained with "
+        f"it (headlens train --attention {after})."
     ]
 
 
@@ -152,7 +154,7 @@ def _split(request: SparsefinderRequest, run: Run) -> tuple[Corpus, Corpus, Corp
     else:
         train, held_out = corpus, open_corpus(request.dev, options.held_out(request.dev_target))
     if held_out is None:
-        message = f"of {counted(summary.sentences, 'sentence')} none can be held out."
+        message = f"none of {counted(summary.sentences, 'sentence')} can be held out."
         raise CorpusError(message, "Name some with --dev.", path=corpus.name)
     return train, held_out, summary
 
@@ -180,7 +182,7 @@ def _restricted(
 ) -> RestrictedTaskResult:
     """Measures the task over predicted graphs at a few points of each curve; those that were measured are read."""
     if opened is None:
-        unknown = "No task is known that this model could be asked: see --task."
+        unknown = "No task is known for this model: see --task."
         return RestrictedTaskResult(notes=() if request.metric.task == "none" else (unknown,))
     task, source = opened
     stacks = tuple(dict.fromkeys(site.partition(".")[0] for site in fitted))
@@ -218,11 +220,13 @@ def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) 
     for quality, rows in areas[areas["quality"] != "recall"].groupby("quality", sort=False):
         if rows["share"].isna().all():
             notes.append(
-                f"Without any predicted pair the model has nearly the same {quality} as with all of them: nothing can "
-                f"be told of what methods reach of the possible. metrics.csv has what they have."
+                f"Without any predicted pair the model has nearly the same {quality} as with all of them, so the "
+                "share of the achievable cannot be computed. The values themselves are in metrics.csv."
             )
     if "examples" not in tables:
-        notes.append("No sentence held out is of a length that can be drawn: there is no figure of heads on one.")
+        notes.append(
+            "No held-out sentence has a length that can be drawn, so there is no figure of heads on a sentence."
+        )
     if "clusters" not in tables:
-        notes.append("No parts of speech are known: give a treebank (.conllu) to see what clusters hold.")
+        notes.append("No parts of speech are known: give a treebank (.conllu) to see what the clusters contain.")
     return notes

@@ -37,7 +37,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
             {
                 "method": _name(method),
                 "area": f"{row['area']:.3f}",
-                "of the possible": _share(row),
+                "share of the achievable": _share(row),
                 "recall at sparsity 0.9": f"{row['at_90']:.3f}",
                 **{
                     f"{quality}: of the possible": _share(tried[method]) if method in tried else ""
@@ -69,8 +69,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "method": _name(str(row["method"])),
             "of": row["quality"],
             "area": Cell(number_text(row["area"]), repr(row["area"])),
-            "of the possible": Cell(_share(row), repr(row["share"])),
-            "at sparsity 0.9": row["at_90"],
+            "share of the achievable": Cell(_share(row), repr(row["share"])),
+            "metric at sparsity 0.9": row["at_90"],
         }
         for run in runs
         if "areas" in run.tables
@@ -78,9 +78,9 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The area over sparsities from 0 to 1 under the line around each method's points and the graphs of all pairs "
-        "and of none, of recall and of the task's metric. Of what lies between those two alone and entmax itself, a "
-        "method has a share: 0 by chance, 1 if it finds everything and nothing else; 95 % intervals are over "
-        "sentences, of a metric over the task's examples."
+        "and of none, of recall and of the task's metric. The share says how far a method gets from chance (0) to "
+        "entmax itself (1: it finds everything and nothing else). 95 % intervals are over sentences, and for a metric "
+        "over the task's examples."
     )
     return [page_table("How well attention is predicted", records, about)] if records else []
 
@@ -91,7 +91,7 @@ def _heads(run: RecordedRun) -> HeadFacts:
         return HeadFacts()
     about = "Share of the pairs that entmax leaves without weight."
     series = [HeadSeries("sparsity", "sparsity of entmax", about, heads, "sparsity", unit="share of pairs")]
-    about = "Area under recall over sparsity: 0.5 by chance, (1 + sparsity) / 2 if all is known."
+    about = "Area under the recall-sparsity curve: 0.5 by chance, (1 + sparsity) / 2 for perfect prediction."
     for method, (_, _, title) in LOOKS.items():
         if f"area_{method}" in heads:
             series.append(HeadSeries(f"area {method}", f"predicted by {title}", about, heads, f"area_{method}"))
@@ -116,8 +116,8 @@ def _findings(run: RecordedRun) -> list[str]:
             continue
         best, worst = (methods.iloc[int(place(methods["area"]))] for place in (np.argmax, np.argmin))
         sentences.append(
-            f"{sentence}. Best at predicting which is {LOOKS[best['method']][2]} (area under recall and sparsity "
-            f"{float(best['area']):.3f}), worst {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})."
+            f"{sentence}. Best at predicting which is {LOOKS[best['method']][2]} (area under the recall-sparsity "
+            f"curve {float(best['area']):.3f}), worst {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})."
         )
     return sentences
 
@@ -125,30 +125,32 @@ def _findings(run: RecordedRun) -> list[str]:
 CAPTIONS = {
     "pareto": Caption(
         "Pareto curves",
-        "Every method with all its parameters and windows: the points that no other one of it beats. On the left the "
-        "share of the pairs with weight that are found, the mean over sentences and heads; on the right, if a task was "
-        "asked, its metric while attention looks only where is predicted, with 95 % intervals, over the sparsity that "
-        "attention had meanwhile. Lines join points; areas in tables are under the hull of these, which may lie "
-        "above. The upright line is the sparsity of entmax itself, the grey one from 1 to 0 what graphs drawn at "
-        "random find.",
+        "For every method, the points over all its parameters and windows that no other point of the same method "
+        "dominates. On the left the "
+        "share of the pairs with weight that are found, the mean over sentences and heads; on the right, if there is "
+        "a task, its metric with attention restricted to the predicted pairs, with 95 % intervals, against the "
+        "sparsity of that attention. Lines join points; the areas in tables are under their convex hull, which may "
+        "lie above the lines. The vertical line is the sparsity of entmax itself; the grey line from 1 to 0 is the "
+        "recall of "
+        "random graphs.",
     ),
     "heads": Caption(
         "Sparse heads",
-        "On the left the share of the pairs of a head that have no weight. On the right how much of that the best of "
-        "distance, buckets and clusters knows beforehand, by the area under recall: 0 by chance, 1 for all; grey where "
-        "next to nothing is without weight.",
+        "On the left the share of the pairs of a head that have no weight. On the right, how well the best of "
+        "distance, buckets and clusters predicts them, by the area under the recall curve: 0 by chance, 1 for "
+        "perfect prediction; grey where almost all pairs have weight.",
     ),
     "clusters": Caption(
         "What clusters hold",
-        "Of the heads whose clusters tell most about parts of speech: how often each part of speech is among the "
+        "For the heads whose clusters say most about parts of speech: how often each part of speech is among the "
         "queries and the keys of each cluster.",
     ),
     "examples": Caption(
         "Predicted heads on a sentence",
-        "Rows are heads, named or those of which distance knows most beyond windows and global tokens: where "
-        "entmax looks, the pairs that are predicted, and where the head looks if it may look nowhere else. Each is "
-        "predicted at the distance that finds most with half of the pairs or fewer; recall and sparsity are the head's "
-        "over all sentences held out.",
+        "Rows are heads: those asked for, or those for which distance improves most on windows and global tokens. "
+        "From left to right: where entmax looks, the predicted pairs, and where the head looks when it is "
+        "restricted to them. The distance threshold is the one with the highest recall among those that predict at "
+        "most half of the pairs; recall and sparsity are for the head over all held-out sentences.",
     ),
     ALPHAS: CAPTION,
 }

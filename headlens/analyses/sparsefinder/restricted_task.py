@@ -45,7 +45,7 @@ def opened_task(
     """Finds the task and its examples; None for no task.
 
     `auto` is filling in masks for models with such a head, the loss of the translations for those that translate, and
-    the embedded paraphrases for encoders without a head.
+    the bundled paraphrases for encoders without a head.
 
     Args:
         options: the name of the task, and where its examples come from.

@@ -225,7 +225,7 @@ def check_shown(options: ShownOptions, loaded: LoadedModel, fallback: Example) -
     stacks = {site.stack for site in reader.sites}
     for head in heads:
         if head.stack not in stacks:
-            raise OptionError(f"{head} reads a translation.", "Give that of --text with --target-text.")
+            raise OptionError(f"{head} needs a translation.", "Give the translation of --text with --target-text.")
 
 
 class _Vectors(Observer):

@@ -23,8 +23,8 @@ COLUMNS = Columns(
 )
 CAPTION = Caption(
     "Learned alphas",
-    "How many heads of each layer have learned which alpha of their entmax: near 1 attention is all but softmax, 2 is "
-    "sparsemax, and all heads began at 1.5.",
+    "Number of heads in each layer by the alpha they have learned for entmax: near 1 attention is almost softmax, 2 "
+    "is sparsemax; all heads started at 1.5.",
 )
 _BINS = np.linspace(1.0, 2.0, 21)
 _ROW, _WORDS, _BAR, _LOWEST = 0.17, 0.9, 0.6, 0.7  # inches

@@ -103,8 +103,12 @@ def read_examples(
         return task, _with_unlearned(task, train), held_out
     other, source = open_examples(measured, offline=offline, known=task.labels)
     if unknown := [name for name in other.labels if name not in task.labels]:
-        message = f"its labels {', '.join(unknown)} are none of the classes that are learned: {', '.join(task.labels)}."
-        raise CorpusError(message, "Write them alike, or give examples of every class to learn from.", path=source.name)
+        message = (
+            f"its labels {', '.join(unknown)} are not among the classes that are learned: {', '.join(task.labels)}."
+        )
+        raise CorpusError(
+            message, "Spell them the same way, or give training examples of every class.", path=source.name
+        )
     return task, _with_unlearned(task, given), gather(source, counts[1])
 
 
@@ -114,7 +118,7 @@ def _with_unlearned(task: Task, learned: MemoryExamples) -> MemoryExamples:
         return learned
     there = {example.label for example in learned.examples if isinstance(example, TextExample)}
     missing = [name for number, name in enumerate(task.labels) if number not in there]
-    note = f"No example that is learned from is of the class {', '.join(missing)}."
+    note = f"No training example has the class {', '.join(missing)}."
     return replace(learned, notes=(*learned.notes, note)) if missing else learned
 
 
@@ -206,8 +210,8 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list
         return []
     return [
         f"Of {counted(len(chosen), 'example')} that {'is' if len(chosen) == 1 else 'are'} measured on, {there} "
-        f"{'stands' if there == 1 else 'stand'} word for word in those that were learned from: the figures "
-        "are too good. Name others with --dev-data."
+        f"{'occurs' if there == 1 else 'occur'} word for word in the training data: the results are too optimistic. "
+        "Name others with --dev-data."
     ]
 
 

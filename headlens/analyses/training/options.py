@@ -48,13 +48,14 @@ TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 _ON_TEXT = (*TEXT, "translation-loss")
 # Options of the examples of a task, which tasks of text do not look at.
 _OF_EXAMPLES = ("data", "columns", "text", "label", "min_words", "labels", "dev_data")
-_DEV_SHARE = Option("Share of the text or data that is held out without --dev, --dev-data.", TRAINING)
+_DEV_SHARE = Option("Share of the text or data that is held out when --dev and --dev-data are not given.", TRAINING)
 _NORMALIZER = Option(
-    "What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, "
-    "entmax:ALPHA, or entmax:learned, where every head learns its alpha between 1 and 2; the checkpoint keeps it.",
+    "Function that turns scores into attention weights: softmax; entmax15, sparsemax or entmax:ALPHA, which give "
+    "exact zeros; or entmax:learned, where every head learns its alpha between 1 and 2. It is saved with the "
+    "checkpoint.",
     TRAINING,
     metavar="NAME",
-    shown="that of the model",
+    shown="the model's own",
 )
 
 
@@ -88,7 +89,7 @@ class TextOptions:
         for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
             value = getattr(self, name)
             if not 0 <= value <= high:
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not from 0 to {high}.", "0.1 suits most.")
+                raise OptionError(f"--{name.replace('_', '-')} {value} is not from 0 to {high}.", "0.1 is usual.")
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class FineTuneRequest:
         if self.attention is not None:
             parse_normalizer(self.attention)
         if not 0 <= self.dev_share <= 0.9:
-            raise OptionError(f"--dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 suits most.")
+            raise OptionError(f"--dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 is usual.")
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class TrainRequest:
     text: TextOptions = field(default_factory=TextOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
     bleu: int = option(
-        0, "Held-out pairs to translate at the end, for BLEU and chrF.", TRAINING, metavar="N", at_least=0
+        0, "Number of held-out pairs to translate at the end, for BLEU and chrF.", TRAINING, metavar="N", at_least=0
     )
     mask: MaskOptions = field(default_factory=MaskOptions)
     attention: str | None = option(None, _NORMALIZER)
@@ -196,7 +197,7 @@ class TrainingSetOptions:
     """A task and where its data comes from.
 
     The corpus is that of `mlm` and `translation`, whose translations are the `target` of `data`. Where nothing is named
-    to measure on, a part is held out: `dev_share`, by default half of the embedded task and else a tenth. `longest` is
+    to measure on, a part is held out: `dev_share`, by default half of the bundled task and else a tenth. `longest` is
     by default what the model reads, and 128 tokens of text.
 
     Raises:
@@ -212,7 +213,10 @@ class TrainingSetOptions:
     dev: str | None = option(None, HELD_OUT_TEXT)
     dev_target: str | None = option(None, HELD_OUT_TARGET)
     dev_share: float | None = option(
-        None, "Share that is held out without --dev, --dev-data.", TRAINING, shown="0.1; half of the embedded task"
+        None,
+        "Share that is held out when --dev and --dev-data are not given.",
+        TRAINING,
+        shown="0.1; for the bundled task 0.5",
     )
     longest: int | None = option(None, LONGEST)
     mask_share: float = option(0.15, MASKED_SHARE)
@@ -222,9 +226,11 @@ class TrainingSetOptions:
     def __post_init__(self) -> None:
         task, data = self.data.task, self.data
         if task == "translation-loss":
-            raise OptionError("--task translation-loss is only measured.", "Train with --task translation.")
+            raise OptionError(
+                "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."
+            )
         if not 0 < self.share <= 0.9:
-            raise OptionError(f"--dev-share {self.share} is not above 0 and at most 0.9.", "0.1 suits most.")
+            raise OptionError(f"--dev-share {self.share} is not above 0 and at most 0.9.", "0.1 is usual.")
         if self.next_sentence and task != "mlm":
             raise OptionError(f"--next-sentence is not for --task {task}.", "It goes with --task mlm.")
         given = {**vars(self), **vars(data)}
@@ -247,7 +253,7 @@ class TrainingSetOptions:
 
     @property
     def share(self) -> float:
-        """Share of the examples that is held out: as given, half of the embedded task, else a tenth."""
+        """Share of the examples that is held out: as given, half of the bundled task, else a tenth."""
         return (0.5 if self.embedded else 0.1) if self.dev_share is None else self.dev_share
 
     @property

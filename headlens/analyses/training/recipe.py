@@ -122,7 +122,7 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
         if part is not None:
             notes += left_out_notes(part.summary, part.summary.name, part.asker.reader.told_limit)
     if held_out is None:
-        notes.append("Nothing was held out, so nothing was measured: name examples with --dev-data.")
+        notes.append("Nothing was held out, so nothing was evaluated: name held-out examples with --dev-data.")
     return notes
 
 

@@ -60,8 +60,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         for row in metrics.to_dict("records")
     ]
     about = (
-        "The model at the end, on the examples that were held out, with intervals over examples: Wilson's of shares of "
-        "right answers, else the bootstrap's."
+        "The model at the end, on the examples that were held out, with intervals over examples: Wilson intervals "
+        "for accuracies, otherwise bootstrap intervals."
     )
     return [page_table("What the model achieves", records, about)] if records else []
 
@@ -91,8 +91,8 @@ REPORT = CommandReport(
     captions={
         "training": Caption(
             "Training",
-            "The loss by update: the line is the mean of the batches since the last point, the dots are evaluations "
-            "on what was held out.",
+            "The loss by update: each point of the line is the mean over the batches since the previous point; dots "
+            "are evaluations on held-out data.",
         ),
         ALPHAS: CAPTION,
     },

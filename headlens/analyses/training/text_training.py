@@ -54,8 +54,8 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[
     tokenizer = tokenizer_of(loaded)
     two_sided = bool(loaded.model.config.is_encoder_decoder)
     if (options.task == "translation") != two_sided:
-        fitting = "a translation model" if options.task == "translation" else "a model with an encoder alone"
-        raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is none.", "Give another model.")
+        fitting = "a translation model" if options.task == "translation" else "an encoder-only model"
+        raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is not one.", "Give another model.")
     if options.task == "translation":
         loaded.require_language("target")
         return loaded, ()

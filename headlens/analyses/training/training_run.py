@@ -82,10 +82,10 @@ class CheckpointFolder:
         states = self._states()
         whole = next((state for state in states if _is_whole(state)), None)
         if states and whole is None:
-            message = f"{states[0]} cannot be gone on with: its files are not those that were written."
+            message = f"{states[0]} cannot be resumed from: its files have changed since they were written."
             raise ResumeError(message, "Start again with --overwrite.")
         if whole is not None and whole != states[0]:
-            self._tell(f"{states[0]} is damaged; training goes on from {whole.name}, the state before.")
+            self._tell(f"{states[0]} is damaged; training continues from {whole.name}, the state before.")
         return whole
 
     def _states(self) -> list[Path]:
@@ -220,7 +220,7 @@ def fit(
         return state, []
     load_model(network, best / _BEST)
     step = int(max(state.evaluations, key=better)["step"])
-    return state, [f"The checkpoint is that of update {step}, the best on what was held out."]
+    return state, [f"The checkpoint is that of update {step}, the best one on the held-out data."]
 
 
 def score(found: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:

@@ -214,10 +214,10 @@ class TrainingSet:
         lesson = headlens.TrainingSet.of_task(loaded, task, source)
 
     Args:
-        task: says which part of a model runs, and what is measured.
-        data: what is learned.
-        objective: what is made smaller.
-        held: what is measured on; None measures nothing.
+        task: determines which part of the model runs, and which metrics are measured.
+        data: the training data.
+        objective: the loss that is minimised.
+        held: the held-out data; None evaluates nothing.
         facts: what became of the data, for run.json.
     """
 
@@ -237,7 +237,7 @@ class TrainingSet:
         longest: int | None = None,
         counts: SourceCounts | None = None,
     ) -> TrainingSet:
-        """Of labelled examples.
+        """Builds a training set from labelled examples.
 
         Args:
             loaded: the model, with the head that the task needs.
@@ -265,7 +265,7 @@ class TrainingSet:
     def of_text(
         cls, loaded: LoadedModel, corpus: Corpus, held: Corpus | None, options: TextOptions, seed: int = 0
     ) -> TrainingSet:
-        """Of text: masked tokens, or translations.
+        """Builds a training set from text: masked tokens, or translations.
 
         Args:
             loaded: the model, with a head for that.

@@ -1,1 +1,1 @@
-"""The embedded default corpus."""
+"""The bundled default corpus."""

@@ -83,11 +83,11 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   }
 
   function tellAbout() {
-    const how = chosen.look === "lines" ? "Tokens on the left look at tokens on the right: a line is as strong as its weight." : "Tokens at the side look at tokens on top.";
+    const how = chosen.look === "lines" ? "Tokens on the left look at tokens on the right: a line is as strong as its weight." : "Tokens at the side look at tokens along the top.";
     const shades = make("i", { class: "scale", role: "img", "aria-label": "from pale to strong" });
-    const units = chosen.units === "words" ? " What goes to the pieces of a word is added up, what comes from them is averaged." : "";
-    const special = { shown: "", out: " Special tokens are left out; the other weights are as they are.", scaled: " Special tokens are left out, and what each token gives to the others is scaled to 100 %; less than 2 % is not scaled but left empty." }[chosen.special];
-    const gone = data.left_out ? ` ${data.left_out} more sentences are left out, which would make this page too large.` : "";
+    const units = chosen.units === "words" ? " Weights to the pieces of a word are summed; weights from them are averaged." : "";
+    const special = { shown: "", out: " Special tokens are left out; the other weights are unchanged.", scaled: " Special tokens are left out, and the weight of each token on the remaining ones is rescaled to 100 %; where less than 2 % remains, the row is left empty." }[chosen.special];
+    const gone = data.left_out ? ` ${data.left_out} more sentences are left out because they would make this page too large.` : "";
     about.replaceChildren(`${how}${units}${special} Shades grow with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255: a weight is off by 0.4 points at most, a small one by less.${gone}`);
   }
 
@@ -96,7 +96,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     try {
       await Promise.all(data.states.map((_, state) => mapOf(state)).filter(Boolean).map(unpack));
     } catch (error) {
-      about.textContent = `This browser cannot unpack the weights (${error.message}). Browsers since 2023 can.`;
+      about.textContent = `This browser cannot unpack the weights (${error.message}); browsers released since 2023 can.`;
       return;
     }
     if (own !== pass) return;
@@ -113,7 +113,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const own = mapOf(state);
     const box = make("section", { class: data.states.length > 1 ? "state" : "state alone", "data-state": state, "aria-label": name }, make("h3", {}, make("bdi", {}, name)));
     if (!own) {
-      box.append(make("p", { class: "remark" }, "It has no such attention on this sentence."));
+      box.append(make("p", { class: "remark" }, "This model has no such attention for this sentence."));
       return box;
     }
     const [queries, keys] = [unitsOf(own.queries, own.query_groups, chosen), unitsOf(own.keys, own.key_groups, chosen)];
@@ -193,7 +193,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const title = make("h4", {}, `${own.stack}.${layer}.${head}`);
     if (isMissing(own, layer, head)) {
       Object.assign(shown, { weights: null });
-      shown.place.replaceChildren(title, make("p", { class: "remark" }, "This head is removed here."));
+      shown.place.replaceChildren(title, make("p", { class: "remark" }, "This head has been removed in this model."));
       return;
     }
     Object.assign(shown, look(shown, layer, head, chosen));
@@ -201,8 +201,8 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       const button = (label, i) => make("button", { type: "button", tabindex: i ? "-1" : "0", "data-token": i, title: label }, label);
       return make("ul", { class: `side ${side}`, "aria-label": text }, ...labels.map((label, i) => make("li", {}, button(label, i))));
     };
-    shown.lists = { queries: list("queries", queries.labels, "Tokens that look"), keys: list("keys", keys.labels, "Tokens looked at") };
-    shown.canvas = make("canvas", { role: "img", "aria-label": "The same in a picture" });
+    shown.lists = { queries: list("queries", queries.labels, "Attending tokens"), keys: list("keys", keys.labels, "Attended tokens") };
+    shown.canvas = make("canvas", { role: "img", "aria-label": "The same as an image" });
     const grid = make("div", { class: `look ${chosen.look}` }, shown.lists.queries, shown.canvas, shown.lists.keys);
     shown.looking = [null, -1]; // the side and the number of the token that is pointed at
     shown.told = make("div", { class: "told", role: "status" });
@@ -295,7 +295,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const near = focused && panels.find((shown) => shown.weights && shown.place.contains(focused));
     if (near) return tell(near, focused.closest(".side").classList.contains("queries") ? "queries" : "keys", Number(focused.dataset.token));
     for (const shown of panels.filter((one) => one.weights)) {
-      shown.told.replaceChildren(make("p", { class: "about" }, "Point at a token, or go there with the keys, to see where it looks and who looks at it; a click keeps it."));
+      shown.told.replaceChildren(make("p", { class: "about" }, "Point at a token, or move there with the arrow keys, to see where it looks and which tokens look at it; a click keeps it selected."));
       for (const side of ["queries", "keys"]) mark(shown, side, () => 0, -1);
       shown.looking = [null, -1];
       draw(shown);
@@ -350,7 +350,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
         else {
           data.sentences.push(...result.sentences);
           if (result.sentences.length) set("sentence", data.sentences.length - 1);
-          else problem.textContent = "This sentence has too many weights to be shown.";
+          else problem.textContent = "This sentence has too many weights to show.";
         }
       } catch {
         problem.textContent = "headlens serve does not answer: is it still running?";
@@ -366,7 +366,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   root.append(...(data.measuring ? [form()] : []), bar, about, states);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => data.sentences.length && paint());
   new ResizeObserver(() => panels.filter((one) => one.weights).forEach((shown) => draw(shown))).observe(root);
-  if (!data.sentences.length) about.textContent = data.measuring ? "No sentence yet: type one." : `${data.left_out} sentences are left out, which would make this page too large.`;
+  if (!data.sentences.length) about.textContent = data.measuring ? "No sentence yet: type one." : `${data.left_out} sentences are left out because they would make this page too large.`;
   else {
     controls();
     paint();

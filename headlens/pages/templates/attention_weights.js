@@ -103,7 +103,7 @@ const attentionWeights = (() => {
   function gives(shown, q, chosen) {
     const { queries, keys, weights, lost } = shown;
     const note = chosen.special === "shown" ? "" : `; ${percent(lost[q])} goes to tokens that are left out`;
-    if (chosen.special === "scaled" && lost[q] > 1 - LEAST) return `${quoted(queries.labels[q])} gives ${percent(lost[q])} to tokens that are left out: too little is left to be scaled.`;
+    if (chosen.special === "scaled" && lost[q] > 1 - LEAST) return `${quoted(queries.labels[q])} gives ${percent(lost[q])} to tokens that are left out: too little is left to rescale.`;
     return `${quoted(queries.labels[q])} gives ${most(keys.labels, (k) => weights[q * keys.count + k], (label, share) => `${share} to ${quoted(label)}`) || "nothing"}${note}.`;
   }
 

@@ -1,1 +1,1 @@
-"""Files of the embedded default task."""
+"""Files of the bundled default task."""

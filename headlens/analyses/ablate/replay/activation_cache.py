@@ -115,11 +115,12 @@ class ActivationCache:
                 records[site] = left.pop(turn)[1]
         if left or not records or {s.stack for s in sites if s not in records} & {s.stack for s in records}:
             raise SelfCheckError(
-                f"The model computed attention at {len(self.calls)} of {len(sites)} places, or twice at one.",
-                "Call the model as a whole, without generation.",
+                f"The model computed attention at {len(self.calls)} of {len(sites)} sites, or more than once at one "
+                "of them.",
+                "Call the whole model, and not through generate().",
             )
         if len({call.output.shape[0] for call in records.values()}) > 1:
-            raise UnsupportedModelError("The model does not run the same rows in all of its layers.")
+            raise UnsupportedModelError("The model does not process the same rows in all of its layers.")
         return records
 
     def _let_go(self, first: int, stop: int) -> None:

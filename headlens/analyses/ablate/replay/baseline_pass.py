@@ -124,7 +124,7 @@ class BaselinePass:
         for ours, theirs, largest in zip(tensors(outputs), tensors(expected), self._replay.largest, strict=True):
             if ours.shape != theirs.shape or not close(ours, theirs, largest):
                 raise SelfCheckError(
-                    f"Run again from {site} with nothing taken out, the model gave other outputs than before.",
+                    f"Run again from {site} with no head removed, the model gave different outputs than before.",
                     "Please report the model; does it draw random numbers in evaluation mode?",
                 )
 

@@ -48,7 +48,7 @@ class ClsOnlyLayer:
         """
         n_heads, size = query.shape[1], query.shape[3]
         if unknown_arguments(kwargs) or any(m.out_features != n_heads * size for m in (self.key, self.value)):
-            raise SelfCheckError("The attention of the last layer is of a kind that cannot be cut short.")
+            raise SelfCheckError("The attention of the last layer is of a kind that cannot be restricted to [CLS].")
         # (heads, d, hidden) each.
         key, value = (m.weight.view(n_heads, size, m.in_features) for m in (self.key, self.value))
         scaling = kwargs.get("scaling")

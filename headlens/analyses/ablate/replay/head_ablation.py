@@ -106,7 +106,9 @@ class Replay:
         if self._undo is not None:
             raise RuntimeError("this replay is already open")
         if self.model.training:
-            raise RuntimeError("a model in training mode drops something else in every pass: call model.eval() first")
+            raise RuntimeError(
+                "a model in training mode applies different dropout in every pass: call model.eval() first"
+            )
         with ExitStack() as undo:
             # No hooks of the passes are set: a replay leaves sites out on purpose.
             undo.enter_context(set_aside(self.model))
@@ -153,7 +155,7 @@ class Replay:
             RuntimeError: outside of `with`.
         """
         if self._undo is None:
-            raise RuntimeError("a replay runs inside `with` only")
+            raise RuntimeError("a replay only runs inside its `with` block")
         self._tape = tape
         # The number of the next attention call among those of a whole pass.
         self._turn = tape.depth if isinstance(tape, PartialForward) else 0

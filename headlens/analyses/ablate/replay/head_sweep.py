@@ -139,7 +139,7 @@ def concatenate_records(parts: Sequence[SweepRecords]) -> SweepRecords:
         return SweepRecords(np.zeros((0, 0)), {})
     heads = set(parts[0].without)
     if any(set(p.without) != heads for p in parts):
-        raise SelfCheckError("The batches of a sweep came by different layers.")
+        raise SelfCheckError("The batches of a sweep passed through different layers.")
     without = {h: np.concatenate([p.without[h] for p in parts]) for h in parts[0].without}
     return SweepRecords(np.concatenate([p.intact for p in parts]), without)
 
@@ -155,7 +155,7 @@ def _add(
 def _checked(outputs: Tensor, examples: int) -> Records:
     if outputs.dim() != 2 or outputs.shape[0] != examples:
         raise SelfCheckError(
-            f"A batch of {examples} examples was read as numbers of the shape {tuple(outputs.shape)}.",
+            f"A batch of {examples} examples gave records of the shape {tuple(outputs.shape)}.",
             "Give (examples, k).",
         )
     array: Records = outputs.detach().double().cpu().numpy()

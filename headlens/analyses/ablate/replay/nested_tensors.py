@@ -52,7 +52,7 @@ def rows_of(inputs: Mapping[str, Any]) -> int:
     for value in inputs.values():
         if isinstance(value, Tensor) and value.dim():
             return value.shape[0]
-    raise OptionError("A batch without tensors cannot be run.", "Give what the model takes, such as input_ids.")
+    raise OptionError("A batch without tensors cannot be run.", "Give the model's inputs, such as input_ids.")
 
 
 def _has(tensor: Tensor, rows: int) -> bool:

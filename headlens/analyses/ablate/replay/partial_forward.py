@@ -102,9 +102,7 @@ class PartialForward:
     def finish(self) -> None:
         """Raise SelfCheckError if the outputs were not asked for, or never seen again."""
         if not self._arrived:
-            raise SelfCheckError(
-                "The model did not go on with the head outputs it was given.", "Please report the model."
-            )
+            raise SelfCheckError("The model did not use the head outputs it was given.", "Please report the model.")
 
     def _is_last_layer(self, module: nn.Module) -> bool:
         if self._shortcut is None or self._all is not None:
@@ -130,6 +128,6 @@ class PartialForward:
 
 def _out_of_step(module: nn.Module) -> SelfCheckError:
     return SelfCheckError(
-        f"{type(module).__name__} was called out of step with the intact pass before.",
-        "The model does not do the same for the same inputs.",
+        f"{type(module).__name__} was not called in the same order as in the intact pass.",
+        "The model does not behave the same way for the same inputs.",
     )

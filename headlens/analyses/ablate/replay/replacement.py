@@ -69,10 +69,10 @@ class HeadMeans(Observer):
 def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence[Site]) -> None:
     """Raise OptionError unless there are means exactly where a mode needs them."""
     if mode not in MODES:
-        raise OptionError(f"There is no way {mode!r} to take a head out.", f"Choose from: {', '.join(MODES)}.")
+        raise OptionError(f"Unknown mode {mode!r} to take a head out.", f"Choose from: {', '.join(MODES)}.")
     if (mode == "mean") != (means is not None):
         raise OptionError(
-            f"The mode {mode!r} needs {'the' if mode == 'mean' else 'no'} means of head outputs.",
+            f"The mode {mode!r} needs {'the' if mode == 'mean' else 'no'} mean head outputs.",
             "Measure them with HeadMeans and give them as means=, for the mode 'mean' only.",
         )
     for site in sites if means is not None else ():
@@ -121,7 +121,7 @@ def check_removed(outputs: Tensor, heads: Sequence[int], mode: Mode) -> None:
         others = torch.arange(copy.shape[2], device=copy.device) != head
         gone = copy[:, :, head] if mode == "zero" else copy[:, :, others] if mode == "keep-only" else copy[:0]
         if gone.any():
-            raise SelfCheckError(f"The model went on with something else than 0 where head {head} was taken out.")
+            raise SelfCheckError(f"The model used a value other than 0 where head {head} was taken out.")
 
 
 def evenly(kernel: Kernel, module: nn.Module, tensors: tuple[Tensor, ...], mask: Tensor | None, causal: Any) -> Tensor:

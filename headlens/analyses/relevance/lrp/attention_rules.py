@@ -58,7 +58,7 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNor
     if rule == "constant":
         return ConstantNormalizer(model, own)
     raise UnsupportedModelError(
-        f"Attention of this model is {own}, and this rule knows what softmax passes on.",
+        f"Attention of this model is {own}, but this rule is only defined for softmax.",
         "Choose the rule epsilon, gradxact or taylor.",
     )
 

@@ -166,7 +166,7 @@ class RelevanceSession:
             OptionError: if the target does not fit the model or the batch.
         """
         if self._undo is None:
-            raise RuntimeError("relevance is computed inside `with`")
+            raise RuntimeError("relevance can only be computed inside the `with` block")
         with torch.inference_mode(mode=False), torch.enable_grad():
             if self.rule != "alpha-beta":
                 return self._checked(self._run(inputs))
@@ -199,7 +199,7 @@ class RelevanceSession:
         if not numbers.any():
             raise SelfCheckError(
                 f"No head has any relevance (rule {self.rule}): the target does not depend on attention.",
-                "Is the logit that relevance starts from exactly 0?",
+                "Perhaps the logit that relevance starts from is exactly 0.",
             )
         if self._plan.conserves:
             self._check_conservation(found)
@@ -211,8 +211,8 @@ class RelevanceSession:
         missing = float(found.start.sum()) - found.inputs - found.biases
         if abs(missing) > max(1e-3, 4 * torch.finfo(self.model.dtype).eps) * scale * len(self.sites) ** 0.5:
             raise SelfCheckError(
-                f"Relevance was lost: {missing:.3g} of {float(found.start.sum()):.3g} arrived nowhere.",
-                "A part of the model computes past torch's functions, so that no rule was applied to it.",
+                f"Relevance was lost: {missing:.3g} of {float(found.start.sum()):.3g} was not accounted for.",
+                "Part of the model bypasses torch's functions, so no rule was applied to it.",
             )
 
 

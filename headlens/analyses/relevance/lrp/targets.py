@@ -111,7 +111,8 @@ class AnswerSpanTarget(Target):
         start, end = (getattr(outputs, name, None) for name in ("start_logits", "end_logits"))
         if not isinstance(start, Tensor) or not isinstance(end, Tensor):
             raise OptionError(
-                f"The model does not look for answers ({type(outputs).__name__}).", "Give a question-answering model."
+                f"The model is not a question-answering model ({type(outputs).__name__}).",
+                "Give a question-answering model.",
             )
         logits, mask = torch.stack([start, end], dim=1), inputs.get("attention_mask")
         real = torch.ones_like(start) if mask is None else mask
@@ -170,7 +171,7 @@ class SimilarityTarget(Target):
         """Returns the halves of the cosine that each token and dimension contributes, (batch, length, d)."""
         shares, unit, length = _pooled(outputs, inputs)
         if len(unit) % 2:
-            raise OptionError(f"{len(unit)} rows are no pairs of sentences.", "Give both sentences of every pair.")
+            raise OptionError(f"{len(unit)} rows do not make pairs of sentences.", "Give both sentences of every pair.")
         other = unit.view(-1, 2, unit.shape[1]).flip(1).flatten(0, 1)
         return shares * (other / length / 2)[:, None, :]
 
@@ -216,7 +217,8 @@ def _logits(outputs: Any) -> Tensor:
     if not isinstance(logits, Tensor):
         raise OptionError(
             f"The model gives no logits ({type(outputs).__name__}).",
-            "Give a model with a task head, or use --relevance-target similarity or embedding for one without.",
+            "Give a model with a task head, or, for a model without one, use --relevance-target similarity or "
+            "embedding.",
         )
     return logits
 
@@ -225,7 +227,7 @@ def _class_logits(outputs: Any) -> Tensor:
     logits = _logits(outputs)
     if logits.dim() != 2:
         raise OptionError(
-            f"The model is no classifier of sentences: its logits have the shape {tuple(logits.shape)}.",
+            f"The model is not a sentence classifier: its logits have the shape {tuple(logits.shape)}.",
             "Use --relevance-target masked for masked language models, positions for translation models.",
         )
     return logits
@@ -240,7 +242,7 @@ def _top_logits(outputs: Any, chosen: Tensor, advice: str) -> Tensor:
             "Use --relevance-target predicted for a classifier.",
         )
     if not chosen.any(dim=1).all():
-        raise OptionError("An example has no position that relevance could start from.", advice)
+        raise OptionError("An example has no position from which relevance could start.", advice)
     return logits.amax(dim=-1) * chosen
 
 

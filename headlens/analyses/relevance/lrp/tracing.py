@@ -104,8 +104,9 @@ class Tracer(TorchFunctionMode):
         name = resolve_name(func) or getattr(func, "__name__", repr(func))
         because = f" ({why})" if why else ""
         return UnsupportedModelError(
-            f"There is no rule of relevance for {name}{because}, which is called by {self._caller()}.",
-            "The rules gradxact and taylor need none; headlens/analyses/relevance/lrp/op_rules.py lists what has one.",
+            f"There is no relevance rule for {name}{because}, which is called by {self._caller()}.",
+            "The rules gradxact and taylor need none; headlens/analyses/relevance/lrp/op_rules.py lists the "
+            "operations that have one.",
         )
 
     def _caller(self) -> str:

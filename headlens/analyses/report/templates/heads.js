@@ -157,7 +157,7 @@
   function paint() {
     const ends = limits();
     const { categories, title, about: text } = series();
-    about.textContent = minus() ? `${text} Shown is the difference.` : text;
+    about.textContent = minus() ? `${text} The difference is shown.` : text;
     const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
     grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
     for (const box of grids.querySelectorAll(".scroll")) {
@@ -196,7 +196,7 @@
     }
 
     function legend([low, high]) {
-      const gone = model().removed.length ? [make("span", {}, make("i", { class: "removed" }), minus() ? "removed" : `removed; frame and text as in ${whole().name}`)] : [];
+      const gone = model().removed.length ? [make("span", {}, make("i", { class: "removed" }), minus() ? "removed" : `removed (frame and text: value in ${whole().name})`)] : [];
       if (categories.length) {
         const present = new Set(allValues());
         const entries = categories.filter((_, number) => present.has(number)).map(([name, hex]) => {
@@ -224,7 +224,7 @@
     const gone = removed(stack, layer, head);
     const own = gone ? whole() : model();
     const parts = [make("h3", {}, place)];
-    if (gone) parts.push(make("p", { class: "about" }, `Removed. What it was in ${own.name}:`));
+    if (gone) parts.push(make("p", { class: "about" }, `Removed. Its values in ${own.name}:`));
     const { words: lists, shares, maps } = own;
     for (const one of lists)
       if (one.heads[place]) parts.push(make("h4", {}, named(one, lists)), make("ul", {}, ...one.heads[place].map((line) => make("li", {}, line))));
