@@ -120,7 +120,10 @@ def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     shown = []
     for (model, task, metric), group in results.groupby(["model", "task", "metric"], sort=False):
         digits = result_digits(group)
-        lacking = {"from scratch": group["scratch"].isna().all(), "minus unpruned": group["trained_delta"].isna().all()}
+        lacking = {
+            "from scratch": group["scratch"].isna().all(),
+            "difference from unpruned": group["trained_delta"].isna().all(),
+        }
         rows = [_gated(r, digits) for r in group.to_dict("records")]
         kept = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
         shown.append(summary_table(f"{model}: heads left, and {metric} on {task} with 95 % intervals", kept))
@@ -135,7 +138,7 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
     shown = []
     for (model, task, metric), group in tables["sweep"].groupby(["model", "task", "metric"], sort=False):
-        minus = f"minus {baseline_of(group)}"
+        difference = f"difference from {baseline_of(group)}"
         rows = [
             {
                 "run": row["run"],
@@ -143,7 +146,7 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
                 "masked in texts": "" if math.isnan(row["penalty"]) else f"{row['sparsity_texts']:.1%}",
                 str(metric): row["value"],
                 "95 % CI": _bounds(row, 3),
-                minus: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),
+                difference: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),
             }
             for row in group.to_dict("records")
         ]
@@ -169,7 +172,7 @@ def _gated(row: Mapping[Hashable, Any], digits: int) -> dict[str, object]:
         "run": row["run"],
         "heads": row["heads"],
         "from trained": interval_text(row, "trained", digits),
-        "minus unpruned": minus_unpruned(row, "trained", digits),
+        "difference from unpruned": minus_unpruned(row, "trained", digits),
         "from scratch": interval_text(row, "scratch", digits),
     }
 
@@ -292,7 +295,7 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
                 "masked, %": share_text(row["sparsity"]),
                 "masked in texts, %": share_text(row["sparsity_texts"]),
                 f"{metric} [95 % CI]": value_text(*(row[name] for name in VALUES)),
-                **({"minus unmasked": value_text(*(row[name] for name in DELTA))} if has_delta(rows) else {}),
+                **({"difference from unmasked": value_text(*(row[name] for name in DELTA))} if has_delta(rows) else {}),
                 **({"seeds": row["seeds"]} if (rows["seeds"] > 1).any() else {}),
             }
             for row in rows.to_dict("records")

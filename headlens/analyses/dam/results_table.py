@@ -54,7 +54,7 @@ def baseline_of(sweep: pd.DataFrame) -> str:
 
 def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
     metrics = list(dict.fromkeys(rows["metric"]))
-    minus = f"minus {baseline_of(rows)} [paired]"
+    minus = f"difference from {baseline_of(rows)} [paired]"
     names = ["masked, %", "masked in texts, %", *(name for metric in metrics for name in (escaped(str(metric)), minus))]
     yield ["run", *names]
     yield ["---", *("---:" for _ in names)]
@@ -75,7 +75,7 @@ def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
 def _diagonals(rows: pd.DataFrame) -> Iterator[list[str]]:
     """A line for each λ: what is masked, and every metric, with the diagonal and without it."""
     metrics = list(dict.fromkeys(rows["metric"]))
-    named = [(escaped(str(metric)), "without it", "minus that with it [paired]") for metric in metrics]
+    named = [(escaped(str(metric)), "without it", "difference from with it [paired]") for metric in metrics]
     names = ["masked, %", "without it", *(name for parts in named for name in parts)]
     yield ["run", *names]
     yield ["---", *("---:" for _ in names)]

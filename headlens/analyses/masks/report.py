@@ -194,7 +194,7 @@ def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
     records = [
         ({"model": row["model"]} if several else {})
         | {"attention": attention_text({str(k): v for k, v in row.items()})}
-        | {"masked, %": 100 * row["sparsity"], "of texts, %": 100 * row["sparsity_texts"]}
+        | {"masked, %": 100 * row["sparsity"], "masked in texts, %": 100 * row["sparsity_texts"]}
         | {name: row[name] for name in (*tasks_of(table), "average", "ci_low", "ci_high", "seeds", *more)}
         for row in table.to_dict("records")
     ]

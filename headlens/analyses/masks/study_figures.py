@@ -128,7 +128,7 @@ def _block(rows: pd.DataFrame) -> str:
     controls = [c for c in CONTROLS if c in set(full["control"])]
     # What a control is compared with stands first.
     compared = [c for c in controls if has_delta(full[full["control"] == c])]
-    names = [name for c in controls for name in (CONTROLS[c], *(["minus unmasked"] if c in compared else []))]
+    names = [name for c in controls for name in (CONTROLS[c], *(["difference from unmasked"] if c in compared else []))]
     lines = [["task", *names], ["---", *("---:" for _ in names)]]
     for task, task_rows in full.groupby("task", sort=False):
         by_control = ((c, task_rows[task_rows["control"] == c]) for c in controls)
@@ -159,7 +159,7 @@ def chance_text(rows: pd.DataFrame) -> str:
 
 
 def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
-    less = [["minus unmasked"] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS]
+    less = [["difference from unmasked"] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS]
     with_it, without = ([words, *more] for words, more in zip(("with the diagonal", "without it"), less, strict=True))
     yield ["task", "pattern", "layers", "masked, %", "masked in texts, %", *with_it, "masked in texts, %", *without]
     yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]

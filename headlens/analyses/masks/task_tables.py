@@ -21,7 +21,7 @@ from headlens.statistics.intervals import mean_interval
 _ROW = ["model", "pattern", "layers", "control"]
 _TRAINING = [*_ROW, "task", "seed"]
 _RUN = "run"
-_LESS = "minus unmasked"
+_LESS = "difference from unmasked"
 
 
 def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -182,7 +182,9 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Seque
     for model, rows in table.groupby("model", sort=False):
         measured = [task for task in tasks if rows[task].notna().any()]
         more = [_LESS] if has_delta(rows) else []
-        lines = [["attention", "masked, %", "of texts, %", *map(escaped, measured), "average [95 % interval]", *more]]
+        lines = [
+            ["attention", "masked, %", "masked in texts, %", *map(escaped, measured), "average [95 % interval]", *more]
+        ]
         lines.append(["---", *("---:" for _ in lines[0][1:])])
         for row in rows.to_dict("records"):
             values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in measured]

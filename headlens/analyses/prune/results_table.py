@@ -108,7 +108,7 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     digits, headings = result_digits(rows), [f"heads ({heads})", "λ"]
     compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
     for init in (TRAINED, SCRATCH):
-        headings += [f"{metric} from {init} [95 % interval]", *["minus unpruned [paired]"] * compared[init]]
+        headings += [f"{metric} from {init} [95 % interval]", *["difference from unpruned [paired]"] * compared[init]]
     lines = []
     for row in rows.to_dict("records"):
         cells = [row["heads"], NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"]

@@ -221,7 +221,7 @@ def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) 
         if rows["share"].isna().all():
             notes.append(
                 f"Without any predicted pair the model has nearly the same {quality} as with all of them, so the "
-                "share of the achievable cannot be computed. The values themselves are in metrics.csv."
+                "normalised area cannot be computed. The values themselves are in metrics.csv."
             )
     if "examples" not in tables:
         notes.append(

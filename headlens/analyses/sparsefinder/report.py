@@ -37,10 +37,10 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
             {
                 "method": _name(method),
                 "area": f"{row['area']:.3f}",
-                "share of the achievable": _share(row),
+                "normalised area": _share(row),
                 "recall at sparsity 0.9": f"{row['at_90']:.3f}",
                 **{
-                    f"{quality}: of the possible": _share(tried[method]) if method in tried else ""
+                    f"{quality}: normalised area": _share(tried[method]) if method in tried else ""
                     for quality, tried in by_quality.items()
                 },
             }
@@ -51,7 +51,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
 
 
 def _share(row: Mapping[Any, Any]) -> str:
-    """The share of the possible and its interval, which entmax itself does not need."""
+    """The normalised area and its interval, which entmax itself does not need."""
     value, low, high = (float(row[name]) for name in ("share", "share_ci_low", "share_ci_high"))
     return value_text(value, np.nan if row["method"] == GOLD else low, high)
 
@@ -69,7 +69,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "method": _name(str(row["method"])),
             "of": row["quality"],
             "area": Cell(number_text(row["area"]), repr(row["area"])),
-            "share of the achievable": Cell(_share(row), repr(row["share"])),
+            "normalised area": Cell(_share(row), repr(row["share"])),
             "metric at sparsity 0.9": row["at_90"],
         }
         for run in runs
