@@ -5,14 +5,18 @@ Sphinx's own renderer has every page with a formula fetch MathJax from another h
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
-from sphinx.errors import ExtensionError
+from sphinx.errors import SphinxError
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+
+# What comes in pairs; docutils draws a formula without one of a pair as if nothing were missing.
+_PAIRS = ((r"{", r"}"), (r"\\left(?![A-Za-z])", r"\\right(?![A-Za-z])"), (r"\\begin\b", r"\\end\b"))
 
 
 def mathml(latex: str, *, display: bool = False) -> str:
@@ -25,6 +29,9 @@ def mathml(latex: str, *, display: bool = False) -> str:
     Raises:
         ValueError: if it cannot be converted.
     """
+    for opening, closing in _PAIRS:
+        if len(re.findall(opening, latex)) != len(re.findall(closing, latex)):
+            raise ValueError(f"{latex!r} cannot be converted to MathML: it opens and closes something unequally often.")
     try:
         converted: str = tex2mathml(latex, as_block=display)
     # docutils raises MathError, a ValueError, for what it does not know, and trips elsewhere over half a formula.
@@ -37,11 +44,11 @@ def _write(translator: Any, node: Any, tag: str, *, display: bool) -> None:
     page, latex = translator.builder.current_docname, node.astext()
     # Errors, since after a warning the page would be published without its formula.
     if node.get("number"):
-        raise ExtensionError(f"{page}: {latex!r} has a label, but formulas are not numbered here.")
+        raise SphinxError(f"{page}: {latex!r} has a label, but formulas are not numbered here.")
     try:
         converted = mathml(latex, display=display)
     except ValueError as error:
-        raise ExtensionError(f"{page}: {error}") from error
+        raise SphinxError(f"{page}: {error}") from error
     translator.body.append(f'<{tag} class="math notranslate">{converted}</{tag}>')
     raise nodes.SkipNode
 

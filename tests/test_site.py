@@ -105,7 +105,7 @@ def built(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Builds a site of one page."""
     (folder / "conf.py").write_text(_CONF, encoding="utf-8")
     (folder / "index.md").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(folder), str(folder / "site")]
+    command = [sys.executable, "-m", "sphinx", "-q", "-T", "-b", "html", str(folder), str(folder / "site")]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -121,12 +121,10 @@ def test_pages_with_formulas_fetch_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("formula", "problem"),
-    [("$\\nonsense$", r"Unknown LaTeX command \"\\nonsense\""), ("$$\n\\frac{1}\n$$", "cannot be converted to MathML")],
+    "formula", [r"$\nonsense$", "$$\n\\frac{1}\n$$", "$a_{q$", r"$\left( a$", "$$\na = b\n$$ (named)"]
 )
-def test_a_formula_that_cannot_be_drawn_ends_the_build(tmp_path: Path, formula: str, problem: str) -> None:
+def test_a_formula_that_cannot_be_drawn_ends_the_build(tmp_path: Path, formula: str) -> None:
     pytest.importorskip("myst_parser", reason="needs the extra `docs`")
-    done = built(tmp_path, f"# A page\n\nThis is {formula}\n")
+    done = built(tmp_path, f"# A page\n\nThis is\n\n{formula}\n")
     assert done.returncode
-    assert problem in done.stderr
-    assert "index: " in done.stderr
+    assert re.search(r"index: '.+' (cannot be converted to MathML|has a label)", done.stderr), done.stderr
