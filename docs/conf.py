@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "docs" / "tutorials" / "notebooks"
+sys.path.insert(0, str(ROOT / "docs"))  # for the extension that lies here
 # OWNER/NAME, which GitHub's workflows set: only a published notebook has an address that Colab can open.
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
 
@@ -31,6 +33,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "mathml_renderer",
 ]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 
@@ -39,6 +42,8 @@ nb_mime_priority_overrides = [("html", "text/html", 0)]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 6  # as GitHub makes them: the same links work on both
 myst_links_external_new_tab = False
+html_math_renderer = "mathml"
+myst_update_mathjax = False
 
 smartquotes = False  # `--option` stays two hyphens
 

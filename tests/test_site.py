@@ -1,16 +1,41 @@
-"""What the configuration of the site does: notebooks are copied, those of a published site with a badge."""
+"""What the configuration of the site does: notebooks are copied, those of a published site with a badge; formulas."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import conf
 import nbformat
+import pytest
+from test_docs import PAGES, prose
 
 import headlens
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+_FORMULA = re.compile(r"\$\$(?P<display>.+?)\$\$|(?<![\w$])\$(?P<inline>[^\s$](?:[^$]*?[^\s$])?)\$(?![\w$])", re.DOTALL)
+# The formulas of a site with nothing else in it, drawn as the configuration of the real one says.
+_CONF = f"""
+import sys
+
+sys.path.insert(0, {str(ROOT / "docs")!r})
+from conf import html_math_renderer, myst_enable_extensions, myst_update_mathjax
+
+extensions = ["myst_parser", "mathml_renderer"]
+html_theme = "basic"
+"""
+
+
+def formulas(page: Path) -> list[tuple[str, bool]]:
+    """The formulas of a page, and whether each stands in a line of its own."""
+    text = re.sub(r"`[^`\n]*`", "", "\n".join(prose(page)))
+    return [(match["display"] or match["inline"], bool(match["display"])) for match in _FORMULA.finditer(text)]
+
+
+FORMULAS = {page: formulas(page) for page in PAGES}
 
 
 def test_notebooks_are_copied_as_they_are(tmp_path: Path) -> None:
@@ -57,3 +82,49 @@ def test_links_to_notebooks_go_to_the_copies() -> None:
     source = ["[a tour](../../notebooks/tour.ipynb), [a page](../python.md)"]
     conf.link_copies(None, "tutorials/index", source)
     assert source == ["[a tour](notebooks/tour.ipynb), [a page](../python.md)"]
+
+
+def test_formulas_are_found() -> None:
+    explained = [page for page, found in FORMULAS.items() if found]
+    assert len(explained) > 6
+    assert sum(map(len, FORMULAS.values())) > 150
+
+
+@pytest.mark.parametrize("page", [p for p, found in FORMULAS.items() if found], ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_formula_becomes_mathml(page: Path) -> None:
+    pytest.importorskip("sphinx", reason="needs the extra `docs`")
+    from mathml_renderer import mathml
+
+    for latex, display in FORMULAS[page]:
+        assert mathml(latex, display=display).startswith("<math"), latex
+        # Markdown elsewhere takes a backslash before punctuation for its own.
+        assert not re.search(r"\\[^A-Za-z]", latex), latex
+
+
+def built(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Builds a site of one page."""
+    (folder / "conf.py").write_text(_CONF, encoding="utf-8")
+    (folder / "index.md").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "sphinx", "-q", "-T", "-b", "html", str(folder), str(folder / "site")]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_pages_with_formulas_fetch_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("myst_parser", reason="needs the extra `docs`")
+    done = built(tmp_path, "# A page\n\nAn $a_{qk}$ and\n\n$$\n\\sum_k a_{qk} = 1\n$$\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert '<span class="math notranslate"><math' in page
+    assert '<div class="math notranslate"><math' in page
+    assert not re.search(r"<script[^>]*src=\"(https?:)?//", page)
+    assert "mathjax" not in page.lower()
+
+
+@pytest.mark.parametrize(
+    "formula", [r"$\nonsense$", "$$\n\\frac{1}\n$$", "$a_{q$", r"$\left( a$", "$$\na = b\n$$ (named)"]
+)
+def test_a_formula_that_cannot_be_drawn_ends_the_build(tmp_path: Path, formula: str) -> None:
+    pytest.importorskip("myst_parser", reason="needs the extra `docs`")
+    done = built(tmp_path, f"# A page\n\nThis is\n\n{formula}\n")
+    assert done.returncode
+    assert re.search(r"index: '.+' (cannot be converted to MathML|has a label)", done.stderr), done.stderr
