@@ -97,10 +97,10 @@ def _resting(part: StackRows) -> Iterator[str]:
         if rest.any():
             weight = np.fmax.reduce([float_column(part.rows, column) for column in role.columns])[rest].mean()
             norm = float_column(part.rows, role.norm)[rest].mean()
-            verb, whose = ("puts", "its") if rest.sum() == 1 else ("put", "their")
-            of = "" if told else f" of {counted(len(held), 'head')} {verb} most of {whose} attention"
-            norms = "" if np.isnan(norm) else f", but {norm:.0%} of the norms of the weighted values"
-            told.append(f"{rest.sum()}{of} on {role.told} ({weight:.0%} of {whose} weight{norms})")
+            verb, whose = ("attends", "its") if rest.sum() == 1 else ("attend", "their")
+            of = "" if told else f" of {counted(len(held), 'head')}"
+            norms = "" if np.isnan(norm) else f", {norm:.0%} of the norms of the weighted values"
+            told.append(f"{rest.sum()}{of} {verb} mainly to {role.told} ({weight:.0%} of {whose} weight{norms})")
     if told:
         yield f"{', '.join(told)}."
 
@@ -123,8 +123,8 @@ def _best_relation(syntax: pd.DataFrame) -> str:
     )
     return (
         f"{head_name(best)} finds the {found} of {article} {start} ({relation} {direction}) in "
-        f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases; a fixed offset in "
-        f"{best['baseline']:.0%}.{more}"
+        f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases; a fixed offset does so "
+        f"in {best['baseline']:.0%}.{more}"
     )
 
 
