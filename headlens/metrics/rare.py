@@ -60,8 +60,14 @@ class RareWords(Metric):
             interval=True,
             contract=True,
         ),
-        MetricColumn("rare_chance", "`rare_top1` of a head that points at random.", contract=True),
-        MetricColumn("rare_chance2", "`rare_top2` of a head that points at random."),
+        MetricColumn(
+            "rare_chance",
+            "`rare_top1` of a head that points at random, in a causal decoder at the words so far.",
+            contract=True,
+        ),
+        MetricColumn(
+            "rare_chance2", "`rare_top2` of a head that points at random, in a causal decoder at the words so far."
+        ),
     )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
@@ -77,9 +83,13 @@ class RareWords(Metric):
         hit = facts.rank[queried.plan.sentence[:, None], target.clamp(min=0)] * (target >= 0)
         sums: dict[str, Tensor] = {}
         sentence = queried.plan.sentence
-        for number, least, chance in (("1", 2, facts.chance1), ("2", 1, facts.chance2)):
+        # In a causal decoder a word can point at earlier words alone, of which none may be the rarest.
+        last = queried.plan.word if view.causal else -1
+        n_words = facts.words[sentence, last].clamp(min=1)
+        for number, least, rare in (("1", 2, facts.rarest), ("2", 1, facts.two_rarest)):
+            chance = (rare[sentence, last] / n_words)[:, None]
             sums |= row_sums(f"rare_top{number}", view, sentence, hit >= least, facts.counted)
-            sums |= row_sums(f"rare_chance{number}", view, sentence, chance[sentence], facts.counted)
+            sums |= row_sums(f"rare_chance{number}", view, sentence, chance, facts.counted)
         return sums
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
@@ -95,13 +105,15 @@ class RareFacts(NamedTuple):
     Args:
         rank: rarity of the word that begins at a token, 0 where none does; (batch, length of the keys).
         counted: whether a row of `GatherPlan` is a query word of a sentence with rare words; (rows,).
-        chance1, chance2: share of words that are the rarest, or among the two rarest; (batch, 1) each.
+        words, rarest, two_rarest: how many words there are up to each, and how many of them are the rarest of the whole
+            sentence, or among its two rarest; (batch, words) each.
     """
 
     rank: Tensor
     counted: Tensor
-    chance1: Tensor
-    chance2: Tensor
+    words: Tensor
+    rarest: Tensor
+    two_rarest: Tensor
 
 
 @once_per_batch
@@ -110,6 +122,6 @@ def rare_facts(queries: Tokens, keys: Tokens) -> RareFacts:
     assert keys.rarity is not None
     eligible = (keys.rarity > 0).any(1)
     rank = keys.rarity.gather(1, keys.word.clamp(min=0)) * places(keys).starts
-    n_words = (keys.n_pieces > 0).sum(1, keepdim=True).clamp(min=1)
-    chance1, chance2 = ((rank >= least).sum(1, keepdim=True) / n_words for least in (2, 1))
-    return RareFacts(rank, eligible[plan(queries, keys).sentence], chance1, chance2)
+    words = keys.n_pieces > 0
+    counts = (chosen.cumsum(1) for chosen in (words, words & (keys.rarity >= 2), words & (keys.rarity >= 1)))
+    return RareFacts(rank, eligible[plan(queries, keys).sentence], *counts)

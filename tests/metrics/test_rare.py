@@ -78,6 +78,14 @@ def test_cross_looks_for_rare_words_of_the_source() -> None:
     assert (found["rare_top1"], found["rare_words"]) == (1 / 2, 2)
 
 
+def test_chance_in_a_causal_decoder_is_that_of_the_words_so_far() -> None:
+    """Four words, the first the rarest and the third the second: 1, 1/2, 1/3, 1/4, and 1, 1/2, 2/3, 2/4."""
+    decoder = Setting(stack="decoder")
+    found = columns(RareWords(), call([Row(one_hot(lambda _: 0), rarity=RANKS)], decoder))
+    assert found["rare_chance"] == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
+    assert found["rare_chance2"] == pytest.approx((1 + 1 / 2 + 2 / 3 + 2 / 4) / 4)
+
+
 def test_chance_of_a_random_head() -> None:
     rows = [Row(uniform(), rarity=RANKS), Row(uniform(2), make_seq([0, 1]), rarity=(2, 1))]
     found = columns(RareWords(), call(rows))

@@ -137,12 +137,13 @@ def rare(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
     for sample in corpus:
         if not any(sample.rare1):
             continue
-        for row in word_map(sample, layer, head):
+        for unit, row in enumerate(word_map(sample, layer, head)):
             best = pointed_unit(row, source=-1, exclude_self=False)
+            seen = unit + 1 if sample.causal else len(row)
             columns["top1"].append(best >= 0 and bool(sample.rare1[best]))
             columns["top2"].append(best >= 0 and bool(sample.rare2[best]))
-            columns["chance"].append(sum(map(bool, sample.rare1)) / len(row))
-            columns["chance2"].append(sum(map(bool, sample.rare2)) / len(row))
+            columns["chance"].append(sum(map(bool, sample.rare1[:seen])) / seen)
+            columns["chance2"].append(sum(map(bool, sample.rare2[:seen])) / seen)
     return {f"rare_{name}": mean(values) for name, values in columns.items()}
 
 
