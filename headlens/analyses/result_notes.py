@@ -48,7 +48,9 @@ def record_notes(task: Task, records: Floats) -> list[str]:
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
-        notes.append(f"Always giving the same answer has {article} {metric} of {chance:.3f}.")
+        # The best constant class, or the expectation of a choice among candidates.
+        guess = "Always giving the same answer" if task.labels else "Choosing at random"
+        notes.append(f"{guess} has {article} {metric} of {chance:.3f}.")
     if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
         notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
     if cut := cut_translations(task, records):
@@ -160,7 +162,8 @@ def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
         )
     if counts.words_too_long:
         words = counts.words_too_long
-        notes.append(f"{counted(words, 'word')} {were(words)} left out of the windows: each on its own is {longer}.")
+        alone = "it is" if words == 1 else "each is"
+        notes.append(f"{counted(words, 'word')} {were(words)} left out of the windows: {alone} {longer} on its own.")
     return notes
 
 
@@ -176,9 +179,7 @@ def pair_notes(counts: AnnotationCounts, heads: pd.DataFrame, split_at: str | No
         reason = "hold two texts with tokens" + ("" if split_at is None else f", with {split_at} once between them")
         notes.append(
             f"{counted(counts.no_pair, 'sentence')} {'does' if counts.no_pair == 1 else 'do'} not {reason}; "
-            "measures of "
-            "pairs do not count "
-            f"{'it' if counts.no_pair == 1 else 'them'}."
+            f"measures of pairs do not count {'it' if counts.no_pair == 1 else 'them'}."
         )
     if counts.lost_links:
         notes.append(f"{counted(counts.lost_links, 'gold link')} not measured, because a word has no token.")
@@ -210,8 +211,8 @@ def annotation_notes(
     if counts.rarity_is_vague:
         notes.append(
             f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, for "
-            "instance because "
-            "the frequency list lacks them: no head is called rare. --frequency wordfreq:LANG chooses the list."
+            "instance because the frequency list lacks them: no head is called rare. --frequency wordfreq:LANG chooses "
+            "the list."
         )
     few = [f"{r} ({counts.arcs.get(r, 0)})" for r in relations if counts.arcs.get(r, 0) < min_instances]
     if few and counts.arcs:

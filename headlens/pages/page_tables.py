@@ -148,7 +148,7 @@ def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cel
     remarks = []
     if len(frame) > most:
         ordered = kept.sort_values(by, kind="stable") if by in kept else kept
-        which = f"with the smallest {by}" if by in kept else "at its beginning"
+        which = f"with the smallest {by}" if by in kept else "at the beginning of the table"
         remarks.append(f"Only {most:,} rows are shown, those {which}; all {len(frame):,} are in {file}.")
         kept = ordered.iloc[:most]
     if empty := [str(name) for name in frame.columns if name not in kept]:

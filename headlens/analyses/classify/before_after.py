@@ -88,7 +88,8 @@ def _changed_roles(left: pd.DataFrame) -> str:
     if len(named) > _NAMED:
         named[_NAMED:] = [f"{len(named) - _NAMED} more"]
     verb = "has" if len(changed) < 2 else "have"
-    text = f"of the {counted(len(left), 'remaining head')}, {len(changed) or 'none'} {verb} a different role"
+    count = len(changed) or "none"
+    text = f"of the {counted(len(left), 'remaining head')}, {count} {verb} a different role than before"
     return f"{text}: {', '.join(named)}." if named else f"{text}."
 
 
@@ -96,10 +97,10 @@ def _changed_confidence(left: pd.DataFrame) -> str:
     change = (left["confidence_after"] - left["confidence_before"]).to_numpy()
     mean, low, high = map(number_text, mean_interval(change))
     most = left.iloc[int(np.argmax(np.abs(change)))]
-    interval = f" [{low}, {high}]" if len(left) > 1 else ""
+    interval = f" (95% interval over heads [{low}, {high}])" if len(left) > 1 else ""
     was, now = number_text(most["confidence_before"]), number_text(most["confidence_after"])
     return (
-        f"the confidence of the heads that are left changed by {mean}{interval} on average, most of all that of "
+        f"the confidence of the heads that are left changed by {mean} on average{interval}, most of all that of "
         f"{most['name']} from {was} to {now}."
     )
 

@@ -36,7 +36,7 @@ _ENDS = {
     "mark": ("subordinator", "clause"),
     "conj": ("later conjunct", "first conjunct"),
     "cc": ("conjunction", "conjunct"),
-    "compound": ("modifier of a compound", "noun"),
+    "compound": ("compound modifier", "noun"),
     "nummod": ("number", "noun"),
     "xcomp": ("open complement", "verb"),
     "ccomp": ("clausal complement", "verb"),

@@ -50,8 +50,7 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
         "Whether the same roles appear in several models: how many heads hold each, and the head that exceeds the "
         "threshold by most or comes closest to it, with its measured value (a share of tokens, words, cases or "
         "weight) and its score: the value divided by the threshold, or its difference from a baseline divided by "
-        "the "
-        "margin. The best head was picked on the text that it is scored on."
+        "the margin. The best head was picked on the text that it is scored on."
     )
     return page_table("Roles by model", role_records(roles) if several else [], about)
 
@@ -69,11 +68,10 @@ def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
         for row in found.to_dict("records")
     ]
     about = (
-        "Heads of the same place, in models of the same shape, whose roles belong to the same family (no role "
-        "counts as a family); κ is "
-        "the agreement beyond chance (Cohen 1960), with its 95 % interval (dot, line; from −1 to 1, tick: 0). Heads "
-        "of models that were trained separately have no common order: there, κ near 0 does not mean that their "
-        "roles differ."
+        "Heads in the same position, in models of the same shape, whose roles belong to the same family (no role "
+        "counts as a family); κ is the agreement beyond chance (Cohen 1960), with its 95 % interval (dot, line; from "
+        "−1 to 1, tick: 0). Heads of models that were trained separately have no common order: there, κ near 0 does "
+        "not mean that their roles differ."
     )
     return page_table("Agreement of roles", records, about)
 

@@ -134,13 +134,12 @@ _HEAD = ("model", "stack", "layer", "head")
 _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
     "relevance_roles": Caption(
-        "Relevance, confidence and functions",
+        "Relevance, confidence and roles",
         "Three maps of the same heads, each at the same place in all of them, layer 0 at the bottom: on the left the "
-        "head's share of its layer's contribution to the output (blue: same direction as the layer, red: against "
-        "it), in "
-        "the middle the mean largest attention weight, separators left out, on the right the strongest role. A head "
-        "that is dark in the first map, yellow in the second and coloured in the third does something, is sure of it, "
-        "and the output depends on it. Whether a share differs from 0 is shown in the map of relevance below.",
+        "head's share of its layer's contribution to the output (blue: same direction as the layer, red: against it), "
+        "in the middle the mean largest attention weight, separators left out, on the right the strongest role. A "
+        "head that is dark in the first map, yellow in the second and coloured in the third does something, is sure of "
+        "it, and the output depends on it. Whether a share differs from 0 is shown in the map of relevance below.",
     ),
     "confidence_relevance": Caption(
         "Confidence against relevance",
@@ -187,7 +186,7 @@ _CAPTIONS = {
         "dependent is the mirror image. With several models, which read the same trees, the first is shown.",
     ),
     "best_heads": Caption(
-        "Best head of every relation",
+        "Best head for every relation",
         "The accuracy of the most accurate head of every dependency relation and direction with its 95 % interval "
         "(dot, line), ↑ from dependent to head and ↓ from head to dependent, and that of always choosing the most "
         "frequent offset (black stroke). Dark: above the offset by the margin, significant after correction for all "

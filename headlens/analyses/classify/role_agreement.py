@@ -119,7 +119,6 @@ def agreement_notes(agreement: pd.DataFrame) -> list[str]:
         beyond = "" if pd.isna(row["kappa"]) else f", Cohen's κ {row['kappa']:.2f} {interval}"
         notes.append(
             f"{row['model']} and {row['other_model']}{where}: {row['same']} of {row['heads']} heads in the same "
-            "position "
-            f"have the same role, or none{beyond}."
+            f"position have the same role, or none{beyond}."
         )
     return notes

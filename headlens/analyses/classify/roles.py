@@ -32,10 +32,11 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> lis
     """The note on a corpus of which too few sentences or tokens were read to give any head a role; none if enough."""
     if sentences >= thresholds.min_sentences and tokens >= thresholds.min_tokens:
         return []
+    verb = "was" if sentences == 1 else "were"
     return [
-        f"No roles are assigned: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} were read, but roles "
-        f"need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences and "
-        "--min-tokens."
+        f"No roles are assigned: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} {verb} read, but "
+        f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences "
+        "and --min-tokens."
     ]
 
 

@@ -143,7 +143,7 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
             own = [name for name, is_mine in zip(names, mine, strict=True) if is_mine]
             groups.append(PointGroup(label, colour, own, accuracy[mine]))
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
-    return point_rows(f"Best head of every dependency relation\n({ARROW_WORDS})", panels) if panels else None
+    return point_rows(f"Best head for every dependency relation\n({ARROW_WORDS})", panels) if panels else None
 
 
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:

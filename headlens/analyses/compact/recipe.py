@@ -178,9 +178,10 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
     notes = []
     if done.masked:
         names = " ".join(map(str, done.masked))
+        whose = "its" if len(done.masked) == 1 else "their"
         notes.append(
-            f"{counted(len(done.masked), 'head')} only masked, because other layers share their weights; "
-            f"headlens.load keeps their output at zero: {names}."
+            f"{counted(len(done.masked), 'head')} only masked, because other layers need the same weights; "
+            f"headlens.load keeps {whose} output at zero: {names}."
         )
     if done.again:
         notes.append(f"{counted(len(done.again), 'head')} had already been removed.")

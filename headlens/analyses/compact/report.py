@@ -26,8 +26,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The original model, and the model without the heads. Times are geometric means of interleaved passes over "
-        "the same "
-        "sentences on one machine, with intervals over the rounds (dot, line; tick: as fast as before)."
+        "the same sentences on one machine, with intervals over the rounds (dot, line; tick: as fast as before)."
     )
     return [page_table("Size and speed", records, about)] if records else []
 

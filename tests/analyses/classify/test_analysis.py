@@ -128,7 +128,7 @@ def test_encoder_decoder(make: Make) -> None:
 def test_encoder_of_an_encoder_decoder(make: Make) -> None:
     result = run(make("MarianMTModel"), Memory([Example(s) for s in TREES]))
     assert stacks(result) == ["encoder"]
-    assert "The corpus has no target side: only the encoder was looked into." in result.notes
+    assert "The corpus has no target side: only the encoder was analysed." in result.notes
     both = run(make("MarianMTModel"), PAIRS).tables["heads"].rows
     own = both[both["stack"] == "encoder"].reset_index(drop=True)
     columns = ["tokens", "confidence", "entropy", "positional_share", "to_eos"]
@@ -156,7 +156,7 @@ def test_an_encoder_that_lost_all_its_heads(make: Make) -> None:
     whole = make("MarianMTModel")
     heads = [h for s in find_sites(whole.model) if s.stack == "encoder" for h in s.heads]
     emptied = replace(whole, model=without_heads(whole.model, heads))
-    with pytest.raises(NoHeadsError, match="No heads are left in the encoder of"):
+    with pytest.raises(NoHeadsError, match="There are no heads left in the encoder of"):
         run(emptied, Memory([Example(s) for s in TREES]))
     assert stacks(run(emptied, PAIRS)) == ["decoder", "cross"]
 
@@ -228,7 +228,9 @@ def test_long_sentences_are_counted_and_noted(make: Make) -> None:
     long = sentence(" ".join(["dogs"] * 60))
     result = run(make("BertModel"), Memory([*CORPUS.examples, Example(long), Example(long)]))
     assert result.encoding.too_long == 2
-    assert "2 sentences longer than 40 tokens were left out. --long-sentences window cuts them." in result.notes
+    assert (
+        "2 sentences longer than 40 tokens were left out. --long-sentences window splits them instead." in result.notes
+    )
     assert_frame_equal(result.tables["heads"].rows, run(make("BertModel")).tables["heads"].rows)
 
 
@@ -292,28 +294,28 @@ def test_too_little_text_gives_no_roles(make: Make) -> None:
         for column in ("role", "roles", "roles_by_weight"):
             assert rows[column].eq("").all() or given
         assert rows["nearest"].ne("").all()
-        told = f"No roles are given: {read.sentences} sentences with {read.tokens} tokens were read, and roles need "
+        told = f"No roles are assigned: {read.sentences} sentences with {read.tokens} tokens were read, but roles need "
         assert found.notes[0].startswith(told) == (not given)
         assert np.isfinite(rows["confidence"]).all()
 
 
 def test_a_relation_that_never_occurs(make: Make) -> None:
-    with pytest.raises(OptionError, match=r"--relations: nsubjj occurs nowhere in the trees of memory"):
+    with pytest.raises(OptionError, match=r"--relations: nsubjj does not occur in the trees of memory"):
         run(make("BertModel"), options=ClassifyOptions(("nsubjj",)))
 
 
 @pytest.mark.parametrize(
     ("relations", "advice"),
     [
-        (("nsub",), "Did you mean nsubj? Relations there: nsubj, obj."),
-        (("nsub", "obj", "nsubj:past"), "Did you mean nsubj, nsubj:pass? Relations there: nsubj, obj."),
-        (("xyz",), "Relations there: nsubj, obj."),
-        (("vocativ",), "Relations there: nsubj, obj."),
+        (("nsub",), "Did you mean nsubj? Relations that occur: nsubj, obj."),
+        (("nsub", "obj", "nsubj:past"), "Did you mean nsubj, nsubj:pass? Relations that occur: nsubj, obj."),
+        (("xyz",), "Relations that occur: nsubj, obj."),
+        (("vocativ",), "Relations that occur: nsubj, obj."),
     ],
 )
 def test_a_misspelt_relation_is_told_with_the_one_that_is_meant(relations: tuple[str, ...], advice: str) -> None:
     found = {"nsubj": 3, "nsubj:pass": 1, "obj": 2, "vocative": 0}
-    with pytest.raises(OptionError, match="nowhere in the trees of memory") as caught:
+    with pytest.raises(OptionError, match="not occur in the trees of memory") as caught:
         check_relations(relations, found, "memory")
     assert caught.value.advice == advice
 
@@ -324,7 +326,7 @@ def test_empty_corpus(make: Make) -> None:
 
 
 def test_a_target_for_a_decoder_alone(make: Make) -> None:
-    with pytest.raises(OptionError, match="reads one sentence at a time, but there is a source and a target"):
+    with pytest.raises(OptionError, match="reads single sentences, but the corpus has a source and a target"):
         run(make("GPT2LMHeadModel"), PAIRS)
 
 
@@ -374,7 +376,10 @@ def test_one_text_that_holds_two(make: Make) -> None:
     heads = result.tables["heads"].rows
     assert set(heads["pair_tokens"]) == {2 + 2 + 2 + 1}
     assert set(heads["equal_tokens"]) == {2}
-    assert "3 sentences do not hold two texts with tokens, with >> once between them." in result.notes
+    assert (
+        "3 sentences do not hold two texts with tokens, with >> once between them; measures of pairs do not count them."
+        in result.notes
+    )
     assert (result.annotation.pairs, result.annotation.no_pair) == (2, 3)
 
 
@@ -382,13 +387,17 @@ def test_texts_without_an_equal_token(make: Make) -> None:
     corpus = Memory([Example(plain_sentence("old cats | small dogs", ""))])
     (note,) = [n for n in run(make("BertModel"), corpus, replace(OPTIONS, split_at="|")).notes if "occurs" in n]
     assert note == (
-        "No token of a text occurs in the other one, so that nothing tells which words belong together: --alignments "
-        "gives a gold alignment."
+        "No token of either text occurs in the other, so nothing shows which words correspond: --alignments gives a "
+        "gold alignment."
     )
 
 
 @pytest.mark.parametrize(
-    ("corpus", "message"), [(CORPUS, "no sentence of memory holds it once"), (PAIRS, "the corpus has pairs already")]
+    ("corpus", "message"),
+    [
+        (CORPUS, "no sentence of memory contains it exactly once"),
+        (PAIRS, "the corpus already consists of pairs"),
+    ],
 )
 def test_what_cannot_be_split(make: Make, corpus: Memory, message: str) -> None:
     with pytest.raises(OptionError, match=message):

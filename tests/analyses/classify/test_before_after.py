@@ -45,20 +45,21 @@ def test_what_went_and_what_became_of_the_rest(folder: Path) -> None:
     assert pair.removed == ["encoder.0.0", "encoder.1.0", "encoder.1.2"]
     went, roles, confidence = pruned_findings(pair)
     assert went == (
-        "small, encoder: 3 of the 6 heads of demo were removed. Left are, by their role before: 0 of 1 positional, "
-        "1 of 1 syntactic, 1 of 1 rare, 1 of 3 without one."
+        "small, encoder: 3 of the 6 heads of demo were removed. The heads left, by their earlier role: 0 of 1 "
+        "positional, 1 of 1 syntactic, 1 of 1 rare, 1 of 3 without one."
     )
     assert roles == (
-        "small, encoder: of the 3 heads left 1 has another role than before: encoder.1.1 (rare, then no role)."
+        "small, encoder: of the 3 remaining heads, 1 has a different role than before: encoder.1.1 (rare, then no "
+        "role)."
     )
     before, after = (classify_tables(seed=seed)["heads"]["confidence"][[1, 2, 4]] for seed in (0, 1))
     change = after - before
     interval = stats.ttest_1samp(change, 0).confidence_interval()
     most = change.abs().idxmax()
     assert confidence == (
-        f"small, encoder: the confidence of the heads left changed by {change.mean():.3f} [{interval.low:.3f}, "
-        f"{interval.high:.3f}, over heads] on average, farthest that of encoder.{most // 3}.{most % 3} from "
-        f"{before[most]:.3f} to {after[most]:.3f}."
+        f"small, encoder: the confidence of the heads that are left changed by {change.mean():.3f} on average (95% "
+        f"interval over heads [{interval.low:.3f}, {interval.high:.3f}]), most of all that of "
+        f"encoder.{most // 3}.{most % 3} from {before[most]:.3f} to {after[most]:.3f}."
     )
 
 
@@ -102,8 +103,8 @@ def test_one_head_or_none_left(tmp_path: Path) -> None:
     (pair,) = pruned_pairs(runs(tmp_path))
     went, roles, confidence = pruned_findings(pair)
     assert "5 of the 6 heads" in went
-    assert roles == "small, encoder: of the 1 head left none has another role than before."
-    assert "changed by 0.000 on average" in confidence
+    assert roles == "small, encoder: of the 1 remaining head, none has a different role than before."
+    assert "changed by 0.000 on average, most of all that of encoder.0.0 from" in confidence
     decoder = pair.heads.assign(stack="decoder", role_after="removed")
     both = pd.concat([pair.heads, decoder])
     assert pruned_findings(type(pair)("demo", "small", both))[3:] == [

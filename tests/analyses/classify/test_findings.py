@@ -37,16 +37,16 @@ def test_heads_that_rest() -> None:
         }
     )
     assert said == (
-        "m, encoder: of 4 heads, 2 rest on the first token (with 70% of their weight) and "
-        "1 rests on the separator or the end (with 70% of its weight)."
+        "m, encoder: 2 of 4 heads attend mainly to the first token (70% of their weight), "
+        "1 attends mainly to the separator or end-of-sentence token (70% of its weight)."
     )
 
 
 def test_a_head_may_rest_and_do_something_else() -> None:
     row = held("positional(-1)", positional_share=0.95, to_first=0.6) | {"roles": "positional(-1); sink"}
     rests, does = classify_findings({"heads": heads(row)})
-    assert rests == "m, encoder: of 1 head, 1 rests on the first token (with 60% of its weight)."
-    assert does == "m, encoder: encoder.0.0 attends most to the previous token from 95% of the tokens."
+    assert rests == "m, encoder: 1 of 1 head attends mainly to the first token (60% of its weight)."
+    assert does == "m, encoder: encoder.0.0 attends most to the previous token for 95% of the tokens."
 
 
 @pytest.mark.parametrize(
@@ -62,19 +62,21 @@ def test_a_head_may_rest_and_do_something_else() -> None:
 def test_the_best_relation(row: dict[str, Any], said: str) -> None:
     tables = {"heads": heads(held("syntactic(obj head->dep)"), {}), "syntax": syntax(row)}
     assert classify_findings(tables) == [
-        f"m, encoder: encoder.0.1 {said} in 68% [62%, 73%] of 318 cases, a fixed offset in 47%."
+        f"m, encoder: encoder.0.1 {said} in 68% [62%, 73%] of 318 cases; a fixed offset does so in 47%."
     ]
 
 
 def test_the_others_that_follow_relations_are_counted() -> None:
     rows = syntax({}, {"head": 0, "accuracy": 0.6}, {"head": 0, "relation": "amod"}, {"head": 2, "significant": False})
     (said,) = classify_findings({"heads": heads(held("syntactic(obj head->dep)")), "syntax": rows})
-    assert said.endswith("a fixed offset in 47%. 1 other head follows some relation.")
+    assert said.endswith("a fixed offset does so in 47%. 1 other head also follows a relation.")
 
 
 def test_no_relation_is_followed() -> None:
     (said, _) = classify_findings({"heads": heads(held("sink")), "syntax": syntax({"significant": False})})[::-1]
-    assert said == "m, encoder: no head follows a relation significantly better than a fixed offset, by the margin."
+    assert said == (
+        "m, encoder: no head beats the fixed-offset baseline of any relation significantly and by the required margin."
+    )
 
 
 def test_the_role_farthest_above_its_threshold() -> None:
@@ -82,14 +84,14 @@ def test_the_role_farthest_above_its_threshold() -> None:
     rows = heads(held("broad", 1.05, entropy_norm=0.95), held("same word", 1.46, same_word_chance=0.06, **same))
     assert classify_findings({"heads": rows}) == [
         "m, encoder: encoder.0.1 finds another occurrence of a repeated word in 73% [70%, 76%] of 1,812 cases, "
-        "at random 6%."
+        "chance level 6%."
     ]
 
 
 def test_without_any_role() -> None:
     assert classify_findings({"heads": heads({}, {})}) == ["m, encoder: none of 2 heads holds a role."]
     assert classify_findings({"heads": heads({})}, ["m"]) == [
-        "m, encoder: no head is given a role, for too little text was read; the notes say how much."
+        "m, encoder: no head is given a role because too little text was read; the notes say how much."
     ]
     assert classify_findings({}) == []
 
@@ -98,15 +100,15 @@ def test_how_little_is_read_where_heads_rest() -> None:
     rows = heads(held("sink", to_first=0.6, norm_to_first=0.05), held("sink", to_first=0.8, norm_to_first=0.15))
     (said,) = classify_findings({"heads": rows})
     assert said == (
-        "m, encoder: of 2 heads, 2 rest on the first token (with 70% of their weight, from which comes 10% of what "
-        "they read)."
+        "m, encoder: 2 of 2 heads attend mainly to the first token (70% of their weight, 10% of the norms of the "
+        "weighted values)."
     )
 
 
 def test_a_head_that_finds_antecedents() -> None:
     found = {"coreference": 0.51, "mentions": 1450.0, "coreference_nearest": 0.38, "coreference_same_word": 0.34}
     assert classify_findings({"heads": heads(held("coreference", **found))}) == [
-        "m, encoder: encoder.0.0 finds an antecedent of 51% of 1,450 mentions, the nearest mention 38%, the same word "
+        "m, encoder: encoder.0.0 finds an antecedent for 51% of 1,450 mentions, the nearest mention 38%, the same word "
         "34%."
     ]
 
@@ -114,8 +116,8 @@ def test_a_head_that_finds_antecedents() -> None:
 @pytest.mark.parametrize(
     ("direction", "said"),
     [
-        ("first->second", "gives 70% [60%, 80%] of the weight of a first text to the second"),
-        ("second->first", "gives 75% of the weight of a second text to the first"),
+        ("first->second", "gives 70% [60%, 80%] of the weight of tokens in the first text to the second text"),
+        ("second->first", "gives 75% of the weight of tokens in the second text to the first text"),
     ],
 )
 def test_a_head_that_maps_texts(direction: str, said: str) -> None:

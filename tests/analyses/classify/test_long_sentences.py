@@ -67,7 +67,10 @@ def test_arcs_and_notes(loaded: LoadedModel) -> None:
 
 def test_left_out_by_default(loaded: LoadedModel) -> None:
     found = classify_heads(loaded, Memory([Example(LONG), Example(SHORT)]), ClassifyOptions())
-    assert f"1 sentence longer than {LIMIT} tokens was left out. --long-sentences window cuts them." in found.notes
+    assert (
+        f"1 sentence longer than {LIMIT} tokens was left out. --long-sentences window splits them instead."
+        in found.notes
+    )
     assert (found.encoding.too_long, found.encoding.windowed) == (1, 0)
     with pytest.raises(CorpusError, match=rf"1 longer than its {LIMIT} tokens, 0 empty(.|\n)*--long-sentences window"):
         classify_heads(loaded, Memory([Example(LONG)]), ClassifyOptions())
@@ -76,7 +79,7 @@ def test_left_out_by_default(loaded: LoadedModel) -> None:
 def test_words_too_long_are_told(loaded: LoadedModel) -> None:
     text = sentence("a b " + "x1" * 40 + " c d")
     found = classify_heads(loaded, Memory([Example(text), Example(sentence("x1" * 40))]), OPTIONS)
-    assert f"1 word was left out of the windows, alone longer than {LIMIT} tokens." in found.notes
+    assert f"1 word was left out of the windows: it is longer than {LIMIT} tokens on its own." in found.notes
     assert f"1 sentence longer than {LIMIT} tokens was left out." in found.notes
 
 

@@ -140,7 +140,10 @@ SHARPNESS = MetricDeclaration.of(Sharpness).as_record()
         ([{**SHARPNESS, "title": 1}], "title is 1"),
         ([{**SHARPNESS, "columns": [{"name": "sharpness"}]}], "it does not hold name, about, title"),
         ([{**SHARPNESS, "columns": [{**SHARPNESS["columns"][0], "high": "1"}]}], "high is '1'"),
-        ([{**SHARPNESS, "columns": [{**SHARPNESS["columns"][0], "colours": "mud"}]}], "no colours 'mud'"),
+        (
+            [{**SHARPNESS, "columns": [{**SHARPNESS["columns"][0], "colours": "mud"}]}],
+            "matplotlib has no colour map 'mud'",
+        ),
         ([{**SHARPNESS, "name": "../../sharpness"}], "'../../sharpness' is not the name of a metric"),
     ],
 )

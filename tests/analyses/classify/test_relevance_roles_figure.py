@@ -43,7 +43,7 @@ def test_one_headline_two_scales_and_a_legend(make_heads: Make, width: str) -> N
     with drawn_for(width):
         figure = relevance_roles(with_relevance(make_heads, shapes={"encoder": [12] * 6}))
     assert figure is not None
-    assert "Relevance, confidence and functions" in figure.texts[0].get_text().replace("\n", " ")
+    assert "Relevance, confidence and roles of attention heads" in figure.texts[0].get_text().replace("\n", " ")
     bars = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes if axes.get_xlabel() != "head"]
     assert bars == ["share of the layer's relevance", "confidence (mean largest weight)"]
     (legend,) = figure.legends

@@ -100,7 +100,7 @@ def test_relevance_without_heads_is_drawn_alone() -> None:
 
 def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
     titles = [table.title for table in REPORT.overviews([run(with_relevance())])]
-    assert titles[:3] == ["Roles", "Best head of every relation", "Measures"]
+    assert titles[:3] == ["Roles", "Best head for every relation", "Measures"]
     assert titles[3:] == ["Heads that hold a role", "Most relevant heads", "Largest contributions across layers"]
     assert "Most relevant heads" not in [table.title for table in REPORT.overviews([run(classify_tables())])]
 
@@ -147,7 +147,7 @@ def test_other_commands_are_shown_with_the_pictures_they_have() -> None:
     kind = report_of("attend")
     assert not kind.draws
     assert kind.caption("sentence1_encoder") == Caption(
-        "sentence1 encoder", "figures/sentence1_encoder.png, as the run drew it."
+        "sentence1 encoder", "figures/sentence1_encoder.png, as drawn by the run."
     )
 
 

@@ -63,9 +63,9 @@ def test_stacks_and_models() -> None:
     ]
     first, second = agreement_notes(found)
     assert first.startswith(
-        "a and b, encoder: 3 of 4 heads of the same place have the same role, or none, Cohen's κ 0."
+        "a and b, encoder: 3 of 4 heads in the same position have the same role, or none, Cohen's κ 0."
     )
-    assert second == "a and b, cross: 2 of 2 heads of the same place have the same role, or none."
+    assert second == "a and b, cross: 2 of 2 heads in the same position have the same role, or none."
     assert role_agreement(pd.concat([table("a", [1]), table("b", [1])])).empty
 
 
@@ -81,8 +81,8 @@ def test_of_many_pairs_the_lowest_and_the_highest_are_told() -> None:
     found = role_agreement(pd.concat(models))
     assert len(found) == 6
     (note,) = agreement_notes(found)
-    assert "in 6 pairs" in note
-    assert "from -0.33 (a and c, encoder) to 1.00 (a and b, encoder)" in note
+    assert "for 6 pairs" in note
+    assert "ranges from -0.33 (a and c, encoder) to 1.00 (a and b, encoder)" in note
     (silent,) = agreement_notes(found.assign(kappa=np.nan))
     assert "κ" not in silent
 
@@ -107,7 +107,7 @@ def test_roles_of_several_models_stand_below_each_other() -> None:
         ("encoder", "sink", "two", "0 of 8", "encoder.1.2"),
         ("cross", "rare", "one", "1 of 8", "cross.1.2"),
     ]
-    assert [records[0][name].text for name in ("its number", "score")] == ["0.800", "1.600"]
+    assert [records[0][name].text for name in ("its value", "score")] == ["0.800", "1.600"]
 
 
 def recorded(label: str, tables: dict[str, pd.DataFrame]) -> RecordedRun:
@@ -141,7 +141,7 @@ def test_several_models_on_the_command_line(tmp_path: Path) -> None:
     assert agreement["model"].tolist() == [names[0], names[0], names[1]]
     assert agreement["other_model"].tolist() == [names[1], names[2], names[2]]
     assert (agreement[["heads", "same", "kappa"]] == [72, 72, 1.0]).all(axis=None)
-    assert any("72 of 72 heads of the same place" in note for note in result.notes)
+    assert any("72 of 72 heads in the same position" in note for note in result.notes)
     roles = result.tables["roles"]
     assert (roles.groupby("role")["model"].agg(list).map(lambda own: own == names)).all()
     assert (roles.groupby("role")["held"].agg(set).map(len) == 1).all()

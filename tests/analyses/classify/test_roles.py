@@ -328,8 +328,8 @@ def test_so_much_text_gives_roles(sentences: int, tokens: int, told: bool) -> No
     notes = too_little_notes(sentences, tokens, Thresholds())
     read = f"{sentences} sentence{'s' * (sentences > 1)} with {tokens} token{'s' * (tokens > 1)}"
     expected = (
-        f"No roles are given: {read} were read, and roles need 30 with 1000. Give more text, or lower --min-sentences "
-        "and --min-tokens."
+        f"No roles are assigned: {read} {'was' if sentences == 1 else 'were'} read, but roles need 30 with 1000. Give "
+        "more text, or lower --min-sentences and --min-tokens."
     )
     assert notes == [expected] * told
     assert not too_little_notes(sentences, tokens, Thresholds(min_sentences=1, min_tokens=1))
