@@ -41,8 +41,8 @@ class Entropy(Metric):
         ),
         MetricColumn(
             "entropy_norm",
-            "Entropy of attention as a share of that of uniform attention over all keys of the text, in a causal decoder "
-            "over those so far.",
+            "Entropy of attention as a share of that of uniform attention over all keys of the text, in a causal "
+            "decoder over those so far.",
             "entropy",
             "share of the largest possible",
             panel="share of the largest possible",
