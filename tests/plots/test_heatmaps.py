@@ -51,7 +51,7 @@ def test_confidence_of_two_models_on_one_scale(make_heads: Make) -> None:
     figure = confidence_map(frames)
     drawn = panels(figure)
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in drawn]
-    kinds = ("without separators", "all tokens", "difference")
+    kinds = ("separators left out", "all tokens", "all tokens − separators left out")
     assert titles == [f"{model}, encoder: {kind}" for model in frames for kind in kinds]
     values = [shown(axes).ravel() for axes in drawn]
     for number, frame in enumerate(frames.values()):
@@ -64,7 +64,7 @@ def test_confidence_of_two_models_on_one_scale(make_heads: Make) -> None:
     assert limits[2] == limits[5]
     assert limits[2][0] == -limits[2][1]
     labels = [b.get_ylabel().replace("\n", " ") for b in bars(figure)]
-    assert labels == ["confidence (mean largest weight)", "difference of confidence (mean largest weight)"]
+    assert labels == ["confidence (mean largest weight)", "difference of confidence"]
 
 
 @pytest.mark.parametrize(("apart", "end"), [(0.02, 0.1), (0.4, 0.4)])
@@ -108,13 +108,13 @@ def test_rare_map_names_the_chance_of_every_panel_and_shares_its_scale(make_head
     frame = make_heads("mt", {"encoder": [2], "cross": [2]}).assign(rare_top1=0.1, rare_top2=0.4)
     chances = frame["stack"].map({"encoder": 0.0833, "cross": 0.125})
     figure = rare_map(frame.assign(rare_chance=chances, rare_chance2=2 * chances))
-    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 0.4)] * 4
+    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 1.0)] * 4
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in panels(figure)]
     assert titles == [
-        "mt, encoder: the rarest word (chance 0.083)",
-        "mt, encoder: one of the two rarest (chance 0.167)",
-        "mt, cross: the rarest word (chance 0.125)",
-        "mt, cross: one of the two rarest (chance 0.250)",
+        "mt, encoder: the rarest word (chance level 0.083)",
+        "mt, encoder: one of the two rarest (chance level 0.167)",
+        "mt, cross: the rarest word (chance level 0.125)",
+        "mt, cross: one of the two rarest (chance level 0.250)",
     ]
     assert bars(figure)[0].get_ylabel() == "share of query words"
     without = rare_map(frame.assign(rare_chance=np.nan))

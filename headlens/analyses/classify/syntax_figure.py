@@ -51,7 +51,7 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     width = style.page_width(max(_NARROWEST, _SIDES + _COLUMN * columns))
     figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE)
     grid = figure.subplots(len(pieces), 1, squeeze=False, height_ratios=heights)
-    scale = Scale("accuracy − baseline", high=max(float(above["gain"].max()), 0.0) or 1.0, colours=PALE)
+    scale = Scale("accuracy less that of the best fixed offset (white: not above it)", high=max(float(above["gain"].max()), 0.0) or 1.0, colours=PALE)
     for axes, part in zip(grid.flat, pieces, strict=True):
         _relations_by_heads(axes, part, scale)
         style.heading(axes, part.name, width - 2.0)
@@ -135,9 +135,9 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
         accuracy = best.rename(columns={"accuracy": "value"})
         sure = is_marked(best["significant"]) & is_marked(best["syntactic"])
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
-        groups = [PointGroup("fixed offset", INK, names, offset, "|")]
+        groups = [PointGroup("best fixed offset", INK, names, offset, "|")]
         for label, colour, mine in (
-            ("best head: syntactic", BLUE, sure),
+            ("best head, 95 % interval: syntactic", BLUE, sure),
             ("not syntactic", PALE_BLUE, ~sure),
         ):
             own = [name for name, is_mine in zip(names, mine, strict=True) if is_mine]

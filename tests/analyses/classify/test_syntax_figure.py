@@ -108,9 +108,9 @@ def test_the_best_heads_stand_beside_the_best_offset(make_syntax: Make) -> None:
     assert figure is not None
     (axes,) = figure.axes
     drawn = {line.get_label(): line.get_xdata() for line in axes.lines}
-    np.testing.assert_allclose(drawn["best head: syntactic"], [0.812])
+    np.testing.assert_allclose(drawn["best head, 95 % interval: syntactic"], [0.812])
     np.testing.assert_allclose(drawn["not syntactic"], [0.2])
-    np.testing.assert_allclose(drawn["fixed offset"], [0.1, 0.381])
+    np.testing.assert_allclose(drawn["best fixed offset"], [0.1, 0.381])
 
 
 def test_relations_with_too_few_instances_are_marked(make_syntax: Make) -> None:
