@@ -121,6 +121,24 @@ def test_rare_map_names_the_chance_of_every_panel_and_shares_its_scale(make_head
     assert not [axes for axes in panels(without) if "chance" in axes.get_title(loc="left")]
 
 
+def test_models_of_other_sizes_have_their_panels_below_each_other(make_heads: Make) -> None:
+    frames = {"large": make_heads("large", {"encoder": [12] * 6}), "small": make_heads("small", {"encoder": [2] * 2})}
+    figure = confidence_map(frames)
+    lefts = [round(axes.get_position().x0, 6) for axes in panels(figure)]
+    assert lefts[:3] == lefts[3:]
+
+
+def test_what_a_stack_cannot_have_is_not_drawn(make_heads: Make) -> None:
+    frame = make_heads("mt", {"encoder": [2], "cross": [2]})
+    frame.loc[frame["stack"] == "cross", "rare_top1"] = np.nan
+    titles = [axes.get_title(loc="left") for axes in panels(rare_map(frame))]
+    assert [" ".join(title.split()).split(" (")[0] for title in titles] == [
+        "mt, encoder: the rarest word",
+        "mt, encoder: one of the two rarest",
+        "mt, cross: one of the two rarest",
+    ]
+
+
 def test_entropy_is_drawn_as_a_share(make_heads: Make) -> None:
     figure = entropy_map(make_heads())
     assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 1.0)]

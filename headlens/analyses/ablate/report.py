@@ -80,7 +80,8 @@ CAPTIONS = {
         "By how much the task's metric changes when a single head is taken out: red heads are needed, without blue "
         "ones the model does better, white ones do not matter, and hatched places have no head. Below each change "
         "stands half the width of its paired 95 % interval (a score interval for accuracy and exact match, else the "
-        "bootstrap's); a dot marks changes that are significant after Holm's correction for the number of heads.",
+        "bootstrap's); a dot marks changes that are significant after Holm's correction for the number of heads, "
+        "all others are pale.",
     ),
     "side_by_side": Caption(
         "Models side by side",

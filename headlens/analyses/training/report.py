@@ -34,14 +34,18 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame, model: str = ""
     if log.empty:
         return None
     width = min(page_width(), FULL_WIDTH / 2)
-    about = [f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("on", data)) if name]
+    about = [
+        f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("on", data)) if name
+    ]
     figure = constrained_figure(width, 2.4, "\n".join([" ".join(["Training loss", *about[:1]]), *about[1:]]))
     axes = figure.subplots()
     dress(axes, "update", "loss")
     # The line of few points, each a mean since the last one, would look like more than it is.
     marker = "." if len(log) <= _FEW else ""
     steps, losses = float_column(log, "step"), float_column(log, "loss")
-    axes.plot(steps, losses, marker=marker, markersize=3, color=BLUE, linewidth=1, label="training, mean since the last point")
+    axes.plot(
+        steps, losses, marker=marker, markersize=3, color=BLUE, linewidth=1, label="training, mean since the last point"
+    )
     if "loss" in evaluations:
         steps, losses = float_column(evaluations, "step"), float_column(evaluations, "loss")
         axes.plot(steps, losses, "o-", color=ORANGE, linewidth=1, markersize=3, label="held-out examples")
