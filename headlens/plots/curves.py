@@ -51,7 +51,7 @@ def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
     place: Any = "lower center" if figure.get_layout_engine() is None else "outside lower center"
     columns = -(-len(by_label) // lines)
     # Beside each label its mark and gaps; letters are 0.56 of their size wide.
-    room = figure.get_figwidth() / max((0.5 + 0.56 * TICK_SIZE / 72 * len(label) for label in by_label), default=1.0)
+    room = figure.get_figwidth() / max((0.42 + 0.56 * TICK_SIZE / 72 * len(label) for label in by_label), default=1.0)
     if figure.get_layout_engine() is not None:
         columns = max(1, min(columns, int(room)))
     figure.legend(by_label.values(), by_label.keys(), loc=place, ncols=columns, borderpad=0.2, **LEGEND)

@@ -50,8 +50,8 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     lines, columns = (len(pieces), 2) if width == style.FULL_WIDTH else (2, 1)
     figure = style.constrained_figure(width, 0.5 + _LINE[columns] * lines, "Heads that attend alike")
     grid = figure.subplots(lines, columns, squeeze=False)
-    places = [np.abs(float_column(p.rows, name)) for p in pieces for name in ("similarity_x", "similarity_y")]
-    reach = 1.08 * max(_NARROWEST, *(float(np.nanmax(place, initial=0.0)) for place in places))
+    ends = [_ends(float_column(p.rows, name)) for p in pieces for name in ("similarity_x", "similarity_y")]
+    reach = 1.12 * max(_NARROWEST, *((high - low) / 2 for low, high in ends))
     for part, (matrix, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
         _matrix(matrix, part, pairs[part.model, part.stack], scale)
         bar_beside(figure, scale, matrix)
@@ -107,8 +107,15 @@ def _plane(axes: Axes, part: StackRows, reach: float) -> None:
     x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
     names = families(part.rows["role"])
     axes.scatter(x, y, s=14, c=[COLOURS[n] for n in names], edgecolors=INK, linewidths=0.3)
-    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    (left, right), (low, high) = _ends(x), _ends(y)
+    across, up = (left + right) / 2, (low + high) / 2
+    axes.set(xlim=(across - reach, across + reach), ylim=(up - reach, up + reach), aspect="equal")
     style.heading(axes, "distances in two dimensions", _BOX)
+
+
+def _ends(places: Grid) -> tuple[float, float]:
+    known = places[np.isfinite(places)]
+    return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
 
 
 def _name_heads(axes: Axes, part: StackRows) -> None:
