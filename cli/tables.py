@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 MOST_RELATIONS = 12  # rows of a table
+_LEVEL = 0.05  # of significance
 
 
 def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
@@ -101,7 +102,9 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
             if alone
             else f"Most important heads ({mode!s} ablation)"
         )
-        shown += [summary_table(f"{title}, {model!s}", rows)] if rows else []
+        # Of heads that make no difference some come first, too.
+        doubt = "" if alone or (group["p_holm"] < _LEVEL).any() else ": no change is significant"
+        shown += [summary_table(f"{title}, {model!s}{doubt}", rows)] if rows else []
     if "smoothness" in tables:
         shown += smoothness_on_console(tables["smoothness"])
     if "pruning" in tables:

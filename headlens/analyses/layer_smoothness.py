@@ -135,15 +135,27 @@ def smoothness_figure(table: pd.DataFrame) -> Figure | None:
     rows = rows.assign(name=rows["quantity"].astype(str) + stacks)
     panels = []
     for statistic, own in rows.groupby("statistic", sort=False):
+        # What chance gives depends on the number of heads, and so on the model.
+        chance = _chance(own)
         groups = [
-            PointGroup(str(model), _COLOURS[number % len(_COLOURS)], of_model["name"].tolist(), of_model)
+            PointGroup(
+                str(model),
+                _COLOURS[number % len(_COLOURS)],
+                of_model["name"].tolist(),
+                of_model,
+                level=_chance(of_model) if len(chance) > 1 else chance.iloc[:0],
+            )
             for number, model in enumerate(rows["model"].drop_duplicates())
             for of_model in [own[own["model"] == model]]
         ]
-        chance = pd.DataFrame({"value": own["expected"].dropna().unique()})
         names = own["name"].drop_duplicates().tolist()
-        panels.append(PointPanel(_NAMES[str(statistic)], names, groups, chance, "by chance"))
+        common = chance if len(chance) == 1 else chance.iloc[:0]
+        panels.append(PointPanel(_NAMES[str(statistic)], names, groups, common, "chance level"))
     return point_rows(_TITLE, panels) if panels else None
+
+
+def _chance(rows: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"value": rows["expected"].dropna().unique()})
 
 
 def _is_difference(row: Mapping[Any, Any]) -> bool:

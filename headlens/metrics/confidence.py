@@ -32,7 +32,7 @@ class Confidence(Metric):
         "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is. Below is the "
         "difference: a blue head is more confident when separators are included: it attends mostly to them."
     )
-    difference = "difference"
+    difference = "all tokens − separators left out"
     columns = (
         MetricColumn("tokens", "Number of query tokens, special tokens included.", unit="tokens", contract=True),
         MetricColumn(
@@ -40,7 +40,7 @@ class Confidence(Metric):
             "Mean largest attention weight; separators count neither as queries nor as keys.",
             "confidence",
             "share of weight on one token",
-            "without separators",
+            "separators left out",
             "confidence (mean largest weight)",
             interval=True,
             contract=True,

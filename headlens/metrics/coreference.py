@@ -47,7 +47,7 @@ class Coreference(Metric):
             panel="an antecedent",
             scale="share of mentions",
             chance="coreference_nearest",
-            chance_name="nearest mention",
+            chance_name="always the nearest mention",
             interval=True,
         ),
         MetricColumn(

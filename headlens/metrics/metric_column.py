@@ -33,7 +33,7 @@ class MetricColumn:
     scale: str = ""
     high: float | None = 1.0
     chance: str = ""
-    chance_name: str = "chance"
+    chance_name: str = "chance level"
     offset: str = ""
     colours: str = "viridis"
     interval: bool = False

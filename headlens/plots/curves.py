@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.style import INK, LEGEND
+from headlens.plots.style import INK, LEGEND, TICK_SIZE
 
 VALUES = ("value", "ci_low", "ci_high")
 
@@ -44,10 +44,14 @@ def known_values(rows: pd.DataFrame) -> Grid:
 
 
 def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
-    """Adds a legend under all axes, with each label of any of them once."""
+    """Adds a legend under all axes, with each label of any of them once, in so many lines or more where it is long."""
     legends = [axes.get_legend_handles_labels() for axes in drawn]
     by_label = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
     # Where matplotlib lays out the axes, it leaves room for what is outside.
     place: Any = "lower center" if figure.get_layout_engine() is None else "outside lower center"
     columns = -(-len(by_label) // lines)
+    # Beside each label its mark and gaps; letters are 0.56 of their size wide.
+    room = figure.get_figwidth() / max((0.42 + 0.56 * TICK_SIZE / 72 * len(label) for label in by_label), default=1.0)
+    if figure.get_layout_engine() is not None:
+        columns = max(1, min(columns, int(room)))
     figure.legend(by_label.values(), by_label.keys(), loc=place, ncols=columns, borderpad=0.2, **LEGEND)

@@ -15,6 +15,7 @@ from matplotlib.patches import Rectangle
 from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
 from headlens.plots.head_grid import (
     Grid,
+    Panel,
     StackRows,
     by_model_and_stack,
     each,
@@ -33,8 +34,13 @@ ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _CELL = 0.34  # inches
 _READABLE = 5.0  # points
 _WORDS = " words"  # a column that no table has
-_VEIL, _PALE = 0.65, "Pale: the interval contains 0."
+_VEIL = 0.65
 _NUMBERS = "±: half the 95 % interval, which need not be symmetric."
+
+
+def holds_zero(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Returns which rows have an interval that holds 0; False where there is none."""
+    return (float_column(rows, "ci_low") <= 0) & (float_column(rows, "ci_high") >= 0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class Cells:
         dot: meaning of the dot, for the note below the map.
         name: returns the title of a panel.
         abreast: heads in a row of panels; with many, panels stand side by side and cells are too small for numbers.
+        unsure: returns which rows are pale: their colour must not be taken for a finding.
+        pale: meaning of that, for the note.
     """
 
     value: str
@@ -54,6 +62,8 @@ class Cells:
     dot: str = ""
     name: Callable[[StackRows], str] = lambda part: part.name
     abreast: int = ABREAST
+    unsure: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = holds_zero
+    pale: str = "Pale: the interval holds 0."
 
 
 def limit(*values: Grid) -> float:
@@ -72,7 +82,7 @@ def limit(*values: Grid) -> float:
 def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> Figure:
     """Draws a number of every head as colours; large cells also hold it and half the width of its interval.
 
-    Cells whose interval holds 0 are pale: their colour must not be taken for a finding.
+    Cells that `cells` calls unsure are pale, by default those whose interval holds 0.
 
     Args:
         rows: columns model, stack, layer, head, that of the value, `ci_low` and `ci_high`; one row per head.
@@ -94,14 +104,12 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
     def note(cell: tuple[float, float]) -> str:
         told = (_NUMBERS if is_written(cell) and any("±" in word for word in words) else "", cells.dot)
-        return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else _PALE)))
+        return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=_CELL, note=note)
     for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
         paint(axes, item, scale)
-        ends = (scatter_grid(part.rows, float_column(part.rows, name)) for name in ("ci_low", "ci_high"))
-        low, high = (np.asarray(end, np.float64) for end in ends)
-        unsure = (low <= 0) & (high >= 0) & np.isfinite(item.values)
+        unsure = scatter_grid(part.rows, cells.unsure(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
         for layer, head in np.argwhere(unsure):
             axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, facecolor="white", alpha=_VEIL, linewidth=0))
         inks = np.where(unsure, INK, np.vectorize(scale.ink, otypes=[object])(item.values))
@@ -177,19 +185,25 @@ def paired_maps(
     """
     if not has_numbers(heads, *columns):
         return None
-    rows = []
-    for p in by_model_and_stack(heads):
+    rows: list[list[Panel]] = []
+    drawn_scales: list[Scale] = []
+    parts = by_model_and_stack(heads)
+    # The same number for all models, whose panels are to stand below each other.
+    abreast = max(2, MOST_HEADS // (int(heads["head"].max()) + 1))
+    for p in parts:
+        # What a stack cannot have, such as the token itself for cross-attention, is left out.
+        known = [(n, w, s) for (n, w), s in zip(columns.items(), cycle(scales), strict=False) if has_numbers(p.rows, n)]
         panels = [
             panel(p.rows, float_column(p.rows, name), f"{p.name}: {words}{remark(p, name) if remark else ''}")
-            for name, words in columns.items()
+            for name, words, _ in known
         ]
-        abreast = max(2, MOST_HEADS // panels[0].values.shape[1])
         rows += [panels[start : start + abreast] for start in range(0, len(panels), abreast)]
+        drawn_scales += [scale for _, _, scale in known]
     # In a column every scale stands beside its own panel
     bars = list(dict.fromkeys(scales))
     beside = len(bars) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     sheet = head_grid_figure(rows, title, side=BAR_SLOT * beside + 0.15)
-    for (axes, item), scale in zip(each(sheet, rows), cycle(scales), strict=False):
+    for (axes, item), scale in zip(each(sheet, rows), drawn_scales, strict=True):
         paint(axes, item, scale)
         words = np.vectorize(_share, otypes=[object])(item.values)
         if min(fitting_size(word, sheet.cell, 3) for word in words.flat) >= _READABLE:

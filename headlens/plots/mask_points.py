@@ -20,6 +20,8 @@ _CURVES = (ORANGE, GREEN, PURPLE, SKY)
 _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")
 # A part of such a mask, by learned importance: the mask and the order, and the share that is kept.
 _KEPT = re.compile(r"(?P<run>.+@(most|least|random))=(?P<strength>[^@=]+)")
+_ORDERS = {"most": "most important first", "least": "least important first", "random": "at random"}
+_OPEN: dict[str, Any] = {"label": "without the diagonal", "markerfacecolor": "white", "ls": "none"}
 _EDGE = 0.08  # of the width that points fill
 # The share is that of the texts: a share of 128 tokens says little about a text of ten.
 SHARE_LABEL = "masked positions in the texts, %"
@@ -70,7 +72,8 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
     for number, (name, strengths) in enumerate(learned.items()):
         for layers, part in rows[rows["pattern"].isin(list(strengths))].groupby("layers", sort=False):
             where = "" if layers == "all" else f", layers {layers}"
-            label = f"{name}=…{where}" if "@" in name else f"{name}{where}, by λ"
+            run, _, order = name.partition("@")
+            label = f"{run}{where}: share kept, {_ORDERS.get(order, order)}" if order else f"{name}{where}, by λ"
             _curve(axes, part, strengths, label, _CURVES[number % len(_CURVES)])
     axes.margins(x=0.12, y=0.1)  # room for the names
 
@@ -85,20 +88,25 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> None
     for _, pair in rows[rows["control"].isin(WAYS)].groupby(["pattern", "layers"], sort=False):
         axes.plot(pair["share"], float_column(pair, "value"), color=FAINT, linewidth=0.8, zorder=2)
     short = short_names(rows["pattern"])
-    # Masks that come out alike share a name, above the interval: beside a point there are others.
-    names: dict[tuple[float, float], list[str]] = {}
-    for row in rows[rows["control"] == "kept"].to_dict("records"):
+    # Masks of one share have their names above their highest interval, in the order of what they achieve: names beside
+    # points would hide others.
+    names: dict[float, dict[float, list[str]]] = {}
+    tops: dict[float, float] = {}
+    for row in rows[rows["control"] == "kept"].sort_values("value", ascending=False, kind="stable").to_dict("records"):
         where = "" if row["layers"] == "all" else f" {row['layers']}"
         top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
-        names.setdefault((round(row["share"], 6), round(top, 9)), []).append(f"{short[str(row['pattern'])]}{where}")
+        share = round(row["share"], 6)
+        names.setdefault(share, {}).setdefault(round(row["value"], 9), []).append(
+            f"{short[str(row['pattern'])]}{where}"
+        )
+        tops[share] = max(top, tops.get(share, top))
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
-    for place, own in names.items():
+    for place, own in ((place, names[place[0]]) for place in tops.items()):
         # Names at the edges run inwards, to stay within the panel.
         relative = (place[0] - left) / (right - left) if right > left else 0.5
         side = "left" if relative < _EDGE else "right" if relative > 1 - _EDGE else "center"
-        text = axes.annotate(
-            ", ".join(own), place, (0, 2), textcoords="offset points", ha=side, va="bottom", bbox=ground
-        )
+        told = "\n".join(", ".join(alike) for alike in own.values())
+        text = axes.annotate(told, place, (0, 2), textcoords="offset points", ha=side, va="bottom", bbox=ground)
         text.set(fontsize=TICK_SIZE - 1, color=INK)
 
 
@@ -109,7 +117,7 @@ def _curve(axes: Axes, rows: pd.DataFrame, strengths: dict[str, str], label: str
             continue
         kept = way == "kept"
         x, y = float_column(points, "share"), float_column(points, "value")
-        style: dict[str, Any] = {"label": label, "ls": "-"} if kept else {"markerfacecolor": "white", "ls": "none"}
+        style: dict[str, Any] = {"label": label, "ls": "-"} if kept else _OPEN
         axes.plot(x, y, "D", color=colour, markersize=3, linewidth=1, zorder=4, **style)
         draw_intervals(axes, x, points, colour)
         for number, pattern in enumerate(points["pattern"] if kept else ()):

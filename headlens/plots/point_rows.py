@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class PointGroup:
         names: the row that each point stands in.
         rows: `value`, `ci_low` and `ci_high` of each.
         marker: matplotlib's name of what stands at the value.
+        level: of a dashed line of the group's own, in its colour; empty for none.
     """
 
     label: str
@@ -40,6 +41,7 @@ class PointGroup:
     names: Sequence[str]
     rows: pd.DataFrame
     marker: str = "o"
+    level: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class PointPanel:
 
 
 def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
-    """Draws panels one below the other, with one legend."""
+    """Draws panels one below the other, with one legend; panels of the same values have the same axis."""
     names = min(_LONGEST, _LETTER * max(len(name) for panel in panels for name in panel.names))
     width = min(_WIDE + max(_NAMES, names), page_width(names + _NARROW))
     heights = [0.17 * len(p.names) * max(1.0, 0.6 * len(p.groups) if p.apart else 1.0) for p in panels]
@@ -77,6 +79,11 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
         above = one_line(panel.title, width - names - 0.3, TICK_SIZE)
         axes.set_title(above, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
         _draw(axes, panel)
+    for about in {panel.about for panel in panels}:
+        alike = [axes for axes, panel in zip(grid.flat, panels, strict=True) if panel.about == about]
+        lows, highs = zip(*(axes.get_xlim() for axes in alike), strict=True)
+        for axes in alike:
+            axes.set_xlim(min(lows), max(highs))
     legend_below(figure, figure.axes)
     return figure
 
@@ -88,6 +95,7 @@ def _draw(axes: Axes, panel: PointPanel) -> None:
     for number, group in enumerate(panel.groups):
         at = np.array([names.index(name) for name in group.names], dtype=np.float64)
         at += 0.6 * ((number + 0.5) / len(panel.groups) - 0.5) if panel.apart else 0.0
+        draw_level(axes, group.level, f"{panel.level_name}, {group.label}", sideways=True, colour=group.colour)
         draw_intervals(axes, at, group.rows, group.colour, sideways=True)
         values = float_column(group.rows, "value")
         size = 3.5 if group.marker == "o" else 7.0

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from matplotlib.lines import Line2D
 
-from headlens.plots.style import BLUE, GREEN, INK, NO_ROLE, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from headlens.plots.style import BLUE, GREEN, INK, NO_ROLE, ORANGE, PURPLE, VERMILION, YELLOW
 
 NONE = "none"
-# Places to rest are purple, positions blue, words green and orange.
+# Places to rest are purple, positions blue, words green and orange, weight that is spread out brown. Where hues come
+# close to a colour-blind reader, lightness tells families apart.
 COLOURS = {
-    "sink": "#8E5AA8",
+    "sink": "#5E3C78",
     "separator": PURPLE,
     "punctuation": "#EBC4D9",
     "positional": BLUE,
@@ -21,10 +22,10 @@ COLOURS = {
     "self": YELLOW,
     "syntactic": GREEN,
     "same word": "#8CD3BC",
-    "pair": "#6FB3B3",
+    "pair": "#2F7D7D",
     "coreference": "#B5CC7A",
     "rare": ORANGE,
-    "broad": SKY,
+    "broad": "#8C6D46",
     "other": VERMILION,
     NONE: NO_ROLE,
 }

@@ -57,6 +57,8 @@ NO_ROLE = "#EBEBEB"
 SEQUENTIAL = "viridis"
 PALE = "Blues"
 DIVERGING = "RdBu"  # blue is a gain, above 0; red a loss
+GAIN, LOSS = BLUE, "#B2182B"  # the same as single colours
+MASKED = "#3C4A57"  # positions that no attention goes to; white are those it may go to
 
 _BOLD: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontfamily": FAMILY, "fontweight": "bold", "color": INK}
 # Of legends: small, and close to what they explain.

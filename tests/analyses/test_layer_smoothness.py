@@ -99,6 +99,18 @@ def test_what_is_told_has_the_numbers_of_the_table(table: pd.DataFrame) -> None:
     assert console.row_count == 5
 
 
+def test_models_of_other_sizes_have_chance_levels_of_their_own(table: pd.DataFrame) -> None:
+    morans = (table["statistic"] == "morans_i") & (table["model"] == table["model"].iloc[0])
+    figure = smoothness_figure(table.assign(expected=table["expected"].where(~morans, -0.25)))
+    assert figure is not None
+    lines = {line.get_label(): line for line in figure.axes[1].lines if str(line.get_label()).startswith("chance")}
+    dots = {line.get_label(): line for line in figure.axes[1].lines}
+    models = table["model"].drop_duplicates().tolist()
+    assert set(lines) == {f"chance level, {model}" for model in models}
+    assert float(np.asarray(lines[f"chance level, {models[0]}"].get_xdata())[0]) == -0.25
+    assert all(lines[f"chance level, {model}"].get_color() == dots[model].get_color() for model in models)
+
+
 def test_the_figure_has_a_panel_for_each_statistic_and_a_point_for_each_model(table: pd.DataFrame) -> None:
     figure = smoothness_figure(table)
     assert figure is not None
@@ -107,7 +119,7 @@ def test_the_figure_has_a_panel_for_each_statistic_and_a_point_for_each_model(ta
         points = {line.get_label(): line.get_xdata() for line in axes.lines}
         own = table[(table["statistic"] == statistic) & (table["other_model"] == "")].set_index("model")["value"]
         assert {model: float(np.asarray(points[model])[0]) for model in own.index} == pytest.approx(own.to_dict())
-        assert float(np.asarray(points["by chance"])[0]) == pytest.approx(0.0 if axes is figure.axes[0] else -1 / 29)
+        assert float(np.asarray(points["chance level"])[0]) == pytest.approx(0.0 if axes is figure.axes[0] else -1 / 29)
     assert smoothness_figure(table.iloc[:0]) is None
 
 

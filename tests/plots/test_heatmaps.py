@@ -51,7 +51,7 @@ def test_confidence_of_two_models_on_one_scale(make_heads: Make) -> None:
     figure = confidence_map(frames)
     drawn = panels(figure)
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in drawn]
-    kinds = ("without separators", "all tokens", "difference")
+    kinds = ("separators left out", "all tokens", "all tokens − separators left out")
     assert titles == [f"{model}, encoder: {kind}" for model in frames for kind in kinds]
     values = [shown(axes).ravel() for axes in drawn]
     for number, frame in enumerate(frames.values()):
@@ -64,7 +64,7 @@ def test_confidence_of_two_models_on_one_scale(make_heads: Make) -> None:
     assert limits[2] == limits[5]
     assert limits[2][0] == -limits[2][1]
     labels = [b.get_ylabel().replace("\n", " ") for b in bars(figure)]
-    assert labels == ["confidence (mean largest weight)", "difference of confidence (mean largest weight)"]
+    assert labels == ["confidence (mean largest weight)", "difference of confidence"]
 
 
 @pytest.mark.parametrize(("apart", "end"), [(0.02, 0.1), (0.4, 0.4)])
@@ -108,17 +108,35 @@ def test_rare_map_names_the_chance_of_every_panel_and_shares_its_scale(make_head
     frame = make_heads("mt", {"encoder": [2], "cross": [2]}).assign(rare_top1=0.1, rare_top2=0.4)
     chances = frame["stack"].map({"encoder": 0.0833, "cross": 0.125})
     figure = rare_map(frame.assign(rare_chance=chances, rare_chance2=2 * chances))
-    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 0.4)] * 4
+    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 1.0)] * 4
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in panels(figure)]
     assert titles == [
-        "mt, encoder: the rarest word (chance 0.083)",
-        "mt, encoder: one of the two rarest (chance 0.167)",
-        "mt, cross: the rarest word (chance 0.125)",
-        "mt, cross: one of the two rarest (chance 0.250)",
+        "mt, encoder: the rarest word (chance level 0.083)",
+        "mt, encoder: one of the two rarest (chance level 0.167)",
+        "mt, cross: the rarest word (chance level 0.125)",
+        "mt, cross: one of the two rarest (chance level 0.250)",
     ]
     assert bars(figure)[0].get_ylabel() == "share of query words"
     without = rare_map(frame.assign(rare_chance=np.nan))
     assert not [axes for axes in panels(without) if "chance" in axes.get_title(loc="left")]
+
+
+def test_models_of_other_sizes_have_their_panels_below_each_other(make_heads: Make) -> None:
+    frames = {"large": make_heads("large", {"encoder": [12] * 6}), "small": make_heads("small", {"encoder": [2] * 2})}
+    figure = confidence_map(frames)
+    lefts = [round(axes.get_position().x0, 6) for axes in panels(figure)]
+    assert lefts[:3] == lefts[3:]
+
+
+def test_what_a_stack_cannot_have_is_not_drawn(make_heads: Make) -> None:
+    frame = make_heads("mt", {"encoder": [2], "cross": [2]})
+    frame.loc[frame["stack"] == "cross", "rare_top1"] = np.nan
+    titles = [axes.get_title(loc="left") for axes in panels(rare_map(frame))]
+    assert [" ".join(title.split()).split(" (")[0] for title in titles] == [
+        "mt, encoder: the rarest word",
+        "mt, encoder: one of the two rarest",
+        "mt, cross: one of the two rarest",
+    ]
 
 
 def test_entropy_is_drawn_as_a_share(make_heads: Make) -> None:

@@ -53,7 +53,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     models = [str(name) for name in pruning["model"].unique()]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     lines = _legend_lines(pruning)
-    figure, drawn = _panels(models, f"Pruning: {metric} of {task} by number of heads", lines)
+    figure, drawn = _panels(models, f"Pruning: {metric} on {task} by number of heads, 95 % intervals", lines)
     inches = drawn[0].get_position().width * figure.get_figwidth()
     for axes, model in zip(drawn, models, strict=True):
         style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))
@@ -96,7 +96,10 @@ def _span(pruning: pd.DataFrame, inches: float) -> _Span:
     counts = _counts(pruning)
     wide = float(np.ptp(counts)) or 2.0
     middle = float(counts[0] + counts[-1]) / 2
-    known = known_values(pruning)
+    # Of random orders values are drawn, and no intervals.
+    several = pruning.groupby(["model", "strategy", "n_pruned"])["value"].transform("size") > 1
+    ends = {name: pruning[name].where(~several) for name in ("ci_low", "ci_high") if name in pruning}
+    known = known_values(pruning.assign(**ends))
     margin = 0.04 * (float(np.ptp(known)) or 1.0)
     values = float(known.min()) - margin, float(known.max()) + margin
     apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
@@ -144,6 +147,8 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
     colour, marker = look(strategy)
     means = rows.assign(value=float_column(rows, "value")).groupby("n_pruned")["value"].mean()
     places, label = means.index.to_numpy(float) + shift, token_label(strategy, _LETTERS)
+    orders = int(rows.groupby("n_pruned").size().max())
+    label = f"{label}, mean of {orders}" if orders > 1 else label
     axes.plot(places, means.to_numpy(float), color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
     at = float_column(rows, "n_pruned") + shift
     if rows.groupby("n_pruned").size().max() > 1:
@@ -157,6 +162,7 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
 def _legend_lines(pruning: pd.DataFrame) -> int:
     """One line, or more where the names are too long for one."""
     letters = sum(min(len(name), _LETTERS) for name in ["no heads pruned", *_strategies(pruning)])
+    letters += len(", mean of 10")
     # a line, a gap, and letters of 0.56 of their size
     needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * style.TICK_SIZE / 72
     lines = math.ceil(needed / _width(list(pruning["model"].unique())))

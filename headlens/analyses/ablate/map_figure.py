@@ -8,13 +8,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
-from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, interval_map
+from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.plots.style import drawn_for
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"
-_DOT = f"Dot: p < {LEVEL} after Holm's correction."
+_DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; pale: not."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
@@ -30,7 +30,7 @@ def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure |
     """By how much a metric changes without each head, in colours that have 0 in their middle, one scale for all models.
 
     Cells that are large enough hold the difference and half the width of its paired 95 % interval; a dot marks heads
-    whose difference is significant after Holm's correction. Red is worse.
+    whose difference is significant after Holm's correction, all others are pale. Red is worse.
 
     Args:
         ablation: rows of `ablation.csv`, of one model or several.
@@ -39,7 +39,7 @@ def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure |
     Returns:
         The figure, or None when there are no such rows.
     """
-    return _drawn(ablation[(ablation["mode"] == KEEP_ONLY) == keep_only], Cells("delta", significant, _DOT, _name))
+    return _drawn(ablation[(ablation["mode"] == KEEP_ONLY) == keep_only], _cells())
 
 
 def side_by_side(ablation: pd.DataFrame) -> Figure | None:
@@ -57,7 +57,17 @@ def side_by_side(ablation: pd.DataFrame) -> Figure | None:
         return None
     # in a column nothing would stand beside anything
     with drawn_for("full"):
-        return _drawn(rows, Cells("delta", significant, _DOT, _name, _ABREAST))
+        return _drawn(rows, _cells(_ABREAST))
+
+
+def _cells(abreast: int = ABREAST) -> Cells:
+    return Cells("delta", significant, _DOT, _name, abreast, _unsure, "")
+
+
+def _unsure(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Heads whose removal may change nothing: of many heads some intervals leave 0 out by chance."""
+    tested = np.isfinite(float_column(rows, "p_holm"))
+    return np.where(tested, ~significant(rows), holds_zero(rows)).astype(bool)
 
 
 def _drawn(rows: pd.DataFrame, cells: Cells) -> Figure | None:
@@ -67,7 +77,7 @@ def _drawn(rows: pd.DataFrame, cells: Cells) -> Figure | None:
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
     scale = centred_scale(f"change of {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
-    return interval_map(rows, cells, scale, f"Ablation: {metric} of {task} {_REPLACED.get(mode, mode)}")
+    return interval_map(rows, cells, scale, f"Ablation: {metric} on {task} {_REPLACED.get(mode, mode)}")
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

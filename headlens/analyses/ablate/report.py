@@ -80,7 +80,8 @@ CAPTIONS = {
         "How much the task's metric changes when a single head is removed: red heads are needed, without blue "
         "ones the model does better, white ones do not matter, and hatched cells have no head. Below each change is "
         "half the width of its paired 95 % interval (a score interval for accuracy and exact match, else the "
-        "bootstrap's); a dot marks changes that are significant after Holm's correction for the number of heads.",
+        "bootstrap's); a dot marks changes that are significant after Holm's correction for the number of heads, "
+        "and all others are pale.",
     ),
     "side_by_side": Caption(
         "Models side by side",

@@ -110,7 +110,7 @@ class MetricDeclaration:
         for columns in [drawn] if alike else [[column] for column in drawn]:
             first = columns[0]
             values = np.concatenate([float_column(heads, column.name) for column in columns])
-            # From 0 to the largest value; to 1 where there is none above 0.
+            # Shares from 0 to 1, so that a chance level never looks like a finding; else from 0 to the largest value.
             largest = float(max(values[np.isfinite(values)], default=0.0)) or 1.0
             high = largest if first.high is None else first.high
             label = first.scale or f"{first.title} ({first.unit})"
@@ -119,7 +119,7 @@ class MetricDeclaration:
         if self.difference and len(drawn) == 2:
             heads = _with_difference(heads, drawn)
             shown[_DIFFERENCE] = self.difference
-            around = centred_scale(f"difference of {scales[0].label}", heads, _DIFFERENCE, DIVERGING)
+            around = centred_scale(f"difference of {drawn[0].title}", heads, _DIFFERENCE, DIVERGING)
             # Hundredths are no finding, however few there are of anything else.
             end = max(around.high, _NOTABLE)
             beyond = around.beyond if end == around.high else "neither"

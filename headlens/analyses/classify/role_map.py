@@ -87,12 +87,14 @@ class RoleDrawing:
         # Also of the nearest roles, in grey.
         notes.append(ARROW_WORDS if "syntactic" in families(_shown(heads)) else "")
         notes.append(
-            "grey letters: the closest role, below its threshold" if NONE in present and "nearest" in heads else ""
+            "grey letters: the closest role of a head without one" if NONE in present and "nearest" in heads else ""
         )
         stable = heads["role_stability"].fillna(1.0).clip(0, 1) if "role_stability" in heads else 1.0
         heads = heads.assign(role_stability=stable)
         notes.append(
-            "pale: the role changes when sentences are resampled" if (heads["role_stability"] < 1).any() else ""
+            "the paler, the more often the role changes when sentences are resampled"
+            if (heads["role_stability"] < 1).any()
+            else ""
         )
         return cls(heads, present, "; ".join(filter(None, notes)))
 

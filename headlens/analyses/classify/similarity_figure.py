@@ -16,6 +16,8 @@ from headlens.plots.style import INK, TICK_SIZE
 
 # inches
 _BOX = 2.4  # about the side of a matrix
+FARTHEST = float(np.sqrt(np.log(2)))  # of two heads that never attend to the same token
+_NARROWEST = 0.1  # half the width of a plane, in distances
 _LINE = {1: 2.5, 2: 3.05}  # height of a line of panels, by how many stand side by side
 
 
@@ -41,17 +43,19 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     pieces = [p for p in pieces if (p.model, p.stack) in pairs]
     if not pieces:
         return None
-    largest = float(np.nanmax(float_column(similarity, "js_distance"))) or 1.0
-    scale = Scale("Jensen–Shannon distance (0: alike)", high=largest)
+    # From nothing to all there can be: heads that hardly differ look alike.
+    scale = Scale("Jensen–Shannon distance (0: alike)", high=FARTHEST)
     # In a column the matrix stands above the plane; several stacks would be longer than a page.
     width = style.page_width() if len(pieces) == 1 else style.FULL_WIDTH
     lines, columns = (len(pieces), 2) if width == style.FULL_WIDTH else (2, 1)
     figure = style.constrained_figure(width, 0.5 + _LINE[columns] * lines, "Heads that attend alike")
     grid = figure.subplots(lines, columns, squeeze=False)
+    ends = [_ends(float_column(p.rows, name)) for p in pieces for name in ("similarity_x", "similarity_y")]
+    reach = 1.12 * max(_NARROWEST, *((high - low) / 2 for low, high in ends))
     for part, (matrix, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
         _matrix(matrix, part, pairs[part.model, part.stack], scale)
         bar_beside(figure, scale, matrix)
-        _plane(plane, part)
+        _plane(plane, part, reach)
     figure.legend(
         handles=legend_handles({*families(heads["role"])}), loc="outside lower left", ncols=4 * columns, **style.LEGEND
     )
@@ -97,13 +101,21 @@ def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> N
     style.heading(axes, f"{part.name}: distances", _BOX)
 
 
-def _plane(axes: Axes, part: StackRows) -> None:
+def _plane(axes: Axes, part: StackRows, reach: float) -> None:
+    """Draws the heads of a stack as points, in a square that is as large in all planes of a figure."""
     style.dress(axes, "dimension 1", "dimension 2")
     x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
     names = families(part.rows["role"])
     axes.scatter(x, y, s=14, c=[COLOURS[n] for n in names], edgecolors=INK, linewidths=0.3)
-    axes.margins(0.08)
-    style.heading(axes, "in two dimensions (layer.head)", _BOX)
+    (left, right), (low, high) = _ends(x), _ends(y)
+    across, up = (left + right) / 2, (low + high) / 2
+    axes.set(xlim=(across - reach, across + reach), ylim=(up - reach, up + reach), aspect="equal")
+    style.heading(axes, "distances in two dimensions", _BOX)
+
+
+def _ends(places: Grid) -> tuple[float, float]:
+    known = places[np.isfinite(places)]
+    return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
 
 
 def _name_heads(axes: Axes, part: StackRows) -> None:

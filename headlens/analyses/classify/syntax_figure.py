@@ -18,6 +18,7 @@ from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, o
 
 _TITLE = f"Syntactic heads: how far above the best fixed offset\n({ARROW_WORDS}; framed: syntactic)"
 _ROW, _NARROWEST, _SIDES, _COLUMN = 0.15, 3.0, 1.6, 0.02  # inches
+_NOTABLE = 0.2  # the least at which a gain has the darkest colour: twice the usual margin
 MOST_CELLS = 5_000  # an SVG of more squares makes viewers crawl
 DIRECTIONS = ("dep->head", "head->dep")
 FEWEST = 30  # the default of --min-instances
@@ -28,21 +29,16 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     """How far every head is above the best fixed offset: relations and directions in rows, heads in columns.
 
     Frames mark heads that are syntactic (above the margin) and significant (after the correction). Rows stand in the
-    order of their best head, whose numbers stand beside them; those of which no head is above the offset are left out,
-    unless all are.
+    order of their best head, whose numbers stand beside them; those of which no head is above the offset are left out.
 
     Args:
         syntax: rows of `syntax.csv`, of one model or several.
 
     Returns:
-        The figure, or None when no head was scored.
+        The figure, or None where no head is above the offset.
     """
     scored = syntax.assign(gain=gain(syntax))[np.isfinite(gain(syntax))]
-    above = (
-        scored
-        if not (scored["gain"] > 0).any()
-        else scored[scored.groupby(["model", "stack", "relation", "direction"])["gain"].transform("max") > 0]
-    )
+    above = scored[scored.groupby(["model", "stack", "relation", "direction"])["gain"].transform("max") > 0]
     pieces = by_model_and_stack(above)
     if not pieces:
         return None
@@ -51,7 +47,11 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     width = style.page_width(max(_NARROWEST, _SIDES + _COLUMN * columns))
     figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE)
     grid = figure.subplots(len(pieces), 1, squeeze=False, height_ratios=heights)
-    scale = Scale("accuracy − baseline", high=max(float(above["gain"].max()), 0.0) or 1.0, colours=PALE)
+    scale = Scale(
+        "accuracy less that of the best fixed offset (white: not above it)",
+        high=max(float(above["gain"].max()), _NOTABLE),
+        colours=PALE,
+    )
     for axes, part in zip(grid.flat, pieces, strict=True):
         _relations_by_heads(axes, part, scale)
         style.heading(axes, part.name, width - 2.0)
@@ -135,9 +135,9 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
         accuracy = best.rename(columns={"accuracy": "value"})
         sure = is_marked(best["significant"]) & is_marked(best["syntactic"])
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
-        groups = [PointGroup("fixed offset", INK, names, offset, "|")]
+        groups = [PointGroup("best fixed offset", INK, names, offset, "|")]
         for label, colour, mine in (
-            ("best head: syntactic", BLUE, sure),
+            ("best head, 95 % interval: syntactic", BLUE, sure),
             ("not syntactic", PALE_BLUE, ~sure),
         ):
             own = [name for name, is_mine in zip(names, mine, strict=True) if is_mine]

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from safetensors.numpy import load_file
 
 from headlens.analyses.dam.results_table import CLASSES, NO_DIAGONAL, UNMASKED, dam_markdown
@@ -20,7 +22,7 @@ from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
-from headlens.plots.curves import VALUES, draw_intervals, draw_level
+from headlens.plots.curves import VALUES, draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
@@ -30,9 +32,11 @@ Maps = npt.NDArray[np.floating]
 # A learned mask: the name of its run, P of its positions and which of them stay, (layers or 1, heads, n, n).
 MaskPicture = tuple[str, Any, Any]
 
-IMPORTANCE = Scale("P, importance", 0.0, 1.0)
-KEPT = Scale("white: attention", 0.0, 1.0, "gray")
-_BEFORE = "#999999"
+IMPORTANCE = Scale("importance P", 0.0, 1.0)
+KEPT = Scale("white: may attend", 0.0, 1.0, "gray")
+_WORDS_OF = {"special": "first, last token", "neighbourhood": "neighbours"}
+_P = "importance P, 0 to 1"
+_BEFORE = style.FAINT
 # inches
 _LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.10, 0.32, 0.16, 0.08, 0.10
 _MOST_HEADS, _LARGEST = 12, 1.5
@@ -54,9 +58,12 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
         yield "importance", importance_by_place(tables["positions"])
     if "importance" in tables:
         yield "importance_over_training", importance_over_training(tables["importance"])
+    across = "queries downwards, keys to the right"
     for name, probabilities, kept in masks:
-        yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float), f"Mask of {name} (white: attention)", KEPT)
-        yield f"p_{name}", mask_picture(np.asarray(probabilities), f"Importance of positions, {name}", IMPORTANCE)
+        title = f"Learned mask {name} (white: may attend, dark: masked;\n{across})"
+        yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float), title, KEPT)
+        title = f"Learned importance of positions, {name}\n({across})"
+        yield f"p_{name}", mask_picture(np.asarray(probabilities), title, IMPORTANCE)
 
 
 def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[MaskPicture]) -> None:
@@ -84,22 +91,22 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         return None
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
     masked, others = rows[rows["penalty"].notna()], rows[rows["penalty"].isna()]
-    figure = style.new_figure(style.FULL_WIDTH / 2, 2.6)
-    style.headline(figure, "Quality by sparsity")
-    axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
+    title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals)"
+    figure = style.constrained_figure(style.FULL_WIDTH / 2, 2.5, title)
+    axes = figure.subplots()
     measured = f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}"
     style.dress(axes, SHARE_LABEL, style.one_line(measured, 0.66 * 2.6, style.LABEL_SIZE))
     for penalty, colour in _colours(masked["penalty"]).items():
         penalty_rows = masked[masked["penalty"] == penalty]
         for is_control, own in _with_controls(penalty_rows):
             x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
-            fill, label = ("white", None) if is_control else (colour, f"λ {penalty:g}")
+            fill, label = ("white", "no diagonal") if is_control else (colour, f"penalty λ {penalty:g}")
             axes.plot(x, y, "o", color=colour, markerfacecolor=fill, markersize=4, label=label)
             draw_intervals(axes, x, own, colour)
     trained = others["run"] == UNMASKED
-    draw_level(axes, others[~trained], "before" if trained.any() else "no mask", colour=_BEFORE)
-    draw_level(axes, others[trained], "no mask")
-    axes.legend(fontsize=style.TICK_SIZE, frameon=False)
+    draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
+    draw_level(axes, others[trained], "trained without a mask")
+    legend_below(figure, [axes])
     return figure
 
 
@@ -108,12 +115,13 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     if positions.empty:
         return None
     positions = positions[~positions["mask"].astype(str).str.endswith(NO_DIAGONAL)]
+    # A file gives text, whose order is another one: 0, 1, 10, 100, 2.
+    positions = positions.assign(**{name: float_column(positions, name) for name in ("offset", "p")})
     colours = _colours(positions["penalty"])
-    figure = style.new_figure(style.FULL_WIDTH, 2.7)
-    style.headline(figure, "Where attention is needed: mean P over all heads")
-    classes, offsets = (figure.add_axes((left, 0.17, width, 0.6)) for left, width in ((0.07, 0.36), (0.50, 0.47)))
-    style.dress(classes, "", "mean P")
-    style.dress(offsets, "offset |i - j|", "")
+    figure = style.constrained_figure(style.FULL_WIDTH, 2.5, "Learned importance of positions, mean over heads")
+    classes, offsets = figure.subplots(1, 2, width_ratios=(0.42, 0.58))
+    style.dress(classes, "", _P)
+    style.dress(offsets, "distance of query and key, tokens", _P)
     for number, (penalty, colour) in enumerate(colours.items()):
         penalty_rows = positions[positions["penalty"] == penalty]
         shift = (number - (len(colours) - 1) / 2) * 0.8 / len(colours)
@@ -121,12 +129,12 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
         classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(colours), color=colour)
         by_offset = penalty_rows[penalty_rows["class"] == "offset"].groupby("offset")["p"].mean()
         at, mean = by_offset.index.to_numpy(float), by_offset.to_numpy(float)
-        offsets.plot(at, mean, color=colour, linewidth=1, label=f"λ {penalty:g}")
-    classes.set_xticks(range(len(CLASSES)), ["neighbourhood" if name == "neighbourhood" else name for name in CLASSES])
-    for axes, words in ((classes, "by class"), (offsets, "by offset, without first and last positions")):
+        offsets.plot(at, mean, color=colour, linewidth=1, label=f"penalty λ {penalty:g}")
+    classes.set_xticks(range(len(CLASSES)), [_WORDS_OF.get(name, name).replace(", ", ",\n") for name in CLASSES])
+    for axes, words in ((classes, "by class"), (offsets, "by distance, first and last token left out")):
         axes.set_ylim(0, 1.05)
         style.heading(axes, words, 3.0)
-    offsets.legend(fontsize=style.TICK_SIZE, frameon=False)
+    legend_below(figure, [offsets])
     return figure
 
 
@@ -144,21 +152,22 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
     if importance.empty:
         return None
     colours, known = _colours(importance["penalty"]), [c for c in CLASSES if c in set(importance["class"])]
-    figure = style.new_figure(style.FULL_WIDTH, 2.4)
-    style.headline(figure, "Where attention is needed, over training: mean P over all heads")
-    for place, name in enumerate(known):
-        axes = figure.add_axes((0.07 + place * 0.93 / len(known), 0.2, 0.93 / len(known) - 0.04, 0.55))
-        style.dress(axes, "update", "" if place else "mean P")
+    title = "Learned importance of positions during training, mean over heads"
+    figure = style.constrained_figure(style.FULL_WIDTH, 2.2, title)
+    drawn = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
+    for place, (name, axes) in enumerate(zip(known, drawn, strict=True)):
+        style.dress(axes, "update", "" if place else _P)
         of_class = importance[importance["class"] == name]
         for penalty, colour in colours.items():
             for is_control, own in _with_controls(of_class[of_class["penalty"] == penalty]):
-                line, label = (":", None) if is_control else ("-", f"λ {penalty:g}")
+                line, label = (":", "learned without the diagonal") if is_control else ("-", f"penalty λ {penalty:g}")
                 for _, rows in own.groupby("run", sort=False):
                     x, y = float_column(rows, "step"), float_column(rows, "p")
                     axes.plot(x, y, line, color=colour, linewidth=1, label=label)
         axes.set_ylim(0, 1.05)
-        style.heading(axes, "neighbourhood" if name == "neighbourhood" else name, 3.0)
-    figure.axes[-1].legend(fontsize=style.TICK_SIZE, frameon=False)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        style.heading(axes, _WORDS_OF.get(name, name), 3.0)
+    legend_below(figure, list(drawn))
     return figure
 
 
@@ -176,22 +185,24 @@ def mask_picture(maps: Maps, title: str, scale: Scale) -> Figure:
     Args:
         maps: numbers from 0 to 1, (layers or 1, heads, n, n).
         title: of the figure.
-        scale: its colours; a bar is drawn for those that are no plain black and white.
+        scale: its colours; a bar is drawn for those that are more than masked and not masked.
     """
     rows = _picture_rows(maps)
     bar = BAR_SLOT + 0.1 if scale is not KEPT else 0.0
     across = max(map(len, rows))
     side = min(_LARGEST, (style.FULL_WIDTH - _LEFT - bar) / across - _GAP)
-    height = _TOP + len(rows) * (side + _WORDS) + _BOTTOM
-    height = max(height, 1.6) if bar else height
     width = max(2.4, _LEFT + across * (side + _GAP) + bar)
+    top = _TOP + style.further_lines(title, width)
+    height = top + len(rows) * (side + _WORDS) + _BOTTOM
+    height = max(height, 1.6) if bar else height
     figure = style.new_figure(width, height)
     style.headline(figure, title)
+    colours = ListedColormap([style.MASKED, "white"]) if scale is KEPT else scale.map
     for line, row in enumerate(rows):
         for column, (name, values) in enumerate(row):
-            left, low = _LEFT + column * (side + _GAP), height - _TOP - line * (side + _WORDS) - _WORDS - side
+            left, low = _LEFT + column * (side + _GAP), height - top - line * (side + _WORDS) - _WORDS - side
             axes = figure.add_axes((left / width, low / height, side / width, side / height))
-            axes.imshow(values, cmap=scale.colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
+            axes.imshow(values, cmap=colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
             axes.set_xticks([])
             axes.set_yticks([])
             axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, pad=1.5)
@@ -199,7 +210,7 @@ def mask_picture(maps: Maps, title: str, scale: Scale) -> Figure:
                 spine.set_linewidth(0.4)
                 spine.set_color(style.INK)
     if bar:
-        add_bar(figure, scale, BAR_SLOT, _TOP + _WORDS)
+        add_bar(figure, scale, BAR_SLOT, top + _WORDS)
     return figure
 
 
@@ -277,19 +288,18 @@ CAPTIONS = {
     ),
     "importance": Caption(
         "Where attention is needed",
-        "The mean probability P that a position stays, over all heads. Left, by class: “special” is the first and "
-        "last row and column, “neighbourhood” the positions near the diagonal. Right, by distance.",
+        "The mean probability P that a position stays, over all heads. On the left by class: the first and last row "
+        "and column, the diagonal, its neighbourhood, and the rest. On the right by distance.",
     ),
     "importance_over_training": Caption(
         "Where attention is needed, over training",
         "The mean probability P that a position stays, over all heads, by class of positions, from before the first "
-        "update to the last. Special are the first and last row and column, near by is the neighbourhood of the "
-        "diagonal. Dotted lines are the same masks learned without the diagonal.",
+        "update to the last: the first and last row and column, the diagonal, its neighbourhood, and the rest. "
+        "Dotted lines are the same masks learned without the diagonal.",
     ),
     "mask": Caption(
         "The mask",
-        "The positions of every head, queries downwards and keys to the right: white ones are kept, black ones are "
-        "masked.",
+        "The positions of every head, queries downwards and keys to the right: white ones stay, dark ones are masked.",
     ),
     "p": Caption(
         "Importance of positions",

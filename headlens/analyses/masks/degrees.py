@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.masks.options import KINDS, LEARNED, strength_of
-from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means
+from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means, named, within_bounds
 from headlens.errors import counted
 from headlens.pages.formatting import NOTHING, escaped, markdown_lines, unsigned, value_text
 from headlens.plots import style
@@ -60,7 +60,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     learned = table["pattern"].str.startswith(LEARNED)
     if len(grid) < 2 and not learned.any():
         return None
-    shown = means(table)
+    shown = within_bounds(means(table))
     full, others = shown[shown["pattern"] == FULL], shown[shown["pattern"] != FULL]
     blocks = list(others.groupby([*BLOCK, "layers"], sort=False))
     fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(LEARNED)]
@@ -77,7 +77,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     # the legend stands on the right, in a column below
     side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if style.in_column() else (_LEGEND, 0.0)
     width = style.page_width() if style.in_column() else style.FULL_WIDTH * (across / 2) + side
-    title = "Quality by sparsity: degrees of attention"
+    title = named("Quality by sparsity: degrees of attention", shown)
     top = _TOP + style.further_lines(title, width)
     height = top + -(-len(blocks) // across) * _SLOT + foot
     figure = style.new_figure(width, height)
@@ -125,7 +125,10 @@ def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list
     legend = [
         _handle(color=c, marker="o", label=f"{counted(int(n), 'neighbour')} per side") for n, c in colours.items()
     ]
-    legend += [_handle(color=style.FAINT, marker=marker, label=f"{n:g} global") for n, marker in markers.items()]
+    legend += [
+        _handle(color=style.FAINT, marker=marker, label=f"{counted(int(n), 'global token')}")
+        for n, marker in markers.items()
+    ]
     if (degrees["degree_random"] > 0).any():
         legend.append(_handle(color=style.FAINT, marker="o", markerfacecolor="white", label="with random keys"))
     return styles, legend
@@ -151,10 +154,14 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
     x, y = 100 * float_column(rows, "sparsity_texts"), float_column(rows, "value")
     draw_intervals(axes, x, rows, style.VERMILION)
     axes.plot(x, y, "D-", color=style.VERMILION, markersize=4.5, linewidth=1, zorder=4)
+    # Strengths that come to the same have one label.
+    told: dict[tuple[float, float], list[str]] = {}
     for place, value, strength in zip(x, y, sorted(strengths), strict=True):
+        told.setdefault((round(place, 3), round(value, 6)), []).append(f"{strength:g}")
+    for place, names in told.items():
         axes.annotate(
-            f"μ {strength:g}",
-            (place, value),
+            f"μ {', '.join(names)}",
+            place,
             xytext=(5, 5),
             textcoords="offset points",
             fontsize=style.TICK_SIZE - 1,

@@ -98,7 +98,7 @@ def quality_of_draws(draws: pd.DataFrame, masks: pd.DataFrame) -> Figure | None:
         most = counted(int(rows["draws"].max()), "draw")
         groups = [
             PointGroup("the median mask, 95 % interval", style.BLUE, names, rows[list(VALUES)]),
-            PointGroup(f"{most}: mean, lowest to highest", style.VERMILION, names, ranges),
+            PointGroup(f"{most} of masks: mean, lowest to highest", style.VERMILION, names, ranges),
         ]
         panels.append(PointPanel(f"{metric} on {task}", names, groups, level, "no mask", str(model) if several else ""))
     return point_rows("Masks drawn from learned degrees", panels)

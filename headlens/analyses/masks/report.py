@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, quality_by_degrees
@@ -50,7 +50,6 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 # inches
 _LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14
 _ACROSS = 3
-_MASKED = (0x3C, 0x4A, 0x57)  # a dark grey
 
 
 def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
@@ -98,7 +97,7 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     lines = max(style.fold(t, size, style.HEADING_SIZE).count("\n") for t in titles) + 1
     slot = size + _LINE * lines + 0.12
     width = _LEFT + across * (size + _GAP)
-    title = "Fixed attention patterns (white: attention)"
+    title = "Fixed attention patterns (white: may attend, dark: masked)"
     top = _TOP + (style.further_lines(title, width) if page < style.FULL_WIDTH else 0.0)
     height = top + -(-len(names) // across) * slot + _BOTTOM
     figure = style.new_figure(width, height)
@@ -124,8 +123,8 @@ def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
     style.dress(axes, "key" if labels[0] else "", "query" if labels[1] else "")
     n = len(allowed)
     edge = (-0.5, n - 0.5, n - 0.5, -0.5)
-    colours = np.where(allowed[..., None], 255, _MASKED).astype(np.uint8)
-    axes.imshow(colours, interpolation="nearest", extent=edge, aspect="auto")
+    colours = ListedColormap([style.MASKED, "white"])
+    axes.imshow(allowed, cmap=colours, vmin=0, vmax=1, interpolation="nearest", extent=edge, aspect="auto")
     ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
     for named, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
         shown = ticks if named else []

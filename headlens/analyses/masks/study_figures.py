@@ -20,6 +20,7 @@ from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 FULL = "full"
 # Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.
@@ -31,8 +32,11 @@ BLOCK = ["model", "task", "metric"]
 # Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
 SHARES = ("sparsity", "sparsity_texts")
 CHANCE = "chance"  # what guessing without reading gives
+_CONTROL_WORDS = {"random": "as many random positions masked", "dropped": "diagonal masked"}
 _CONTROL_COLOURS = {"random": style.FAINT, "dropped": style.VERMILION}
 _LAYER_COLOURS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
+SHARE_METRICS = {"accuracy", "f1", "exact_match"}
+UNBOUNDED = {*LOWER_IS_BETTER, "bleu", "chrf"}
 _NO_DIFFERENCE = pd.DataFrame([dict.fromkeys(VALUES, 0.0)])
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _BOTTOM, _LINE = 0.35, 2.75, 2.1, 0.5, 0.3, 0.17
@@ -211,7 +215,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
 
     Graphs, which mask alike, are left to `quality_by_layers`, learned degrees to `quality_by_degrees`.
     """
-    table = table[~table["pattern"].str.startswith(OF_TEXTS)]
+    table = within_bounds(table[~table["pattern"].str.startswith(OF_TEXTS)])
     if (table["pattern"] == FULL).all():
         return None
     blocks = list(table.groupby(BLOCK, sort=False))
@@ -220,13 +224,15 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     # entries of the legend, beside each other below a panel
     abreast = across * (2 if curves else 3)
     lines = -(-(1 + len(WAYS) + curves) // abreast)
-    height = _TOP + -(-len(blocks) // across) * _SLOT + _BOTTOM + (lines - 1) * _LINE
-    figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
-    style.headline(figure, "What models achieve under masks")
+    title, width = named("Quality under masks", table), min(style.page_width(), style.FULL_WIDTH * across / 2)
+    top = _TOP + style.further_lines(title, width)
+    height = top + -(-len(blocks) // across) * _SLOT + _BOTTOM + (lines - 1) * _LINE
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
     drawn = []
     for number, ((model, task, metric), rows) in enumerate(blocks):
         line, column = divmod(number, across)
-        low = height - _TOP - (line + 1) * _SLOT + _WORDS
+        low = height - top - (line + 1) * _SLOT + _WORDS
         axes = figure.add_axes(((column + 0.16) / across, low / height, 0.78 / across, _PANEL / height))
         style.dress(axes, SHARE_LABEL, style.one_line(f"{metric} on {task}", _PANEL, style.LABEL_SIZE))
         if len(set(table["model"])) > 1:
@@ -239,6 +245,21 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         drawn.append(axes)
     legend_below(figure, drawn, lines)
     return figure
+
+
+def named(title: str, rows: pd.DataFrame) -> str:
+    """Adds the model to the title of a figure that shows only one, and what its intervals are of."""
+    models, seeds = rows["model"].drop_duplicates().astype(str), int(rows["seeds"].max()) if "seeds" in rows else 1
+    title = f"{title}, {models.iloc[0]}" if len(models) == 1 else title
+    return f"{title}\n(95 % intervals, means of {seeds} seeds)" if seeds > 1 else f"{title}\n(95 % intervals)"
+
+
+def within_bounds(rows: pd.DataFrame) -> pd.DataFrame:
+    """Ends intervals at the bounds of what a metric can be: those of the means of few seeds may reach beyond 1."""
+    metrics = rows["metric"].astype(str)
+    bounded = ~metrics.isin(UNBOUNDED) & rows["value"].between(-1.0, 1.0)
+    low = np.where(metrics.isin(SHARE_METRICS), 0.0, -1.0)
+    return rows.assign(**{name: rows[name].clip(low, 1.0).where(bounded, rows[name]) for name in VALUES[1:]})
 
 
 def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
@@ -267,26 +288,28 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
         return None
     several = len(set(table["model"])) > 1
     where = ("" if layers == "all" else f", layers {layers}" for layers in table["layers"])
-    named = table.assign(name=table["task"].astype(str) + list(where))
+    labelled = table.assign(name=table["task"].astype(str) + list(where))
     panels = [
         PointPanel(
             about=f"{metric} minus that with full attention",
             names=list(dict.fromkeys(rows["name"])),
             groups=_groups(rows),
             level=_NO_DIFFERENCE,
-            level_name="all positions",
+            level_name="nothing masked",
             title=str(model) if several else "",
         )
-        for (model, metric), rows in named.groupby(["model", "metric"], sort=False)
+        for (model, metric), rows in labelled.groupby(["model", "metric"], sort=False)
     ]
-    return point_rows("What the diagonal is worth", panels)
+    return point_rows(named("What the diagonal is worth", table), panels)
 
 
 def _groups(rows: pd.DataFrame) -> list[PointGroup]:
     differences = rows[list(DELTA)].set_axis(list(VALUES), axis=1)
     by_control = {control: rows["control"] == control for control in _CONTROL_COLOURS}
     return [
-        PointGroup(CONTROLS[control], _CONTROL_COLOURS[control], rows.loc[chosen, "name"].tolist(), differences[chosen])
+        PointGroup(
+            _CONTROL_WORDS[control], _CONTROL_COLOURS[control], rows.loc[chosen, "name"].tolist(), differences[chosen]
+        )
         for control, chosen in by_control.items()
     ]
 
@@ -303,7 +326,7 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
         The figure, or None where all masks are fixed patterns that hold in all layers, as `quality_by_pattern` shows.
     """
     table = means(masks)
-    table = table[table["control"] == "kept"]
+    table = within_bounds(table[table["control"] == "kept"])
     others = table[table["pattern"] != FULL]
     if others.empty or (set(others["layers"]) == {"all"} and not others["pattern"].str.startswith("graph:").any()):
         return None
@@ -314,7 +337,7 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
         for (model, task, metric), rows in table.groupby(BLOCK, sort=False)
         if (rows["pattern"] != FULL).any()
     ]
-    return point_rows("What models achieve under masks, by layers", panels)
+    return point_rows(named("Quality under masks, by layers", table), panels)
 
 
 def _layers_panel(rows: pd.DataFrame, ranges: list[str], about: str, title: str) -> PointPanel:

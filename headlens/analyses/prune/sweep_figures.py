@@ -71,7 +71,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    figure, drawn = _quality_panels(sets, f"Quality by heads left: {metric} of {task}")
+    figure, drawn = _quality_panels(sets, f"Quality by heads left: {metric} on {task}, 95 % intervals")
     for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
         metric = str(panel.runs["metric"].iloc[0])
         style.dress(
@@ -117,7 +117,7 @@ def _quality_panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes
     slot = (width - 0.05) / abreast
     inches = slot - _LEFT - _RIGHT
     # names of runs stand upright above the axes
-    names = _DIGIT * max(len(name) for own in sets for name in _names(own.runs))
+    names = _DIGIT * max(len(name) for own in sets for name in _shared_names(own.runs))
     room = names + 0.14 + LINE * (1 + max(style.fold(text, inches, style.HEADING_SIZE).count("\n") for text in titles))
     legend = _LEGEND * _quality_legend_lines(len(titles))
     margins = _LEFT, _RIGHT, room, _BOTTOM
@@ -200,15 +200,32 @@ def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
     room = _CLOSEST * (high - low) / _inches(axes)
     names: dict[float, str] = {}
     for at, name in zip(float_column(pruned, "left"), _names(pruned), strict=True):
-        if not names or min(names) - at >= room:
+        # Those with as many heads share a name.
+        if at in names:
+            names[at] = f"{names[at]}, {name}"
+        elif not names or min(names) - at >= room:
             names[at] = name
     above = axes.secondary_xaxis("top")
     above.set_xticks(list(names), [drawable_text(name) for name in names.values()], rotation=90)
     above.tick_params(labelsize=style.TICK_SIZE - 1, length=2, width=0.5, pad=1.5, colors=style.INK)
     above.spines["top"].set_linewidth(0.5)
     axes.annotate(
-        "λ", (0, 1), (-3, 3), "axes fraction", "offset points", fontsize=style.TICK_SIZE, color=style.INK, ha="right"
+        "penalty λ",
+        (0, 1),
+        (0, 3),
+        "axes fraction",
+        "offset points",
+        fontsize=style.TICK_SIZE,
+        color=style.INK,
+        ha="left",
     )
+
+
+def _shared_names(rows: pd.DataFrame) -> list[str]:
+    """Names as `_name_runs` writes them, of runs with as many heads together."""
+    pruned = rows[rows["init"] == TRAINED]
+    named = pd.Series(_names(pruned), dtype=object).groupby(float_column(pruned, "left"))
+    return ["", *named.agg(", ".join)]
 
 
 def _names(rows: pd.DataFrame) -> list[str]:
@@ -252,12 +269,13 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
     sets = role_sets(roles, column)
     if not any(set(role_set.bars[0].counts) - {NONE} for role_set in sets):
         return None
-    words = "in the unpruned model" if column == "role" else "in the pruned models"
-    figure, drawn = _role_panels(sets, f"Roles of the remaining heads, {words}")
+    words = "that remaining heads had before pruning" if column == "role" else "of remaining heads after pruning"
+    present = {name for role_set in sets for bar in role_set.bars for name in bar.counts}
+    figure, drawn = _role_panels(sets, f"Roles {words}", len(present))
     for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
-        style.dress(axes, "λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
+        style.dress(axes, "penalty λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
         _draw_roles(axes, role_set)
-    _legend(figure, {name for role_set in sets for bar in role_set.bars for name in bar.counts})
+    _legend(figure, present)
     return figure
 
 
@@ -289,7 +307,7 @@ def _counts(roles: pd.Series) -> dict[str, int]:
     return {name: names.count(name) for name in FAMILIES if name in names}
 
 
-def _role_panels(sets: Sequence[RoleSet], title: str) -> tuple[Figure, list[Axes]]:
+def _role_panels(sets: Sequence[RoleSet], title: str, families_drawn: int) -> tuple[Figure, list[Axes]]:
     """Axes side by side, as many as there may be stacks, under their headings."""
     abreast = min(_abreast(_ROLES_ABREAST), len(sets))
     slot = min(_WIDEST, (style.page_width() - 0.05) / abreast)
@@ -297,7 +315,7 @@ def _role_panels(sets: Sequence[RoleSet], title: str) -> tuple[Figure, list[Axes
     titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
     room = 0.06 + LINE * (1 + max(style.fold(text, slot - 0.1, style.HEADING_SIZE).count("\n") for text in titles))
     foot = 0.3 + 0.64 * style.TICK_SIZE / 72 * max(len(bar.name) for own in sets for bar in own.bars)
-    legend = _ROLES_LEGEND * _legend_lines(width)
+    legend = _ROLES_LEGEND * _legend_lines(width, families_drawn)
     margins = _ROLES_LEFT, _ROLES_RIGHT, room, foot
     return _panels(title, titles, (width, slot, abreast), margins, legend, _ROLES_LEFT - 0.08)
 
@@ -341,12 +359,12 @@ def _write(axes: Axes, counts: Grid, bottom: Grid, name: str, most: float) -> No
             axes.text(place, low + count / 2, f"{count:.0f}", ha="center", va="center", fontsize=size, color=ink)
 
 
-def _legend_lines(width: float) -> int:
-    return 1 if width >= style.FULL_WIDTH - 0.1 else 3
+def _legend_lines(width: float, entries: int) -> int:
+    return 1 if width >= style.FULL_WIDTH - 0.1 else min(3, entries)
 
 
 def _legend(figure: Figure, present: set[str]) -> None:
-    lines = _legend_lines(figure.get_figwidth())
+    lines = _legend_lines(figure.get_figwidth(), len(present))
     figure.legend(
         handles=legend_handles(present),
         loc="lower left",

@@ -16,7 +16,7 @@ from headlens.analyses.relevance.shares import MARGIN, described, even_shares, h
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.heatmaps import Cells, centred_scale, interval_map, short_number
-from headlens.plots.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION
+from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
 
 # inches
 _TITLES, _NAME, _TALLEST, _PAGE = 0.5, 0.55, 1.25, 9.4
@@ -77,7 +77,7 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
         grid = block.subplots(line_count, abreast, sharex=True, sharey=True, squeeze=False)
         for number, (axes, layer) in enumerate(zip(grid.flat, sorted(part.rows["layer"].unique()), strict=False)):
             last = number + abreast >= part.rows["layer"].nunique()
-            style.dress(axes, "head" if last else "", "" if number % abreast else "share")
+            style.dress(axes, "head" if last else "", "" if number % abreast else "share of its layer")
             axes.tick_params(labelbottom=last)
             axes.set_title(f"layer {layer}", fontsize=TICK_SIZE, color=INK, loc="left", pad=2)
             _draw_layer(axes, part, layer)
@@ -104,7 +104,7 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
     if not np.isfinite(values).any():
         axes.text(0.5, 0.62, "no value", transform=axes.transAxes, fontsize=TICK_SIZE, color=FAINT, ha="center")
         return
-    colours = np.where(values < 0, VERMILION, BLUE)
+    colours = np.where(values < 0, LOSS, GAIN)
     # What reaches into the margin would meet the triangles there.
     margin = 0.99 * MARGIN / (1 + 2 * MARGIN) * (limits[1] - limits[0])
     outside = {1: values > limits[1] - margin, -1: values < limits[0] + margin}
@@ -116,7 +116,7 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
     dots = axes.scatter(heads[inside], values[inside], s=_DOT**2, c=list(faces[inside]), linewidths=0.7, zorder=3)
     dots.set_edgecolor(list(colours[inside]))
     across = axes.get_xaxis_transform()
-    for sign, edge, end, colour in ((1, limits[1], high, BLUE), (-1, limits[0], low, VERMILION)):
+    for sign, edge, end, colour in ((1, limits[1], high, GAIN), (-1, limits[0], low, LOSS)):
         longer = bounded & inside & (sign * end > sign * edge)
         # At the edge full triangles for shares beyond it, each with its number, and open ones for longer intervals.
         for marked, place, face in ((outside[sign], 0.45, colour), (longer, 0.47, "white")):
@@ -135,7 +135,7 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
 
 
 def _legend() -> Iterator[Line2D]:
-    dots = {"above 0": (BLUE, BLUE), "below 0": (VERMILION, VERMILION), "interval contains 0": ("white", INK)}
+    dots = {"above 0": (GAIN, GAIN), "below 0": (LOSS, LOSS), "95 % interval contains 0": ("white", INK)}
     for name, (face, edge) in dots.items():
         yield Line2D([], [], ls="", marker="o", markersize=4, label=name, markerfacecolor=face, markeredgecolor=edge)
     yield Line2D([], [], label="equal share, 1 / heads", **_EVEN)

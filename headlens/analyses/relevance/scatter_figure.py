@@ -61,7 +61,7 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     figure, panels = _panels(places, titles, "Confidence against relevance of attention heads", handles)
     for number, (axes, part, (x, y)) in enumerate(zip(panels, pieces, pairs, strict=True)):
         first = axes.get_subplotspec().is_first_col()  # type: ignore[union-attr]
-        style.dress(axes, "confidence", "share of relevance" if first else "")
+        style.dress(axes, "confidence (mean largest weight)", "share of the layer's relevance" if first else "")
         axes.set(xlim=(-0.02, 1.02), ylim=span(y))
         for share in np.unique(part.rows["even"]):
             axes.axhline(share, **_DASHED)
@@ -107,7 +107,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     same = Line2D([], [], **_DASHED, label="equal share under both rules")
     figure, panels = _panels(places, titles, "Shares of the layer's relevance by rule", [same])
     for axes, ((_, other), (x, y)) in zip(panels, found.items(), strict=True):
-        style.dress(axes, *(style.fold(f"share under {name}", 1.8, style.LABEL_SIZE) for name in (rule, other)))
+        style.dress(axes, *(style.fold(f"share under rule {name}", 1.8, style.LABEL_SIZE) for name in (rule, other)))
         axes.set(xlim=span(x), ylim=span(y))
         axes.axline((0, 0), slope=1, **_DASHED)
         _points(axes, x, y, [style.BLUE] * len(x))

@@ -99,7 +99,12 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     lines, below = _LEGEND[stacked, across]
     height = _TOP + _PANEL + _WORDS + below + (stacked - 1) * (_PANEL + _WORDS)
     figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
-    style.headline(figure, "Predicted attention: recall against sparsity")
+    style.headline(
+        figure,
+        "Predicted attention: recall, task and sparsity"
+        if len(panels) > 1
+        else "Predicted attention: recall and sparsity",
+    )
     for number, (column, place, label, title, rows) in enumerate(panels):
         line, slot = divmod(number, across)
         bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
@@ -112,7 +117,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
             )
         if column == "recall":
             axes.set_ylim(0, 1.03)
-            axes.plot([0, 1], [1, 0], color=style.FAINT, linewidth=0.8, label="by chance", zorder=1)
+            axes.plot([0, 1], [1, 0], color=style.FAINT, linewidth=0.8, label="chance level", zorder=1)
         else:
             draw_level(axes, gold, "entmax itself")
             low, high = axes.get_ylim()
@@ -148,9 +153,11 @@ def sparse_heads(heads: pd.DataFrame) -> Figure | None:
     # (area - 1/2) as a share of that of a method that finds everything, s / 2
     areas = heads[columns].apply(pd.to_numeric, errors="coerce")
     predicted = (2 * areas.max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
-    titles = {"sparsity": "sparsity of entmax", "predicted": "prediction quality"}
-    scales = [Scale("share of pairs without weight"), Scale("share of what is achievable", colours="cividis")]
-    return paired_maps(heads.assign(predicted=predicted), titles, scales, "Sparse heads")
+    titles = {"sparsity": "sparsity of entmax", "predicted": "how well its zeros are predicted"}
+    scales = [Scale("share of pairs without weight"), Scale("normalised area under the curve", colours="cividis")]
+    return paired_maps(
+        heads.assign(predicted=predicted), titles, scales, "Sparsity of attention heads, and how predictable it is"
+    )
 
 
 def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | None:
@@ -181,11 +188,11 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     width, height = style.page_width(), _CLUSTERS_TOP + lines * slot + _NAMES
     across = (width - _LEFT - BAR_SLOT - 0.1) / abreast - _GAP
     figure = style.new_figure(width, height)
-    style.headline(figure, "What the clusters contain")
-    scale = Scale("share of the cluster")
+    style.headline(figure, "Parts of speech in clusters of queries and keys (grey: empty cluster)")
+    scale = Scale("share of the cluster's tokens")
     for number, row in enumerate(known.to_dict("records")):
         name = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
-        queries = f"{name}: queries (explains {row['information']:.0%} of the part of speech)"
+        queries = f"{name}: queries ({row['information']:.0%} of the entropy of tags)"
         for place, (side, title) in enumerate({"query": queries, "key": "keys"}.items()):
             line, column = divmod(number * 2 + place, abreast)
             left = _LEFT + column * (across + _GAP)
@@ -195,6 +202,7 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
             rows = pd.MultiIndex.from_tuples([(*key, cluster) for cluster in numbers])
             _draw_shares(axes, shares.reindex(index=rows, columns=tags).set_axis(numbers), scale)
             style.heading(axes, title, across)
+            axes.set_ylabel("" if column else "cluster", fontsize=style.LABEL_SIZE, color=style.INK, labelpad=2)
             if column:
                 axes.set_yticklabels([])
             if line < lines - 1:
@@ -232,7 +240,7 @@ def example_maps(examples: pd.DataFrame) -> Figure | None:
     for _, rows in examples.groupby(KEY_COLUMNS, sort=False):
         first = rows.iloc[0]
         name = Head(first["stack"], int(first["layer"]), int(first["head"]))
-        titles += [f"{name}: entmax", f"predicted{_reach(first)}", "restricted to the prediction"]
+        titles += [f"{name}: all positions", f"predicted (dark){_reach(first)}", "predicted positions alone"]
         for column in ("weight", "predicted", "restricted"):
             matrix = rows.pivot_table(index="query", columns="key", values=column)
             maps.append(matrix.to_numpy(np.float64))
@@ -240,7 +248,7 @@ def example_maps(examples: pd.DataFrame) -> Figure | None:
         examples.drop_duplicates(side).sort_values(side)[f"{side}_token"].astype(str).tolist()
         for side in ("query", "key")
     )
-    title = f"Predicted heads, by {examples['method'].iloc[0]}"
+    title = f"Attention over predicted positions, method {examples['method'].iloc[0]}"
     return attention_maps(np.stack(maps), queries, keys, titles, title, across=3)
 
 

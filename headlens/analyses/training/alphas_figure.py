@@ -26,12 +26,13 @@ CAPTION = Caption(
     "Number of heads in each layer by the alpha they have learned for entmax: near 1 attention is almost softmax, 2 "
     "is sparsemax; all heads started at 1.5.",
 )
-_BINS = np.linspace(1.0, 2.0, 21)
+# Alphas that stay near 1.5, where they began, and those at the ends 1 and 2 are in the middle of a bin.
+_BINS = np.linspace(0.975, 2.025, 22)
 _ROW, _WORDS, _BAR, _LOWEST = 0.17, 0.9, 0.6, 0.7  # inches
 
 
 def alpha_histograms(alphas: pd.DataFrame) -> Figure | None:
-    """How many heads of each layer have an alpha in each twentieth of 1 to 2, a panel for each model and stack.
+    """How many heads of each layer have an alpha near each twentieth from 1 to 2, a panel for each model and stack.
 
     Args:
         alphas: rows of `alphas.csv`.
@@ -47,12 +48,12 @@ def alpha_histograms(alphas: pd.DataFrame) -> Figure | None:
     layers = int(alphas["layer"].max()) + 1
     height = 0.3 + lines * (max(_LOWEST, _ROW * layers) + _WORDS)
     width = min(style.page_width(), _BAR + across * style.FULL_WIDTH / 2)
-    figure = style.constrained_figure(width, height, "Alphas that heads have learned")
+    figure = style.constrained_figure(width, height, "Entmax alphas that heads have learned")
     counts = [_counts(part.rows, layers) for part in parts]
-    scale = Scale("heads", 0, max(1, *(int(heads.max()) for heads in counts)))
+    scale = Scale("heads (white: none)", 0, max(1, *(int(heads.max()) for heads in counts)))
     panels = figure.subplots(lines, across, squeeze=False)
     for axes, part, heads in zip(panels.flat, parts, counts, strict=False):
-        style.dress(axes, "alpha of entmax", "layer")
+        style.dress(axes, "alpha (1: softmax, 2: sparsemax)", "layer")
         cells = np.ma.masked_equal(heads, 0)
         axes.pcolormesh(_BINS, np.arange(layers + 1) - 0.5, cells, edgecolors="white", linewidth=0.3, **scale.limits)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))

@@ -152,14 +152,15 @@ def _write(
     assert run.folder is not None
     alphas = alpha_table(loaded)
     notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas)]
-    write_training(run, state, measured, figures=request.figures)
+    model, data = Path(request.model).name, str((facts.get("corpus") or facts["data"])["name"])
+    write_training(run, state, measured, (model, data), figures=request.figures)
     if alphas is not None:
         run.folder.table(ALPHAS, alphas)
         if request.figures:
             run.folder.figure(ALPHAS, alpha_histograms(alphas))
     save_checkpoint(run, loaded.model, tokenizer_of(loaded))
     record = {
-        "model": Path(request.model).name,
+        "model": model,
         "name": request.model,
         "parameters": loaded.n_parameters,
         "device": str(loaded.device),

@@ -11,41 +11,56 @@ from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS, a
 from headlens.errors import counted
 from headlens.pages.command_report import Caption, CommandReport, Drawings
 from headlens.pages.page_tables import PageTable, interval_cell, number_text, page_table
+from headlens.plots.curves import legend_below
 from headlens.plots.head_grid import float_column
-from headlens.plots.style import BLUE, FULL_WIDTH, TICK_SIZE, VERMILION, dress, headline, new_figure, page_width
-from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
+from headlens.plots.style import BLUE, FULL_WIDTH, ORANGE, TITLE_SIZE, constrained_figure, dress, one_line, page_width
+from headlens.runs.reading import Columns, RecordedRun, mapping, run_label, tables_of
+
+_FEW = 20  # points of a line that has dots
 
 
-def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | None:
+def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame, model: str = "", data: str = "") -> Figure | None:
     """The loss in training, and that of the evaluations, by update.
 
     Args:
         log: rows of `log.csv`: step, loss.
         evaluations: rows of `evaluations.csv`: step, loss; may be empty.
+        model: its name, for the title.
+        data: name of what it learns from, for the title.
 
     Returns:
         The figure, or None when nothing was logged.
     """
     if log.empty:
         return None
-    figure = new_figure(min(page_width(), FULL_WIDTH / 2), 2.6)
-    headline(figure, "Training")
-    axes = figure.add_axes((0.16, 0.17, 0.8, 0.68))
+    width = min(page_width(), FULL_WIDTH / 2)
+    about = [
+        f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("on", data)) if name
+    ]
+    figure = constrained_figure(width, 2.4, "\n".join([" ".join(["Training loss", *about[:1]]), *about[1:]]))
+    axes = figure.subplots()
     dress(axes, "update", "loss")
-    # A line of a single point would not be seen.
-    marker = "o" if len(log) == 1 else ""
+    # The line of few points, each a mean since the last one, would look like more than it is.
+    marker = "." if len(log) <= _FEW else ""
     steps, losses = float_column(log, "step"), float_column(log, "loss")
-    axes.plot(steps, losses, marker=marker, markersize=3, color=BLUE, linewidth=1, label="training")
+    axes.plot(
+        steps, losses, marker=marker, markersize=3, color=BLUE, linewidth=1, label="training, mean since the last point"
+    )
     if "loss" in evaluations:
         steps, losses = float_column(evaluations, "step"), float_column(evaluations, "loss")
-        axes.plot(steps, losses, "o-", color=VERMILION, linewidth=1, markersize=3, label="held out")
-    axes.legend(fontsize=TICK_SIZE, frameon=False)
+        axes.plot(steps, losses, "o-", color=ORANGE, linewidth=1, markersize=3, label="held-out examples")
+    legend_below(figure, [axes])
     return figure
+
+
+def _of_run(run: RecordedRun) -> Figure | None:
+    data = run.corpus_name or str(mapping(run.record.get("data")).get("name") or "")
+    return training_curve(run.tables["log"], run.tables.get("evaluations", pd.DataFrame()), run.models[0], data)
 
 
 def _draw(run: RecordedRun) -> Drawings:
     if "log" in run.tables:
-        yield "training", training_curve(run.tables["log"], run.tables.get("evaluations", pd.DataFrame()))
+        yield "training", _of_run(run)
     if ALPHAS in run.tables:
         yield ALPHAS, alpha_histograms(run.tables[ALPHAS])
 

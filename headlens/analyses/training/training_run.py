@@ -237,14 +237,20 @@ def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
         save_model(model, str(fresh))
 
 
-def write_training(run: Run, state: TrainingState, measured: TaskResult, *, figures: bool) -> None:
-    """Write log, evaluations, metrics, records of examples and curve; for the process that writes."""
+def write_training(
+    run: Run, state: TrainingState, measured: TaskResult, named: tuple[str, str], *, figures: bool
+) -> None:
+    """Write log, evaluations, metrics, records of examples and curve; for the process that writes.
+
+    The curve is named after the model and what it learns from.
+    """
     assert run.folder is not None
     for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
         if len(table):
             run.folder.table(name, table)
     write_log(run, state)
-    if figures and (figure := training_curve(pd.DataFrame(state.log), pd.DataFrame(state.evaluations))) is not None:
+    figure = training_curve(pd.DataFrame(state.log), pd.DataFrame(state.evaluations), *named) if figures else None
+    if figure is not None:
         run.folder.figure("training", figure)
 
 

@@ -40,7 +40,8 @@ def test_lines_go_through_the_values(make_pruning: Make) -> None:
     frame = make_pruning()
     (axes,) = drawn(frame).axes
     found = lines(axes)
-    assert list(found) == ["all heads", "ranked", "importance", "random"]
+    assert list(found) == ["all heads", "ranked", "importance", "random, mean of 3"]
+    found["random"] = found["random, mean of 3"]
     for strategy in ("ranked", "importance", "random"):
         own = frame[frame["strategy"] == strategy].groupby("n_pruned")["value"].mean()
         np.testing.assert_allclose(found[strategy].get_ydata(), own)
@@ -61,6 +62,13 @@ def test_intervals_of_choices_and_points_of_random_orders(make_pruning: Make) ->
     np.testing.assert_allclose(ends, own[["ci_low", "ci_high"]])
     points = [line for line in axes.get_lines() if line.get_linestyle() == "None" and len(line.get_xdata()) == 6]
     np.testing.assert_allclose(points[0].get_ydata(), frame[frame["strategy"] == "random"]["value"])
+
+
+def test_intervals_that_are_not_drawn_take_no_room(make_pruning: Make) -> None:
+    frame = make_pruning(strategies=("random",), counts=(3,))
+    frame.loc[frame["strategy"] == "random", "ci_low"] = -5.0
+    (axes,) = drawn(frame).axes
+    assert axes.get_ylim()[0] > 0
 
 
 def test_a_single_random_order_has_intervals(make_pruning: Make) -> None:
@@ -89,7 +97,7 @@ def test_nothing_is_cut_off_or_covered(make_pruning: Make, strategies: tuple[str
     frame = pd.concat([make_pruning(f"model {n}", strategies) for n in range(models)])
     figure = drawn(frame)
     assert fits_a_page(figure)
-    assert legend(figure) == ["all heads", *strategies]
+    assert [name.removesuffix(", mean of 3") for name in legend(figure)] == ["all heads", *strategies]
     box = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0
     assert box.x1 <= figure.bbox.x1
@@ -112,7 +120,7 @@ def test_models_have_panels_with_the_same_axes(make_pruning: Make) -> None:
     assert first.get_xticks().tolist() == second.get_xticks().tolist() == [3, 10, 20, 30, 60]
     assert [axes.get_title(loc="left") for axes in (first, second)] == ["bert", "albert"]
     # a legend for all panels
-    assert set(legend(drawn(frame))) == {"all heads", "ranked", "importance", "random", "greedy"}
+    assert set(legend(drawn(frame))) == {"all heads", "ranked", "importance", "random, mean of 3", "greedy"}
 
 
 @pytest.mark.parametrize("counts", [(3, 10, 20, 30), (7,), (1, 2), range(1, 70), (1, 2, 3, 100, 200, 300)])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_maps import dots, mesh, panels, words
+from drawn_maps import dots, mesh, pale, panels, words
 from drawn_words import check_words, fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
@@ -36,15 +36,21 @@ def test_cells_hold_the_changes_of_the_table(make_ablation: Make) -> None:
         assert drawn[row.layer, row.head] == row.delta
         value, half = f"{row.delta:.3f}", f"{(row.ci_high - row.ci_low) / 2:.3f}"
         assert found.pop((row.layer, row.head)) == f"{value}\n±{half}".replace("-", "−").replace("−0.000", "0.000")
-        assert ((row.layer, row.head) in marked) == (row.p_holm < 0.05)
+        assert ((row.layer, row.head) in marked) == (row.p_holm < 0.05) == ((row.layer, row.head) not in pale(axes))
     assert found == {}
     assert 0 < len(marked) < len(frame)
     assert figure is not None
-    assert figure.texts[0].get_text().replace("\n", " ") == "Ablation: accuracy of sst2 without each head"
+    assert figure.texts[0].get_text().replace("\n", " ") == "Ablation: accuracy on sst2 without each head"
     note = figure.texts[1].get_text().replace("\n", " ")
-    assert note.endswith("Dot: p < 0.05 after Holm's correction. Pale: the interval holds 0.")
+    assert note.endswith("Dot: p < 0.05 after Holm's correction for all heads; pale: not.")
     assert axes.get_title(loc="left") == "demo, encoder\n0.910 with all heads"
     assert "change of accuracy" in {own.get_ylabel() for own in figure.axes}
+
+
+def test_a_change_that_is_not_significant_is_pale_though_its_interval_leaves_0_out(make_ablation: Make) -> None:
+    frame = make_ablation(shapes={"encoder": [3]}).assign(delta=0.08, ci_low=[0.001, 0.001, -0.1], ci_high=0.16)
+    (axes,) = panels(ablation_map(frame.assign(p_holm=[1.0, 0.01, np.nan])))
+    assert pale(axes) == {(0, 0), (0, 2)}
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews", "pearson", "bleu"])
@@ -80,9 +86,9 @@ def test_a_loss_that_explodes_does_not_wash_out_the_rest(make_ablation: Make) ->
 @pytest.mark.parametrize(
     ("mode", "title"),
     [
-        ("zero", "Ablation: accuracy of sst2 without each head"),
-        ("mean", "Ablation: accuracy of sst2 with each head's output at its mean"),
-        ("uniform", "Ablation: accuracy of sst2 with even attention in each head"),
+        ("zero", "Ablation: accuracy on sst2 without each head"),
+        ("mean", "Ablation: accuracy on sst2 with each head's output at its mean"),
+        ("uniform", "Ablation: accuracy on sst2 with even attention in each head"),
     ],
 )
 def test_titles_say_how_heads_were_taken_out(make_ablation: Make, mode: str, title: str) -> None:
@@ -129,7 +135,7 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
         assert not axes.texts
     assert figure is not None
     assert fits_a_page(figure)
-    assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction. Pale: the interval holds 0."
+    assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction for all heads; pale: not."
 
 
 def test_places_without_a_head_look_otherwise_than_heads_without_effect(make_ablation: Make) -> None:

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from itertools import combinations
 
@@ -35,7 +36,7 @@ def test_the_matrix_is_in_the_order_of_the_leaves(make_heads: Make) -> None:
         for j, second in enumerate(order):
             expected = 0.0 if i == j else known.get((first, second), known.get((second, first)))
             assert drawn[i, j] == expected
-    assert figure.axes[0].collections[0].get_clim() == (0.0, pairs["js_distance"].max())
+    assert figure.axes[0].collections[0].get_clim() == (0.0, pytest.approx(math.sqrt(math.log(2))))
     assert figure.axes[0].get_xticklabels()[0].get_text() == f"{order[0][0]}.{order[0][1]}"
 
 
@@ -49,6 +50,15 @@ def test_points_have_the_colour_of_their_role_and_their_names(make_heads: Make) 
     assert [to_hex(c) for c in points.get_facecolor()] == [COLOURS[family(r)].lower() for r in heads["role"]]
     named = heads[["layer", "head"]].itertuples(index=False)
     assert [t.get_text() for t in plane.texts] == [f"{layer}.{head}" for layer, head in named]
+
+
+def test_heads_that_hardly_differ_look_alike(make_heads: Make) -> None:
+    heads = make_heads(shapes={"encoder": [3] * 2})
+    heads[["similarity_x", "similarity_y"]] *= 1e-3 / heads[["similarity_x", "similarity_y"]].abs().max()
+    figure = similarity_map(pairs_of(heads).assign(js_distance=1e-3), heads)
+    assert figure is not None
+    assert figure.axes[0].collections[0].get_clim()[1] > 0.8
+    assert np.ptp(figure.axes[1].get_xlim()) == np.ptp(figure.axes[1].get_ylim()) > 0.2
 
 
 def test_one_row_per_stack_and_missing_pairs_are_empty(make_heads: Make) -> None:

@@ -51,9 +51,19 @@ def test_relations_are_rows_and_heads_are_columns(make_syntax: Make) -> None:
 
 def test_what_no_head_follows_better_than_an_offset_is_left_out(make_syntax: Make) -> None:
     frame = make_syntax(relations="nsubj obj").assign(accuracy=0.3, baseline=0.4)
-    assert len(panels(syntactic_map(frame))[0].get_yticklabels()) == 4, "all or none"
+    assert syntactic_map(frame) is None, "an empty panel tells nothing"
     frame.loc[frame.index[frame["relation"] == "obj"][0], "accuracy"] = 0.5
     assert len(panels(syntactic_map(frame))[0].get_yticklabels()) == 1
+
+
+def test_small_gains_stay_pale_and_panels_of_best_heads_share_their_axis(make_syntax: Make) -> None:
+    frame = make_syntax(relations="nsubj").assign(accuracy=0.45, baseline=0.4)
+    (mesh,) = panels(syntactic_map(frame))[0].collections[:1]
+    assert mesh.get_clim() == (0.0, 0.2)
+    both = pd.concat([frame, frame.assign(model="b", accuracy=0.9, ci_low=0.85, ci_high=0.95)])
+    figure = best_heads_figure(both)
+    assert figure is not None
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
 def test_models_and_stacks_have_panels_of_their_own(make_syntax: Make) -> None:
@@ -108,9 +118,9 @@ def test_the_best_heads_stand_beside_the_best_offset(make_syntax: Make) -> None:
     assert figure is not None
     (axes,) = figure.axes
     drawn = {line.get_label(): line.get_xdata() for line in axes.lines}
-    np.testing.assert_allclose(drawn["best head: syntactic"], [0.812])
+    np.testing.assert_allclose(drawn["best head, 95 % interval: syntactic"], [0.812])
     np.testing.assert_allclose(drawn["not syntactic"], [0.2])
-    np.testing.assert_allclose(drawn["fixed offset"], [0.1, 0.381])
+    np.testing.assert_allclose(drawn["best fixed offset"], [0.1, 0.381])
 
 
 def test_relations_with_too_few_instances_are_marked(make_syntax: Make) -> None:

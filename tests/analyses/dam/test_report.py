@@ -100,8 +100,8 @@ def test_quality_shows_the_masks_by_sparsity_and_the_plain_model() -> None:
     figure = quality_by_sparsity(sweep())
     assert figure is not None
     (axes,) = figure.axes
-    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_label().startswith("λ")}
-    assert points == {"λ 0.1": [[35.0, 0.8]], "λ 1": [[47.5, 0.6]]}
+    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if "λ" in line.get_label()}
+    assert points == {"penalty λ 0.1": [[35.0, 0.8]], "penalty λ 1": [[47.5, 0.6]]}
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [0.9]
 
 
@@ -112,7 +112,7 @@ def test_quality_shows_the_same_training_without_a_mask() -> None:
     assert figure is not None
     (axes,) = figure.axes
     levels = {line.get_label(): line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"}
-    assert levels == {"before": 0.9, "no mask": 0.95}
+    assert levels == {"before training, no mask": 0.9, "trained without a mask": 0.95}
 
 
 def test_quality_shows_controls_as_open_circles() -> None:
@@ -163,6 +163,15 @@ def test_importance_is_the_mean_over_heads() -> None:
     assert sorted({round(bar.get_height(), 6) for bar in classes.patches}) == [0.25, 0.65]
     for line, p in zip(offsets.lines, (0.6, 0.2), strict=True):
         assert line.get_ydata().tolist() == pytest.approx([p / (1 + k) for k in range(4)])
+
+
+def test_offsets_that_were_read_from_a_file_stand_in_the_order_of_numbers() -> None:
+    rows = positions()
+    far = [rows[rows["class"] == "offset"].assign(offset=k, p=0.1) for k in (10, 100, 20)]
+    figure = importance_by_place(pd.concat([rows, *far]).astype({"offset": str}).replace({"offset": {"nan": ""}}))
+    assert figure is not None
+    for line in figure.axes[1].lines:
+        assert line.get_xdata().tolist() == [0, 1, 2, 3, 10, 20, 100]
 
 
 def test_tables_without_rows_give_no_figure() -> None:

@@ -57,12 +57,16 @@ def test_differences_task_by_task_and_a_panel_per_metric() -> None:
     assert [label.get_text() for label in first.get_yticklabels()] == names
     # the mean over seeds of .03 and .04
     assert points(first) == {
-        "as many at random": [[-0.02, row - 0.15] for row in range(4)],
-        "no diagonal": [[0.035, row + 0.15] for row in range(4)],
+        "as many random positions masked": [[-0.02, row - 0.15] for row in range(4)],
+        "diagonal masked": [[0.035, row + 0.15] for row in range(4)],
     }
     assert [line.get_xdata()[0] for line in first.lines if line.get_linestyle() == "--"] == [0.0]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["all positions", "as many at random", "no diagonal"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "nothing masked",
+        "as many random positions masked",
+        "diagonal masked",
+    ]
 
 
 @pytest.mark.parametrize("width", ["full", "column"])
@@ -90,7 +94,7 @@ def test_nothing_is_drawn_without_a_difference() -> None:
     assert worth_of_diagonal(alone) is None
     told = worth_of_diagonal(alone.assign(delta=-0.1, delta_low=-0.2, delta_high=0.05))
     assert told is not None, "one seed has the difference over its examples"
-    assert points(told.axes[0])["no diagonal"] == [[-0.1, 0.15], [-0.1, 1.15]]
+    assert points(told.axes[0])["diagonal masked"] == [[-0.1, 0.15], [-0.1, 1.15]]
 
 
 def test_a_metric_is_no_formula() -> None:

@@ -103,6 +103,26 @@ def test_the_figure_has_a_panel_per_task_and_a_point_per_mask() -> None:
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i] if a and b)
 
 
+def test_intervals_end_at_what_a_metric_can_be_and_titles_say_what_they_are_of() -> None:
+    table = masks(2)
+    table.loc[table["pattern"] == "star", "value"] = [0.9, 0.99] * (int((table["pattern"] == "star").sum()) // 2)
+    assert means(table)["ci_high"].max() > 1
+    figure = quality_by_pattern(table)
+    assert figure is not None
+    figure.canvas.draw()
+    ends = [path.vertices[:, 1].max() for axes in figure.axes for bars in axes.collections for path in bars.get_paths()]
+    assert max(ends) <= 1
+    assert figure.texts[0].get_text() == "Quality under masks, m\n(95 % intervals, means of 2 seeds)"
+
+
+def test_masks_of_one_share_have_their_names_above_each_other() -> None:
+    star = masks(1).query("pattern == 'star'")
+    both = [masks(1), star.assign(layers="last:3", value=star["value"] + 0.05)]
+    figure = quality_by_pattern(pd.concat(both, ignore_index=True))
+    assert figure is not None
+    assert [text.get_text() for text in figure.axes[0].texts] == ["star last:3\nstar"]
+
+
 def test_without_patterns_there_is_no_figure() -> None:
     table = masks()
     assert quality_by_pattern(table[table["pattern"] == "full"]) is None

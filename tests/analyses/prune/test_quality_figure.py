@@ -173,3 +173,16 @@ def test_any_name_can_be_drawn(words: str) -> None:
     sweep = tables["sweep"].assign(model=words, task=words, metric=words, penalty=np.nan)
     figure = drawn({"sweep": sweep.assign(run=sweep["run"].where(sweep["run"] == "unpruned", words + sweep["run"]))})
     check_words(figure, words)
+
+
+def test_runs_with_as_many_heads_share_their_name() -> None:
+    tables = gate_tables(MADE)
+    sweep = tables["sweep"]
+    gated = (sweep["init"] == "trained") & (sweep["run"] != "unpruned")
+    heads = [name for name in sweep if name.startswith("heads_")]
+    sweep.loc[gated, heads] = sweep.loc[gated, heads].iloc[0].tolist()
+    figure = drawn({**tables, "sweep": sweep})
+    figure.canvas.draw()
+    (above,) = figure.axes[0].child_axes
+    (name,) = (label.get_text() for label in above.get_xticklabels())
+    assert len(name.split(", ")) == int(gated.sum())

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from tiers import rest_slow
 
 from headlens.analyses.relevance.intervals_figure import relevance_intervals
-from headlens.plots.style import BLUE, VERMILION
+from headlens.plots.style import GAIN, LOSS
 
 Make = Callable[..., pd.DataFrame]
 MARIAN = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}
@@ -50,7 +50,7 @@ def test_colours_tell_the_sign_and_open_dots_that_it_is_not_known(make_relevance
     figure = relevance_intervals(frame)
     assert figure is not None
     dots = points(figure.axes[0])
-    signs = [BLUE if value > 0 else VERMILION for value in frame["relevance"]]
+    signs = [GAIN if value > 0 else LOSS for value in frame["relevance"]]
     unsure = (frame["ci_low"] <= 0) & (frame["ci_high"] >= 0)
     assert [to_hex(c) for c in dots.get_edgecolor()] == [s.lower() for s in signs]
     faces = ["#ffffff" if own else sign.lower() for own, sign in zip(unsure, signs, strict=True)]

@@ -127,8 +127,8 @@ def test_every_other_rule_has_a_panel_with_the_same_heads(make_relevance: Make) 
     asked, gradxact, taylor = (
         frame[frame["rule"] == rule].reset_index(drop=True) for rule in ("epsilon", "gradxact", "taylor")
     )
-    assert [axes.get_ylabel() for axes in figure.axes] == ["share under gradxact", "share under taylor"]
-    assert {axes.get_xlabel() for axes in figure.axes} == {"share under epsilon"}
+    assert [axes.get_ylabel() for axes in figure.axes] == ["share under rule gradxact", "share under rule taylor"]
+    assert {axes.get_xlabel() for axes in figure.axes} == {"share under rule epsilon"}
     for axes, other in zip(figure.axes, (gradxact, taylor), strict=True):
         assert offsets(axes) == pairs(asked["relevance"], other["relevance"])
         value = stats.spearmanr(asked["relevance"], other["relevance"]).statistic

@@ -63,7 +63,7 @@ def test_every_method_has_a_curve(metric: bool) -> None:
     assert len(figure.axes) == 1 + metric
     for axes, column in zip(figure.axes, ("recall", "value"), strict=False):
         lines = {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
-        others = ["sparsity of entmax", "entmax itself" if column == "value" else "by chance"]
+        others = ["sparsity of entmax", "entmax itself" if column == "value" else "chance level"]
         place = "task_sparsity" if column == "value" else "sparsity"
         assert list(lines) == [*(label for _, _, label in LOOKS.values()), *others]
         for method, (_, _, label) in LOOKS.items():

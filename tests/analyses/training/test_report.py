@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from headlens.analyses.training.alphas_figure import alpha_histograms
 from headlens.analyses.training.learned_alphas import alpha_notes
@@ -35,11 +37,22 @@ def test_both_losses_are_drawn_where_they_were_measured() -> None:
     assert list(zip(*held.get_data(), strict=True)) == [(15, 1.75), (30, 1.5)]
 
 
+def test_the_curve_is_named_after_model_and_data() -> None:
+    figure = training_curve(LOG, HELD, "new:marian", "train.de+train.en")
+    assert figure is not None
+    assert figure.get_suptitle() == "Training loss of new:marian\non train.de+train.en"
+    run = recorded(log=LOG)
+    run.record["models"], run.record["data"] = [{"model": "m"}], {"name": "sst2.tsv"}  # type: ignore[index]
+    ((_, again),) = REPORT.figures(run)
+    assert again is not None
+    assert again.get_suptitle() == "Training loss of m\non sst2.tsv"
+
+
 def test_a_single_point_can_be_seen() -> None:
     figure = training_curve(LOG[:1], pd.DataFrame())
     assert figure is not None
     (line,) = figure.axes[0].lines
-    assert line.get_marker() == "o"
+    assert line.get_marker() == "."
     assert training_curve(LOG[:0], HELD) is None
 
 
@@ -62,19 +75,26 @@ def alphas(**stacks: list[list[float]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", *KEY_COLUMNS, "alpha"])
 
 
+def _drawn(figure: Figure | None) -> list[Axes]:
+    assert figure is not None
+    return [axes for axes in figure.axes if axes.collections][:1]
+
+
 def test_learned_alphas_are_counted_by_layer() -> None:
     table = alphas(encoder=[[1.01, 1.02, 1.51], [2.0, 1.98, 1.99]], cross=[[1.5, 1.51, 1.52], [1.7, 1.3, 1.3]])
     figure = alpha_histograms(table)
     assert figure is not None
     figure.canvas.draw()
     first, second = ([axes for axes in figure.axes if axes.collections][place] for place in (0, 1))
-    counts = first.collections[0].get_array().filled(0)  # (layers, twentieths of 1 to 2)
-    assert counts.shape == (2, 20)
-    assert (counts[0, 0], counts[0, 10], counts[1, 19]) == (2, 1, 3), "2 is in the last part"
+    counts = first.collections[0].get_array().filled(0)  # (layers, twentieths from 1 to 2)
+    assert counts.shape == (2, 21)
+    assert (counts[0, 0], counts[0, 10], counts[1, 20]) == (2, 1, 3), "1, 1.5 and 2 are middles"
     assert counts.sum() == 6
     assert second.collections[0].get_array().filled(0)[0, 10] == 3
     assert [axes.get_title(loc="left") for axes in (first, second)] == ["m, encoder", "m, cross"]
     assert alpha_histograms(table[:0]) is None
+    (axes,) = _drawn(alpha_histograms(alphas(encoder=[[1.4999, 1.5001, 1.5]])))
+    assert axes.collections[0].get_array().max() == 3, "what has not moved is in one bin"
     ((name, again),) = REPORT.figures(recorded(alphas=table))
     assert name == "alphas"
     assert again is not None
