@@ -102,6 +102,10 @@ class ParserError(InputError):
     """A dependency parser that is not installed, or that gives no trees."""
 
 
+class ExtensionError(InputError):
+    """Something written for headlens outside of it, such as a metric, that cannot be loaded or does not do its part."""
+
+
 class OptionError(InputError):
     """An option whose value cannot be meant."""
 

@@ -186,8 +186,8 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
         notes.append(f"{counted(len(done.again), 'head')} had been removed before.")
     if not request.stock:
         notes.append(
-            f"Plain from_pretrained cannot read the folder: load it with headlens.load, or write one that it reads with "
-            f"--stock. Heads keep the numbers of the original; {FILE} tells which are left."
+            f"Plain from_pretrained cannot read the folder: load it with headlens.load, or write one that it reads "
+            f"with --stock. Heads keep the numbers of the original; {FILE} tells which are left."
         )
     emptied = [f"{s.stack}.{s.layer}" for s in done.heads.sites if not s.left]
     if "decoder.0" in emptied and not request.stock:
