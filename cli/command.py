@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -43,6 +44,7 @@ class Command:
     first: tuple[str, ...]
 
 
+_HELP_ALL = "help_all"
 _FILE = "DEFAULT_MAP"  # how Typer calls the source of values that a file gave
 COMMANDS: dict[str, Command] = {}
 
@@ -58,7 +60,7 @@ def command(
         plan: shows what would be done with `--dry-run`; without it the plan of the request.
         plans: whether there is `--dry-run`.
     """
-    lacking = {"dry_run": not plans, "help_all": not declared.first}
+    lacking = {"dry_run": not plans, _HELP_ALL: not declared.first}
     terminal = [name for name in inspect.signature(_terminal).parameters if not lacking.get(name)]
 
     def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
@@ -150,7 +152,7 @@ def _screen(values: dict[str, Any]) -> Screen:
     """The terminal; of several processes only the first uses it."""
     from .screen import Screen
 
-    for name in ("config", "debug", "help_all"):
+    for name in ("config", "debug", _HELP_ALL):
         values.pop(name, None)
     json, quiet = values.pop("json", False), values.pop("quiet", False)
     return Screen(json=json and not rank(), quiet=quiet or rank() > 0)
@@ -204,10 +206,21 @@ def _text(value: Any) -> Any:
 
 
 def _of_terminal(names: Collection[str]) -> list[inspect.Parameter]:
-    """The options that are about the command line itself."""
+    """The options that are about the command line itself; `--help-all` is hidden where `--help` shows all anyway."""
     hints = get_type_hints(_terminal, include_extras=True)
     known = inspect.signature(_terminal).parameters
-    return [known[n].replace(annotation=hints[n], kind=inspect.Parameter.KEYWORD_ONLY) for n in known if n in names]
+    if _HELP_ALL not in names:
+        kind, info = get_args(hints[_HELP_ALL])
+        hints[_HELP_ALL] = Annotated[kind, _hidden(info)]
+    has = {*names, _HELP_ALL}
+    return [known[n].replace(annotation=hints[n], kind=inspect.Parameter.KEYWORD_ONLY) for n in known if n in has]
+
+
+def _hidden(info: typer.models.OptionInfo) -> typer.models.OptionInfo:
+    """Returns a declaration of an option that is taken, and that no help shows."""
+    changed = copy.copy(info)
+    changed.hidden = True
+    return changed
 
 
 def _terminal(

@@ -25,6 +25,5 @@ def train(request: TrainRequest | FineTuneRequest, screen: Screen) -> None:
     screen.notes(run.notes)
     following = ["headlens", "classify", str(run.folder / "model")]
     if isinstance(request, FineTuneRequest) and request.dev_data is not None:
-        data = ["--task", request.data.task, "--data", request.dev_data]
-        following = ["headlens", "ablate", str(run.folder / "model"), *data]
+        following = ["headlens", "ablate", str(run.folder / "model"), *request.data.as_options(request.dev_data)]
     screen.finish(run.summary(), run.files, shlex.join([*following, *request.mask.as_options()]))

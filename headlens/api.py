@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import wraps
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import pandas as pd
 
 from headlens.analyses.ablate.options import COMMAND as ABLATE
 from headlens.analyses.attend.options import COMMAND as ATTEND
@@ -33,6 +35,8 @@ from headlens.analyses.report.options import COMMAND as REPORT
 from headlens.analyses.reproduce.options import COMMAND as REPRODUCE
 from headlens.analyses.sparsefinder.options import COMMAND as SPARSEFINDER
 from headlens.analyses.training.options import COMMAND as TRAIN
+from headlens.corpora.text import TextList
+from headlens.errors import OptionError
 from headlens.files import output_errors
 from headlens.hub_access import only_cache
 from headlens.models.loading import LoadedModel
@@ -81,7 +85,7 @@ def _documented(command: CommandOptions) -> Callable[[F], F]:
 @_documented(CLASSIFY)
 def classify(
     model: Model | Sequence[Model] = DEMO,
-    corpus: str | Path | Corpus = DEMO,
+    corpus: str | Path | Corpus | Iterable[str] = DEMO,
     *,
     metrics: Sequence[Metric] = (),
     **options: Any,
@@ -90,7 +94,7 @@ def classify(
 
     Args:
         model: one model, or a list of two to compare.
-        corpus: sentences: `demo`, a file, `hub:NAME`, or a `Corpus`.
+        corpus: sentences: `demo`, a file, `hub:NAME`, a list of them, or a `Corpus`.
         metrics: your own metrics, measured in addition to the built-in ones.
         options: those of `headlens classify`.
 
@@ -105,7 +109,7 @@ def classify(
 
 
 @_documented(RELEVANCE)
-def relevance(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
+def relevance(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] = DEMO, **options: Any) -> Result:
     """Measures what every attention head contributes to the output, by layer-wise relevance propagation.
 
     Args:
@@ -185,7 +189,7 @@ def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Resul
 
 
 @_documented(SPARSEFINDER)
-def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
+def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] = DEMO, **options: Any) -> Result:
     """Predicts which attention weights of an entmax model will be zero, and measures how good the predictions are.
 
     Args:
@@ -357,6 +361,12 @@ def _model(model: Model, *, copied: bool = False) -> str:
     if isinstance(model, LoadedModel):
         loaded = model
     else:
+        if not isinstance(model, tuple) or len(model) != 2 or not hasattr(model[0], "config"):
+            kind = type(model).__name__
+            raise OptionError(
+                f"{'An' if kind[0] in 'AEIOU' else 'A'} {kind} is no model that headlens can read text with.",
+                "Give (model, tokenizer), a name, a folder, or what headlens.load returns.",
+            )
         network, tokenizer = model
         loaded = LoadedModel(network.name_or_path or type(network).__name__, network.eval(), tokenizer, None)
     if copied:
@@ -364,5 +374,15 @@ def _model(model: Model, *, copied: bool = False) -> str:
     return Given(loaded.name, loaded)
 
 
-def _corpus(corpus: str | Path | Corpus) -> str:
-    return str(corpus) if isinstance(corpus, str | Path) else Given(corpus.name, corpus)
+def _corpus(corpus: str | Path | Corpus | Iterable[str]) -> str:
+    """A corpus as options name it; sentences may be a list, or a column of pandas."""
+    if isinstance(corpus, str | Path):
+        return str(corpus)
+    if isinstance(corpus, pd.DataFrame) or not isinstance(corpus, Iterable):
+        raise OptionError(
+            f"corpus cannot be of the type {type(corpus).__name__}.",
+            "Give a list of sentences, such as frame['text'], the name of a file, or a Corpus.",
+        )
+    if isinstance(corpus, pd.Series) or not hasattr(corpus, "name"):
+        corpus = TextList(tuple(corpus))
+    return Given(corpus.name, corpus)

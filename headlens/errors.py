@@ -8,6 +8,7 @@ HeadlensError
 │   ├── CorpusError            a text, treebank or table that cannot be read; carries file and line
 │   │   └── AlignmentError     words and subwords cannot be brought together
 │   ├── ParserError            a dependency parser that is not installed or does not parse
+│   ├── ExtensionError         what somebody wrote for headlens (a metric, a strategy) cannot be used
 │   ├── OptionError            an option with a value that cannot be meant
 │   └── OutputError            a folder that cannot be written, or that holds somebody's results
 │       └── ResumeError            an interrupted run that cannot be gone on with, or not like this
@@ -99,6 +100,10 @@ class AlignmentError(CorpusError):
 
 class ParserError(InputError):
     """A dependency parser that is not installed, or that gives no trees."""
+
+
+class ExtensionError(InputError):
+    """Something written for headlens outside of it, such as a metric, that cannot be loaded or does not do its part."""
 
 
 class OptionError(InputError):

@@ -124,7 +124,7 @@ class DeclaredOption:
             one = get_args(kind)[0] if self.repeated else kind
             for part in values if self.repeated else (given,):
                 if self.option.parse is None and not _may_be(part, one):
-                    raise OptionError(f"{self.flag} cannot be {str(part)[:60]}.", f"Give {_GIVEN[one][1]}.")
+                    raise self._cannot_be(part, one)
         if self.repeated:
             return tuple(map(folder, values)) if get_args(kind)[0] is Path else tuple(values)
         if self.option.parse is not None or kind is Path:
@@ -134,6 +134,15 @@ class DeclaredOption:
                 raise OptionError(f"{self.flag}: {error}") from error
         self._check(given)
         return given
+
+    def _cannot_be(self, given: Any, kind: Any) -> OptionError:
+        if hasattr(given, "to_csv"):
+            table = type(given).__name__
+            return OptionError(
+                f"{self.flag} cannot be a {table}.",
+                "Write it to a file with to_csv, and name the file.",
+            )
+        return OptionError(f"{self.flag} cannot be {str(given)[:60]}.", f"Give {_GIVEN[kind][1]}.")
 
     def _check(self, value: Any) -> None:
         hint = without_none(self.hint)

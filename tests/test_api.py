@@ -39,6 +39,38 @@ def test_every_command_has_a_function() -> None:
     assert {name for name in FUNCTIONS if callable(getattr(headlens, name, None))} == set(FUNCTIONS)
 
 
+def test_a_model_comes_with_its_tokenizer() -> None:
+    model = build("BertModel")
+    for given in (model, (model,), ["demo", model]):
+        with pytest.raises(OptionError, match=r"is no model that headlens can read text with\.\nGive \("):
+            headlens.classify(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, pd.Series, iter])
+def test_a_corpus_may_be_a_list_of_sentences(kind: Any, tmp_path: Path) -> None:
+    texts = ["The cat that I saw sleeps.", " ", "Dogs bark."] * 2
+    (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    read = headlens.classify("demo", tmp_path / "texts.txt", similarity="off").tables["heads"]
+    given = headlens.classify("demo", kind(texts), similarity="off")
+    pd.testing.assert_frame_equal(given.tables["heads"], read)
+    assert given.summary["corpus"]["name"] == "texts"
+
+
+def test_what_is_no_list_of_sentences_is_refused() -> None:
+    for given, said in (
+        (
+            pd.DataFrame({"text": ["One."]}),
+            r"corpus cannot be of the type DataFrame\.\nGive a list of sentences, such",
+        ),
+        (3, r"corpus cannot be of the type int\."),
+        ([("One.", "Eins.")], r"a list whose item 0 is a tuple, not a text\.\nGive a list of sentences"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            headlens.classify("demo", given)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"--data cannot be a DataFrame\.\nWrite it to a file with to_csv"):
+        headlens.ablate("demo", "classification", data=pd.DataFrame({"text": ["One."]}))
+
+
 def test_no_folder_bears_the_name_of_a_function() -> None:
     # Importing it would put a module in the place of the function.
     assert not {module.name for module in pkgutil.iter_modules(headlens.__path__)} & set(headlens.__all__)

@@ -171,6 +171,38 @@ class TextCorpus(NamedFile):
             yield plain_sentence(line.text, str(line.number))
 
 
+@dataclass(frozen=True)
+class TextList:
+    """Sentences from Python, with words and without trees; those without words are skipped.
+
+    Args:
+        texts: one sentence each.
+        name: of the corpus.
+
+    Raises:
+        OptionError: for what is no text.
+    """
+
+    texts: tuple[str, ...]
+    name: str = "texts"
+
+    def __post_init__(self) -> None:
+        for number, text in enumerate(self.texts):
+            if not isinstance(text, str):
+                raise OptionError(
+                    f"The corpus is a list whose item {number} is a {type(text).__name__}, not a text.",
+                    "Give a list of sentences; pairs and trees are read from files.",
+                )
+
+    def __iter__(self) -> Iterator[Example]:
+        """Yields the sentences from the start."""
+        for number, text in enumerate(self.texts, 1):
+            check_length(text, self.name, number)
+            sentence = plain_sentence(text, str(number))
+            if sentence.words:
+                yield Example(sentence)
+
+
 def check_length(text: str, path: str | Path | None, line: int | None) -> None:
     """Refuses a text that is no sentence: one of megabytes would be split and cut into tokens for minutes.
 

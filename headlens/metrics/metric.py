@@ -14,7 +14,9 @@ from torch import Tensor
 from headlens.attention.edits_and_observers import AttentionCall, Observer, repeat_groups
 from headlens.attention.kernels.blocked_softmax import weights_at_once
 from headlens.attention.sites import Site
-from headlens.heads import KEY_COLUMNS, STACKS, Head, HeadTable, Stack
+from headlens.errors import ExtensionError, HeadlensError
+from headlens.heads import STACKS, Head, HeadTable, Stack
+from headlens.memory import is_out_of_memory
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
@@ -126,18 +128,28 @@ class Metric(ABC):
         """The metric's part of heads.csv; None if it has none, or nothing was measured.
 
         Raises:
-            ValueError: if a column is computed and not declared, or declared and not computed.
+            ExtensionError: if a column is computed and not declared, or declared and not computed, or has not a number
+                for each head.
         """
         if not self.columns:
             return None
-        table = _table({site: self.head_columns(site_sums) for site, site_sums in sums.items()})
-        if table is not None:
-            declared = {name for column in self.columns for name in column.names}
-            computed = set(table.rows.columns) - set(KEY_COLUMNS)
-            if declared != computed:
-                names = ", ".join(sorted(declared ^ computed))
-                raise ValueError(f"The metric {self.name} does not compute the columns that it declares: {names}.")
-        return table
+        computed = {site: self.head_columns(site_sums) for site, site_sums in sums.items()}
+        declared = {name for column in self.columns for name in column.names}
+        for site, columns in computed.items():
+            if declared != set(columns):
+                names = ", ".join(sorted(declared ^ set(columns)))
+                raise ExtensionError(
+                    f"The metric {self.name} does not compute the columns that it declares: {names}.",
+                    "compute returns what columns says, and with interval=True the columns _ci_low and _ci_high.",
+                )
+            for name, values in columns.items():
+                if np.shape(values) != (len(site.heads),):
+                    shape = np.shape(values)
+                    raise ExtensionError(
+                        f"The metric {self.name} computes {name} of shape {shape} for {len(site.heads)} heads.",
+                        "measure has the heads first and sums over everything else; compute gives a number for each.",
+                    )
+        return _table(computed)
 
 
 def _table(columns: Mapping[Site, Mapping[str, Array]]) -> HeadTable | None:
@@ -150,6 +162,20 @@ def _table(columns: Mapping[Site, Mapping[str, Array]]) -> HeadTable | None:
         heads += [head for head in site.heads for _ in range(rows)]
     names = next(iter(columns.values()))
     return HeadTable.from_columns(heads, **{n: np.concatenate([c[n].ravel() for c in columns.values()]) for n in names})
+
+
+def _measured(metric: Metric, view: CallView) -> Mapping[str, Tensor]:
+    """The sums of a metric, whose name is told with the errors of one that is not of headlens."""
+    try:
+        return metric.measure(view)
+    except Exception as error:
+        foreign = not type(metric).__module__.startswith("headlens.")
+        if not foreign or isinstance(error, HeadlensError) or is_out_of_memory(error):
+            raise
+        raise ExtensionError(
+            f"The metric {metric.name} cannot measure: {type(error).__name__}: {error}.",
+            "Mend its measure; --debug, or Python, shows the line.",
+        ) from error
 
 
 def _alike(one: AttentionCall, other: AttentionCall) -> bool:
@@ -248,9 +274,9 @@ class Statistics(Observer):
             if len(calls) == 1 or of_tokens is None:
                 for call, view in zip(calls, views, strict=True):
                     view.earlier = self._earlier.setdefault((call.site, metric.name), {})
-                    self.totals.add(metric.name, str(call.site), metric.measure(view))
+                    self.totals.add(metric.name, str(call.site), _measured(metric, view))
                 continue
-            sums = metric.measure(whole)
+            sums = _measured(metric, whole)
             by_head = {n: torch.split(v, n_heads) for n, v in sums.items() if v.dim() and n not in of_tokens}
             for number, call in enumerate(calls):
                 own = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -10,10 +10,15 @@ from inspect import getmembers, isabstract, isclass
 from pkgutil import iter_modules
 
 import headlens.metrics
+from headlens.errors import ExtensionError
+from headlens.extensions import load_extension
+from headlens.heads import KEY_COLUMNS
 from headlens.metrics.metric import Metric
 
 # Packages of others register a metric of theirs by an entry point of this group.
 ENTRY_POINTS = "headlens.metrics"
+# Columns of heads.csv that no metric fills.
+_OTHERS = ("model", *KEY_COLUMNS, "relevance", "role", "roles", "nearest", "nearest_score", "roles_by_weight")
 # The order of the columns of heads.csv; other metrics follow by name.
 _FIRST = (
     "confidence",
@@ -37,14 +42,46 @@ def registered_metrics() -> tuple[type[Metric], ...]:
     """Returns the classes of all metrics, in the order of their columns.
 
     Raises:
-        ValueError: if two metrics have one name.
+        ExtensionError: if one cannot be loaded, is no metric, or takes the name or a column of another.
     """
     metrics: dict[str, type[Metric]] = {}
-    for metric in (*_own(), *(point.load() for point in entry_points(group=ENTRY_POINTS))):
-        if metrics.setdefault(metric.name, metric) is not metric:
-            raise ValueError(f"Two metrics are called {metric.name}.")
+    for metric in _own():
+        metrics[metric.name] = metric
+    for point in entry_points(group=ENTRY_POINTS):
+        metric = load_extension(point)
+        if not (isclass(metric) and issubclass(metric, Metric)) or isabstract(metric):
+            raise ExtensionError(
+                f"The entry point {point.name!r} of {ENTRY_POINTS} names no metric ({point.value}).",
+                "Let it name a class derived from headlens.Metric that defines measure and compute.",
+            )
+        if metrics.get(metric.name) is not metric:
+            refuse_collisions([*metrics.values(), metric])
+        metrics[metric.name] = metric
     first = {name: metrics.pop(name) for name in _FIRST if name in metrics}
     return (*first.values(), *(metrics[name] for name in sorted(metrics)))
+
+
+def refuse_collisions(metrics: Sequence[type[Metric] | Metric]) -> None:
+    """Refuse metrics that cannot stand in one table.
+
+    Args:
+        metrics: those of a run; each after the first is refused if it takes a name that is there.
+
+    Raises:
+        ExtensionError: if two have one name, or fill one column.
+    """
+    names, columns = set[str](), dict.fromkeys(_OTHERS, "headlens itself")
+    for metric in metrics:
+        if metric.name in names:
+            raise ExtensionError(f"Two metrics are called {metric.name}.", "Give yours another name.")
+        names.add(metric.name)
+        for column in (name for declared in metric.columns for name in declared.names):
+            if column in columns:
+                raise ExtensionError(
+                    f"The metric {metric.name} fills the column {column!r}, which is that of {columns[column]}.",
+                    "Give yours another name.",
+                )
+            columns[column] = f"the metric {metric.name}"
 
 
 def _own() -> Iterator[type[Metric]]:

@@ -171,6 +171,22 @@ class TaskData:
         """Returns the data for training: the split `train` of data sets, unless a split is named."""
         return replace(self, data_split=self.data_split or "train")
 
+    def as_options(self, source: str) -> list[str]:
+        """Returns words of another command line that reads held-out data alike, for a model trained on these.
+
+        Such a model has names of its own for its classes, so that `--labels model=...` is not told again.
+
+        Args:
+            source: file or data set of the held-out data.
+        """
+        typed = ["--task", self.task, "--data", source]
+        typed += [] if not self.columns else ["--columns", ",".join(self.columns)]
+        typed += [] if not self.text else ["--text", ",".join(self.text)]
+        typed += [] if self.label is None else ["--label", self.label]
+        for named in self.labels:
+            typed += [] if named.startswith("model=") else ["--labels", named]
+        return typed + ["--skip-broken"] * self.skip_broken
+
     def held_out(self, source: str) -> TaskData:
         """Returns the options of held-out data: read alike, but all of it, and from the task's split of data sets.
 

@@ -103,6 +103,7 @@ def test_help_shows_what_most_people_need_and_help_all_the_rest(name: str, headl
     shown = {flag for flag in flags if re.search(rf"^[^\w-]{{0,4}}{flag}(?![\w-])", brief, re.MULTILINE)}
     if not first:
         assert "--help-all" not in brief
+        assert headlens(name, "--help-all").out.endswith(brief), "it is taken everywhere"
         return
     assert len(first) <= 10
     assert shown - {flag for flag in flags if not flag.startswith("-")} == {options[own].flag for own in first} | {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,19 @@ def test_from_training_to_ablation(headlens: Headlens, trained: str) -> None:
     pruned = headlens("prune", trained, *REVIEWS, "--target-heads", 3, "--steps", 2, "--most-runs", 1, "--out", "p")
     assert pruned.code == 0, pruned.err
     assert "began random" not in pruned.out
+
+
+def test_what_training_says_to_do_next_can_be_done(headlens: Headlens, tiny_bert: Path) -> None:
+    reviews(stars=("bad", "good"))
+    reviews("the dev set.csv", stars=("bad", "good"))
+    named = ("--labels", "data=bad,good", "--dev-data", "the dev set.csv")
+    done = headlens("train", tiny_bert, *REVIEWS, *named, "--steps", 2, "--out", "x")
+    assert done.code == 0, done.err
+    following = shlex.split(done.out.partition("Next: ")[2])
+    assert following[:2] == ["headlens", "ablate"]
+    assert "--labels data=bad,good" in " ".join(following)
+    again = headlens(*following[1:], "--no-figures", "--out", "a")
+    assert again.code == 0, again.err
 
 
 def test_a_model_of_other_classes_is_refused(headlens: Headlens, trained: str) -> None:

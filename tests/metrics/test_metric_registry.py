@@ -5,20 +5,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import ClassVar
+from types import SimpleNamespace
+from typing import ClassVar, cast
 
 import numpy as np
 import pytest
 from torch import Tensor
 
+import headlens
 from headlens.attention.sites import Site
+from headlens.corpora.sources import demo_corpus
+from headlens.errors import ExtensionError
+from headlens.extensions import load_extension
 from headlens.metrics import metric_registry
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, MetricSettings, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.metric_registry import registered_metrics
+from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
 
 
 def test_the_order_of_the_columns_is_that_of_the_registry() -> None:
@@ -72,12 +78,14 @@ class Made(Metric):
 )
 def test_what_is_computed_is_what_is_declared(computed: tuple[str, ...], named: str) -> None:
     site = Site("encoder", 0, 2, "attention")
-    with pytest.raises(ValueError, match=f"The metric made does not compute the columns that it declares: .*{named}"):
+    with pytest.raises(ExtensionError, match=f"made does not compute the columns that it declares: .*{named}"):
         Made(computed).head_table({site: {"n": np.zeros(2)}})
     whole = Made(("one", "one_ci_low", "one_ci_high")).head_table({site: {"n": np.zeros(2)}})
     assert whole is not None
     assert len(whole.rows) == 2
     assert Made(("one",)).head_table({}) is None
+    with pytest.raises(ExtensionError, match=r"The metric made computes one of shape \(2, 3\) for 2 heads\."):
+        Made(("one", "one_ci_low", "one_ci_high")).head_table({site: {"n": np.zeros((2, 3))}})
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,9 @@ class Foreign(Made):
 
 class Point:
     """An entry point."""
+
+    group = "headlens.metrics"
+    dist = SimpleNamespace(name="my-metrics")
 
     def __init__(self, name: str, value: object) -> None:
         self.name, self.value = name, value
@@ -115,7 +126,69 @@ def test_two_metrics_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(metric_registry, "entry_points", lambda group: [Point(group, Foreign)])
     metric_registry.registered_metrics.cache_clear()
     try:
-        with pytest.raises(ValueError, match=r"Two metrics are called mass\."):
+        with pytest.raises(ExtensionError, match=r"Two metrics are called mass\.\nGive yours another name\."):
             metric_registry.registered_metrics()
     finally:
         metric_registry.registered_metrics.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            "os.path:join",
+            r"'extra' of headlens\.metrics names no metric \(os\.path:join\)\.\n.*Metric that",
+        ),
+        (
+            "nothing_here:Metric",
+            r"'extra' of headlens\.metrics \(nothing_here:Metric\) cannot be loaded: ModuleNotFoundError: No module "
+            r"named 'nothing_here'\.\n.*package that",
+        ),
+        ("json:Metric", r"cannot be loaded: AttributeError: module 'json' has no attribute 'Metric'\."),
+    ],
+)
+def test_an_entry_point_that_is_no_metric_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, value: str, message: str
+) -> None:
+    monkeypatch.setattr(metric_registry, "entry_points", lambda group: [EntryPoint("extra", value, group)])
+    metric_registry.registered_metrics.cache_clear()
+    try:
+        with pytest.raises(ExtensionError, match=message):
+            metric_registry.registered_metrics()
+    finally:
+        metric_registry.registered_metrics.cache_clear()
+
+
+def test_a_package_that_does_not_load_is_named() -> None:
+    class Broken(Point):
+        def load(self) -> object:
+            raise ImportError("no")
+
+    with pytest.raises(
+        ExtensionError, match=r"ImportError: no\.\nMend the package my-metrics .* with pip uninstall my-metrics\."
+    ):
+        load_extension(cast("EntryPoint", Broken("peak", "my_metrics:Peak")))
+
+
+@pytest.mark.parametrize("column", ["entropy", "confidence_ci_low", "role", "layer"])
+def test_columns_are_filled_by_one_metric(column: str) -> None:
+    class Second(Foreign):
+        name: ClassVar[str] = "second"
+        columns: ClassVar[tuple[MetricColumn, ...]] = (MetricColumn(column, "A number."),)
+
+    with pytest.raises(ExtensionError, match=f"The metric second fills the column '{column}', which is that of "):
+        refuse_collisions([*registered_metrics(), Second()])
+    with pytest.raises(ExtensionError, match="Two metrics are called entropy"):
+        refuse_collisions([*registered_metrics(), registered_metrics()[1]])
+
+
+def test_the_errors_of_a_metric_of_ones_own_tell_its_name() -> None:
+    class Wrong(Foreign):
+        def measure(self, view: CallView) -> Mapping[str, Tensor]:
+            return {"n": view.query.sum()}  # type: ignore[attr-defined]
+
+    loaded = headlens.load("demo")
+    corpus = demo_corpus()
+    with pytest.raises(ExtensionError, match=r"foreign cannot measure: AttributeError: .*'query'\.\nMend") as raised:
+        headlens.classify(loaded, corpus, metrics=[Wrong()], limit=2)
+    assert isinstance(raised.value.__cause__, AttributeError)

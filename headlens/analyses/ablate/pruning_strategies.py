@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 from headlens.errors import OptionError, SelfCheckError, counted
+from headlens.extensions import load_extension
 from headlens.options import StackName
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ STRATEGY_ENTRIES: dict[str, StrategyEntry] = {
     # The control.
     "random": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True),
     # Of other packages.
-    **{point.name: point.load() for point in entry_points(group="headlens.strategies")},
+    **{point.name: load_extension(point) for point in entry_points(group="headlens.strategies")},
 }
 
 

@@ -31,7 +31,7 @@ from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.metric import Metric, MetricSettings, Statistics
-from headlens.metrics.metric_registry import registered_metrics
+from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
@@ -153,6 +153,7 @@ def classify_heads(
         baseline_notes = [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, relations)]
     settings = MetricSettings(relations, options.exclude_self, baseline)
     metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
+    refuse_collisions(metrics)
     measured = _measure(feed, corpus, annotator, metrics, options, corpus_pass or CorpusPass())
     encoding, annotation, statistics = measured.encoding, measured.annotation, measured.statistics
     if not encoding.sentences:

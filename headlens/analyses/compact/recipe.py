@@ -187,8 +187,8 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
         notes.append(f"{counted(len(done.again), 'head')} had already been removed.")
     if not request.stock:
         notes.append(
-            f"Plain from_pretrained cannot read the folder: load it with headlens. Heads keep the numbers of the "
-            f"original; {FILE} lists those that are left."
+            f"Plain from_pretrained cannot read the folder: load it with headlens.load, or write one that it reads "
+            f"with --stock. Heads keep the numbers of the original; {FILE} lists those that are left."
         )
     emptied = [f"{s.stack}.{s.layer}" for s in done.heads.sites if not s.left]
     if "decoder.0" in emptied and not request.stock:

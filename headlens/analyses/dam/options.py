@@ -158,7 +158,7 @@ COMMAND = CommandOptions(
     (DamRequest,),
     "run_dam",
     first=(
-        *("task", "data", "dev_data", "corpus", "lambdas"),
-        *("structured", "layers", "epochs", "learning_rate", "device"),
+        *("task", "data", "text", "label", "dev_data", "corpus", "lambdas"),
+        *("structured", "epochs", "learning_rate"),
     ),
 )

@@ -433,5 +433,5 @@ COMMAND = CommandOptions(
     (MasksRequest,),
     "run_masks",
     MasksRequest.from_options,
-    first=("task", "data", "mask", "pattern", "length", "grid", "graph", "learn_degrees", "layers", "device"),
+    first=("task", "data", "text", "label", "mask", "pattern", "length", "grid", "graph", "learn_degrees"),
 )

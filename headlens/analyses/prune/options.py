@@ -202,7 +202,7 @@ COMMAND = CommandOptions(
     (PruneRequest,),
     "run_prune",
     first=(
-        *("task", "data", "dev_data", "lambdas", "target_heads"),
-        *("gates", "epochs", "learning_rate", "roles_corpus", "device"),
+        *("task", "data", "text", "label", "dev_data", "lambdas", "target_heads"),
+        *("epochs", "learning_rate", "roles_corpus"),
     ),
 )

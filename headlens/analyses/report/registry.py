@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 
 import headlens.analyses
+from headlens.extensions import load_extension
 from headlens.pages.command_report import CommandReport
 from headlens.runs.reading import RecordedRun
 
@@ -35,5 +36,5 @@ def reports() -> dict[str, CommandReport]:
     own: list[CommandReport] = [import_module(name).REPORT for name in names if find_spec(name) is not None]
     by_command = {report.command: report for report in own}
     for point in entry_points(group=ENTRY_POINTS):
-        by_command.setdefault(point.name, point.load())
+        by_command.setdefault(point.name, load_extension(point))
     return by_command

@@ -274,5 +274,5 @@ COMMAND = CommandOptions(
     (TrainRequest, FineTuneRequest),
     "run_training",
     train_request,
-    first=("task", "data", "dev_data", "corpus", "dev", "target", "epochs", "learning_rate", "attention", "device"),
+    first=("task", "data", "text", "label", "dev_data", "corpus", "target", "epochs", "learning_rate", "attention"),
 )

@@ -59,6 +59,22 @@ def test_other_heads_fail() -> None:
         found.check()
 
 
+@pytest.mark.parametrize("at_padding", [True, False])
+def test_outputs_at_padding_do_not_count(*, at_padding: bool) -> None:
+    model, small = pair()
+    padded = zoo.padded(zoo.ZOO["bert"])
+    there = (padded["attention_mask"] == 0) if at_padding else (padded["attention_mask"] == 1)
+    assert there.any()
+
+    def change(module: object, arguments: object, outputs: Any) -> Any:
+        outputs[0][there] += 1.0
+        return outputs
+
+    small.base_model.register_forward_hook(change)
+    found = difference_to_masked(model, small, HEADS, [padded])
+    assert (found.largest < 1e-5) == at_padding
+
+
 @pytest.mark.parametrize("value", [1e-3, float("nan")])
 def test_weights_that_changed_fail(value: float) -> None:
     model, small = pair()
