@@ -278,7 +278,7 @@ def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[
     # so few heads stand side by side with their numbers
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"ablation", "pruning", "smoothness"}
     for model in HEADS:
-        assert f"{model} pruned, on" in done.out
+        assert f"{model} pruned, evaluated on" in done.out
     smoothness = pd.read_csv("run/smoothness.csv")
     assert set(smoothness["quantity"]) == {"delta"}
     for model, own in ablation.groupby("model"):

@@ -59,7 +59,7 @@ def test_a_task_that_reads_random_weights_is_refused(
     done = headlens(*ABLATE)
     assert done.code == 2
     said = " ".join(done.err.split())
-    assert "The task sst2 reads 2 weights that the checkpoint does not have, so that they are random" in said
+    assert "The task sst2 depends on 2 weights that the checkpoint does not have, so that they are random" in said
     assert f"{part}.bias, {part}.weight" in said
     assert "headlens train MODEL --task sst2" in said
     assert not Path("run").exists()
@@ -82,7 +82,7 @@ def test_relevance_of_random_weights_is_refused_and_of_embeddings_is_not(
     done = headlens(*RELEVANCE, "--relevance-target", target)
     assert done.code == 2, done.out
     said = " ".join(done.err.split())
-    assert "reads 2 weights that the checkpoint does not have, so that they are random" in said
+    assert "depends on 2 weights that the checkpoint does not have, so that they are random" in said
     assert f"{part}.bias, {part}.weight" in said
     assert "headlens train" in said
     done = headlens(*RELEVANCE, "--relevance-target", "embedding")

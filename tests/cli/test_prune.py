@@ -227,7 +227,7 @@ def test_a_number_of_heads(run: Headlens) -> None:
     sweep = pd.read_csv("run/sweep.csv")
     assert 2 <= len(sweep) <= 6
     reached = (sweep["heads_encoder"] - 2).abs().min()
-    assert ("2 heads with gates left by" if reached == 0 else "the nearest") in done.out
+    assert ("2 heads with gates left by" if reached == 0 else "the closest") in done.out
 
 
 def test_broken_rows_of_both_parts_are_told(run: Headlens) -> None:
