@@ -51,7 +51,7 @@ def test_confidence_of_two_models_on_one_scale(make_heads: Make) -> None:
     figure = confidence_map(frames)
     drawn = panels(figure)
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in drawn]
-    kinds = ("without separators", "all tokens", "difference")
+    kinds = ("without separators", "with all tokens", "difference")
     assert titles == [f"{model}, encoder: {kind}" for model in frames for kind in kinds]
     values = [shown(axes).ravel() for axes in drawn]
     for number, frame in enumerate(frames.values()):
