@@ -193,7 +193,7 @@ def test_heads_that_are_only_masked(headlens: Headlens, tmp_path: Path, wordpiec
 BAD = {
     "no heads": ([], "No heads to cut out were given", "--heads encoder.3.1"),
     "empty list": (["--heads", " , "], "No heads to cut out were given", "--from FILE"),
-    "no head": (["--heads", "encoder.0"], "'encoder.0' is not a head", "STACK.LAYER.HEAD"),
+    "no head": (["--heads", "encoder.0"], "'encoder.0' is not the name of a head", "STACK.LAYER.HEAD"),
     "head out of range": (
         ["--heads", "encoder.0.3"],
         "no head encoder.0.3",
@@ -203,7 +203,7 @@ BAD = {
     "all heads": (
         ["--heads", ",".join(f"encoder.{i}.{h}" for i in range(2) for h in range(3))],
         "No head of the model would be left",
-        "Leave one",
+        "Keep at least one",
     ),
     "two lists": (["--heads", "encoder.0.0", "--from", "x"], "--heads and --from cannot be combined", "one of them"),
     "a list and another": (["--heads", "encoder.0.0", "--heads", "encoder.0.1"], "--heads is given 2 times", "commas"),

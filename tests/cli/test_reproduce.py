@@ -180,7 +180,7 @@ def test_an_option_that_is_none_is_told_before_anything_runs(headlens: Headlens,
     recipe.write_text(OWN.replace("vocabulary = 60", "vocabularies = 60"), encoding="utf-8")
     failed = headlens("reproduce", recipe, "--dry-run")
     assert failed.code == 2
-    assert "train has no option 'vocabularies'. " in " ".join(failed.err.split()) + " "
+    assert "there is no option 'vocabularies' of train. " in " ".join(failed.err.split()) + " "
     assert "Did you mean vocabulary?" in failed.err
     assert "That is in step trained of own." in failed.err
 
@@ -226,7 +226,7 @@ def test_steps_that_need_what_is_not_here_are_left_out(
     assert (cell["published"], cell["ours"], cell["not_run"]) == (52, None, "needs a GPU")
     assert (cell["source"], summary["agreement"][0]["agreement"]) == ("paper", "not compared: not run here")
     assert not (tmp_path / "out/trained").exists()
-    assert "not run here: needs a GPU" in (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
+    assert "not run here; needs a GPU" in (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
     assert "1 table of the paper has no number of ours" in " ".join(summary["notes"])
     assert "read again/comparison.md" in headlens("reproduce", recipe, "--out", "again").out
     planned = json.loads(headlens("reproduce", recipe, "--dry-run", "--json").out)

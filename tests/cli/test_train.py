@@ -40,7 +40,7 @@ def test_a_new_masked_language_model(headlens: Headlens) -> None:
     tokenizer = AutoTokenizer.from_pretrained("run/model")
     assert len(tokenizer) <= 400
     assert tokenizer.mask_token == "[MASK]"
-    assert "held out" in done.out
+    assert "Evaluations on held-out data" in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["models"][0]["steps"] == 6
     done = headlens("classify", "run/model", "--limit", 20, "--out", "heads", "--quiet", "--no-figures")

@@ -193,7 +193,7 @@ def test_what_is_masked_of_the_texts(
         lines = Path(name).read_text(encoding="utf-8").splitlines(keepends=True)
         Path(name).write_text("".join([*lines, *lines[-3:]]), encoding="utf-8")  # a text counts once
     done = run("--lambdas", "0.1", "--no-figures")
-    assert "of texts" in done.out
+    assert "masked in texts" in done.out
     row = pd.read_csv("run/sweep.csv").iloc[-1]
     kept = load_file(f"run/{row['mask']}")["allowed"]
     tokenizer = package.load(f"run/{row['checkpoint']}").tokenizer
