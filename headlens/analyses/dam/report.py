@@ -122,7 +122,7 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
         by_offset = penalty_rows[penalty_rows["class"] == "offset"].groupby("offset")["p"].mean()
         at, mean = by_offset.index.to_numpy(float), by_offset.to_numpy(float)
         offsets.plot(at, mean, color=colour, linewidth=1, label=f"λ {penalty:g}")
-    classes.set_xticks(range(len(CLASSES)), ["neighbourhood" if name == "neighbourhood" else name for name in CLASSES])
+    classes.set_xticks(range(len(CLASSES)), list(CLASSES))
     for axes, words in ((classes, "by class"), (offsets, "by offset, without first and last positions")):
         axes.set_ylim(0, 1.05)
         style.heading(axes, words, 3.0)
@@ -157,7 +157,7 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
                     x, y = float_column(rows, "step"), float_column(rows, "p")
                     axes.plot(x, y, line, color=colour, linewidth=1, label=label)
         axes.set_ylim(0, 1.05)
-        style.heading(axes, "neighbourhood" if name == "neighbourhood" else name, 3.0)
+        style.heading(axes, name, 3.0)
     figure.axes[-1].legend(fontsize=style.TICK_SIZE, frameon=False)
     return figure
 
@@ -249,8 +249,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
-        "the model as it "
-        "was, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
+        "the model as it was, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
         "`sparsity_texts` that of the positions of the texts, each as long as it is."
     )
     return [page_table("Masks and what models achieve under them", records, about)] if records else []
@@ -272,8 +271,7 @@ CAPTIONS = {
         "Quality by sparsity",
         "Task performance under the final masks, with 95 % intervals, against the share of text positions that is "
         "masked; the dashed lines are without a mask: grey for the original model, black for one trained in the "
-        "same way. "
-        "Open circles are the same masks learned without the diagonal.",
+        "same way. Open circles are the same masks learned without the diagonal.",
     ),
     "importance": Caption(
         "Where attention is needed",
@@ -283,8 +281,8 @@ CAPTIONS = {
     "importance_over_training": Caption(
         "Where attention is needed, over training",
         "The mean probability P that a position stays, over all heads, by class of positions, from before the first "
-        "update to the last. Special are the first and last row and column, near by is the neighbourhood of the "
-        "diagonal. Dotted lines are the same masks learned without the diagonal.",
+        "update to the last. The class “special” is the first and last row and column, “neighbourhood” the "
+        "positions near the diagonal. Dotted lines are the same masks learned without the diagonal.",
     ),
     "mask": Caption(
         "The mask",

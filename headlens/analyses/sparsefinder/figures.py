@@ -149,7 +149,7 @@ def sparse_heads(heads: pd.DataFrame) -> Figure | None:
     areas = heads[columns].apply(pd.to_numeric, errors="coerce")
     predicted = (2 * areas.max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
     titles = {"sparsity": "sparsity of entmax", "predicted": "prediction quality"}
-    scales = [Scale("share of pairs without weight"), Scale("share of what is achievable", colours="cividis")]
+    scales = [Scale("share of pairs without weight"), Scale("normalised area under the curve", colours="cividis")]
     return paired_maps(heads.assign(predicted=predicted), titles, scales, "Sparse heads")
 
 

@@ -51,18 +51,19 @@ def test_differences_task_by_task_and_a_panel_per_metric() -> None:
     figure = worth_of_diagonal(masks({"sst2": "accuracy", "rte": "accuracy", "cola": "matthews"}))
     assert figure is not None
     first, second = figure.axes
-    assert first.get_xlabel() == "accuracy less that of all positions"
-    assert second.get_xlabel() == "matthews less that of all positions"
+    assert first.get_xlabel() == "accuracy minus that with full attention"
+    assert second.get_xlabel() == "matthews minus that with full attention"
     names = ["sst2", "sst2, layers last:3", "rte", "rte, layers last:3"]
     assert [label.get_text() for label in first.get_yticklabels()] == names
     # the mean over seeds of .03 and .04
     assert points(first) == {
-        "as many at random": [[-0.02, row - 0.15] for row in range(4)],
+        "random positions instead": [[-0.02, row - 0.15] for row in range(4)],
         "no diagonal": [[0.035, row + 0.15] for row in range(4)],
     }
     assert [line.get_xdata()[0] for line in first.lines if line.get_linestyle() == "--"] == [0.0]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["all positions", "as many at random", "no diagonal"]
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == ["all positions", "random positions instead", "no diagonal"]
 
 
 @pytest.mark.parametrize("width", ["full", "column"])
