@@ -29,7 +29,8 @@ headlens train "new:bert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}"
   --steps "${STEPS:-10000}" --out "$out/bert-16"
 headlens train "$out/bert-16/model" "${long[@]}" --out "$out/bert-64"
 
-# With six layers that share their weights this plateau lasts even longer, with two it does not: the model is trained with two layers and then extended to six.
+# With six layers that share their weights, this phase of mere word frequencies lasts even longer; with two it does not:
+# the model is trained with two layers and then extended to six.
 headlens train "new:albert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}" --warmup 300 \
   --steps "${STEPS:-3100}" --out "$out/albert-16"
 layers "$out/albert-16/model" "${SHALLOW:-2}"

@@ -178,7 +178,7 @@ def read_csv(path: str | Path, words: Collection[str] = ()) -> pd.DataFrame:
     """
     for _ in csv_rows(path):
         pass
-    types = dict.fromkeys(words, "str")
+    types = dict.fromkeys((*words, *map(_csv_cell, words)), "str")  # by the names in the file, too
     # not in pieces: a column whose type differs between them would be guessed
     frame: pd.DataFrame = pd.read_csv(
         path, keep_default_na=False, na_values=[""], dtype=types, low_memory=False, encoding="utf-8", **_EXACT

@@ -182,9 +182,9 @@ def test_a_given_model_stays_as_it_is(tmp_path: Path) -> None:
 def test_options_are_refused_as_on_the_command_line() -> None:
     with pytest.raises(OptionError, match=r"headlens\.classify: there is no option 'limt' of classify\.\nDid you mean"):
         headlens.classify(limt=3)
-    with pytest.raises(OptionError, match=r"--similarity 'some' is none\.\nChoose one of sample, all, off"):
+    with pytest.raises(OptionError, match=r"--similarity 'some' is unknown\.\nChoose one of sample, all, off"):
         headlens.classify(similarity="some")
-    with pytest.raises(OptionError, match=r"--seeds is about models that are trained under masks"):
+    with pytest.raises(OptionError, match=r"--seeds only applies when models are trained under masks"):
         headlens.masks(seeds=2)
 
 
@@ -192,7 +192,7 @@ def test_options_are_refused_as_on_the_command_line() -> None:
 def test_a_report_of_results(classified: headlens.Result, tmp_path: Path) -> None:
     page = headlens.report(classified, out=tmp_path / "page")
     assert (page.folder / "report.html").exists()
-    assert "Functions of attention heads" in (page.folder / "report.html").read_text()
+    assert "Roles of attention heads" in (page.folder / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_a_command_without_a_function_of_its_own_gets_one(monkeypatch: pytest.Mo
     relevance = commands()["relevance"]
     made = function_of(dataclasses.replace(relevance, name="some-relevance"))
     assert made.__name__ == "some_relevance"
-    assert "rule: How relevance is passed back" in (made.__doc__ or "")
+    assert "rule: Rule for propagating relevance" in (made.__doc__ or "")
     assert inspect.signature(made).parameters["rule"].default == "epsilon"
     result = function_of(relevance)(model=headlens.load("demo"), limit=3, replicates=5)
     assert len(result.tables["relevance"])

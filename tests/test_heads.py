@@ -23,7 +23,7 @@ def test_a_head_reads_what_it_writes() -> None:
     ["", "3.1", "encoder", "encoder.3", "encoder.3.x", "encoder.-1.0", "Encoder.0.0", "encoder.0.0.0", "encoder.².0"],
 )
 def test_what_is_no_head(text: str) -> None:
-    with pytest.raises(OptionError, match=r"is not a head\.\nWrite STACK.LAYER.HEAD, such as encoder.3.1"):
+    with pytest.raises(OptionError, match=r"is not the name of a head\.\nWrite STACK.LAYER.HEAD, such as encoder.3.1"):
         Head.parse(text)
 
 

@@ -85,7 +85,7 @@ def test_the_defaults_of_parts_are_those_of_the_request() -> None:
 
 
 def test_an_option_that_two_parts_have_is_given_to_both() -> None:
-    assert "Tokens of the mask" in declared_options(DamRequest)["longest"].option.help
+    assert "Size n of the mask" in declared_options(DamRequest)["longest"].option.help
     request = build(DamRequest, {"longest": 64})
     assert request.dam.longest == request.lesson.longest == 64
     assert build(ClassifyRequest, {"offline": True}).corpus_options.offline
@@ -98,7 +98,7 @@ def test_a_request_may_word_an_option_otherwise() -> None:
     study = MasksRequest.from_options({"task": "sst2", "data": ["train.tsv"], "seeds": 2}).study
     assert study is not None
     assert (study.lesson.data.task, study.lesson.data.data, study.seeds) == ("sst2", ("train.tsv",), 2)
-    with pytest.raises(OptionError, match="--seeds is about models that are trained"):
+    with pytest.raises(OptionError, match="--seeds only applies when models are trained"):
         MasksRequest.from_options({"seeds": 2})
 
 
@@ -117,7 +117,7 @@ def test_train_is_of_text_or_of_examples() -> None:
         ({"positional": 2}, "--positional: 2 is not a number from 0 to 1"),
         ({"margin": "much"}, "--margin: 'much' is not a number"),
         ({"margin": -1}, "--margin: -1 is not a finite number of 0 or more"),
-        ({"margin_kind": "both"}, "--margin-kind 'both' is none.\nChoose one of absolute, relative"),
+        ({"margin_kind": "both"}, "--margin-kind 'both' is unknown.\nChoose one of absolute, relative"),
         ({"min_instances": 0}, "--min-instances 0 is out of range.\nGive at least 1"),
         ({"seed": -1}, "--seed -1 is out of range.\nGive from 0 to 4294967295"),
     ],
@@ -135,7 +135,7 @@ def test_lists_are_read_from_text_and_from_sequences() -> None:
     assert numbers("0.5,1") == numbers((0.5, 1)) == (0.5, 1.0)
     assert share("0.5") == amount(0.5) == 0.5
     for read in (whole_numbers, numbers):
-        with pytest.raises(ValueError, match="'x' is no list of"):
+        with pytest.raises(ValueError, match="'x' is not a list of"):
             read("x")
     with pytest.raises(ValueError, match="nan is not a number from 0 to 1"):
         share("nan")

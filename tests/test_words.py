@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from headlens.analyses.commands import commands
 from headlens_cli.app import app
 
 STYLE = DOCS / "style.md"
+RECIPES = sorted((ROOT / "headlens/analyses/reproduce/recipes").glob("*.toml"))
 
 
 def avoided_words() -> list[str]:
@@ -42,10 +45,21 @@ def helps() -> Iterator[tuple[str, str]]:
         yield from ((f"{name} {own.name}", own.option.help) for own in declared.options.values())
 
 
+def headings_of(lines: list[str]) -> list[str]:
+    """The cells in the first rows of the tables of a page."""
+    heads = [line for line, below in itertools.pairwise(lines) if re.fullmatch(r" *\|[ :|-]*-[ :|-]*", below)]
+    return [cell.strip() for line in heads for cell in line.strip(" |").split("|")]
+
+
+def subtracting(headings: list[str]) -> list[str]:
+    """The headings in which `less` stands for minus."""
+    return [heading for heading in headings if re.search(r"\bless\b(?! than\b)", heading)]
+
+
 def test_the_list_is_read() -> None:
     words = avoided_words()
-    assert len(words) > 40
-    assert {"commonest", "less all", "behavior", "dataset"} <= set(words)
+    assert len(words) > 50
+    assert {"commonest", "less all", "behavior", "dataset", "embedded treebank", "heads rest on"} <= set(words)
 
 
 def test_words_are_found_whole_and_outside_of_code() -> None:
@@ -55,9 +69,28 @@ def test_words_are_found_whole_and_outside_of_code() -> None:
     assert found_in("`dataset`, datasets, [a page](dataset.md), https://a.org/dataset", words) == []
 
 
+def test_headings_are_found() -> None:
+    table = ["less text", "| all | all less BigBird |", "|---|:-:|", "| a | b less c |", "", "| less than 3 |", "|-|"]
+    assert headings_of(table) == ["all", "all less BigBird", "less than 3"]
+    assert subtracting(headings_of(table)) == ["all less BigBird"]
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if p != STYLE], ids=lambda page: str(page.relative_to(ROOT)))
 def test_documents(page: Path) -> None:
     assert found_in("\n".join(prose(page)), avoided_words()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_headings_of_documents(page: Path) -> None:
+    assert subtracting(headings_of(prose(page))) == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
+def test_headings_of_recipes(recipe: Path) -> None:
+    tables = tomllib.loads(recipe.read_text(encoding="utf-8"))["tables"]
+    headings = [column["name"] for table in tables for column in table["columns"]]
+    assert len(headings) > 2
+    assert subtracting(headings) == []
 
 
 def test_help() -> None:

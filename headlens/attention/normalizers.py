@@ -191,7 +191,7 @@ def attend_as(
     if unknown := unknown_arguments(kwargs):
         raise _irreplaceable(
             f"The attention of {type(module).__name__}",
-            f": with another normaliser its arguments would be ignored: {', '.join(unknown)}",
+            f", and another normaliser would ignore its arguments {', '.join(unknown)}",
         )
     key, value = (repeat_groups(t, query.shape[1]) for t in (key, value))  # (batch, heads, key, d)
     scaling = kwargs.get("scaling")

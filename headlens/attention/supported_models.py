@@ -40,8 +40,8 @@ FAMILIES = (
     Family("opt", "OPT", _DECODER, "facebook/opt-125m"),
     Family("llama", "Llama", _DECODER, "meta-llama/Llama-3.2-1B"),
     Family("mistral", "Mistral", _DECODER, "mistralai/Mistral-7B-v0.1"),
-    Family("vit", "ViT (heads can be observed from Python; reads no text)", _ENCODER, "google/vit-base-patch16-224"),
-    Family("whisper", "Whisper (heads can be observed from Python; reads no text)", _BOTH, "openai/whisper-tiny"),
+    Family("vit", "ViT (only from Python; reads no text)", _ENCODER, "google/vit-base-patch16-224"),
+    Family("whisper", "Whisper (only from Python; reads no text)", _BOTH, "openai/whisper-tiny"),
 )
 
 # These compute attention in their own forward pass, past transformers' registry.

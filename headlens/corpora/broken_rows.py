@@ -79,7 +79,7 @@ class BrokenRows:
         if self.number and (self.number == rows or self.number > most):
             message = f"{self.number} of {counted(rows, 'row')} cannot be read. The first: {self.first[0]}"
             advice = (
-                f"--skip-broken leaves out {_SHARE:.0%} of the rows(in small files up to {_FEW}), but no more than "
+                f"--skip-broken leaves out {_SHARE:.0%} of the rows (in small files up to {_FEW}), but no more than "
                 f"{_LARGEST_SHARE:.0%} of them: correct the file."
             )
             raise CorpusError(message, advice, path=self.path or self.name)

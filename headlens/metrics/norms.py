@@ -63,8 +63,7 @@ class Norms(Metric):
         MetricColumn(
             "idle",
             "Share of attention weight on keys that contribute almost nothing: the norm of their projected value is "
-            "less than "
-            f"{NEARLY_NOTHING} of the mean norm in their text.",
+            f"less than {NEARLY_NOTHING} of the mean norm in their text.",
             "idle attention (on keys that contribute almost nothing)",
         ),
     )

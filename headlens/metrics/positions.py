@@ -26,7 +26,8 @@ _PREFERENCE = sorted((d for d in range(-REACH, REACH + 1) if d), key=lambda d: (
 class Positions(Metric):
     """Histogram of the offset k* - q of each query's most attended key.
 
-    Special tokens are left out, as keys and as queries: nearly all heads of some models rest on [CLS] or [SEP].
+    Special tokens are left out, as keys and as queries: nearly all heads of some models attend mainly to [CLS] or
+    [SEP].
     """
 
     name = "positions"

@@ -89,13 +89,10 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
             model, report = found
             notes.append(
                 f"config.json names no head; judging by its weights, the model is a {type(model).__name__}. If it "
-                "is another "
-                'class, name it there ("architectures").'
+                'is another class, name it there ("architectures").'
             )
         else:
-            notes.append(
-                f"{_count(left)} left out because they belong to a head that headlens does not know: {_listed(left)}."
-            )
+            notes.append(f"{_count(left)} left out, as part of a head that headlens does not know: {_listed(left)}.")
     elif strange := [k for k in left if k.split(".")[0] not in _head_parts(model)]:
         notes.append(
             f"{_count(strange)} left out because no transformers class for {model.config.model_type} models has such "
@@ -103,9 +100,7 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
             "the original model."
         )
     elif others := [k for k in left if _ATTENTION.search(k)]:
-        notes.append(
-            f"{_count(others)} left out because they belong to another model in the same checkpoint: {_listed(others)}."
-        )
+        notes.append(f"{_count(others)} left out, as part of another model in the same checkpoint: {_listed(others)}.")
     elif kind is transformers.AutoModel:
         notes.append(
             'config.json names no class of transformers ("architectures"): the model is read as '

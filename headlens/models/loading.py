@@ -74,7 +74,7 @@ class LoadedModel:
         untrained: names of weights of its pooler or head that the checkpoint does not have, so that they are random.
         unused: names of weights of the checkpoint that the model has no place for: of heads of other kinds.
         untold: the sides, `source` and `target`, whose language must be given and was not.
-        max_unknown: largest share of unknown tokens with which a text is accepted; 1 accepts every text.
+        max_unknown: share of unknown tokens from which on a text is refused; 1 refuses none.
         notes: what the user should know about how it was loaded.
         settings_hash: SHA-256 of the files of a folder, beside its weights, that decide what is computed; or empty.
     """

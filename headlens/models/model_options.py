@@ -32,7 +32,7 @@ class ModelOptions:
     )
     max_unknown: float = option(
         0.5,
-        "Refuse text with a larger share of unknown tokens than this; 1: never refuse.",
+        "Refuse text in which this share of the tokens or more is unknown; 1: never refuse.",
         MODEL,
         metavar="SHARE",
         at_least=0,

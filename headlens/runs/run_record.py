@@ -100,7 +100,8 @@ def check_same_conditions(before: Mapping[str, Any], now: Mapping[str, Any]) -> 
     if count != count_now:
         torchrun = f"torchrun --nproc-per-node {count} -m headlens_cli … --resume …"
         advice = "Leave torchrun out." if count == 1 else torchrun
-        raise ResumeError(f"The run was started with {count} processes, but now there are {count_now}.", advice)
+        started, there_are = ("process" if count == 1 else "processes"), ("is" if count_now == 1 else "are")
+        raise ResumeError(f"The run was started with {count} {started}, but now there {there_are} {count_now}.", advice)
     if differing := changes(before, now):
         raise ResumeError(
             f"The run was started with different options: {differing}.",

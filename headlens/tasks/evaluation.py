@@ -169,8 +169,8 @@ def records_of(
 def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
     """Returns the error for a source of which no example could be read."""
     return CorpusError(
-        f"none of its {counted(counts.rows, 'example')} can be used: they are longer than {reader.told_limit}, "
-        "or without text to score.",
+        f"none of its {counted(counts.rows, 'example')} can be used: each is longer than {reader.told_limit}, or "
+        "without text to score.",
         "Give shorter texts, a model that reads longer ones, or a larger --longest if one was given.",
         path=source.name,
     )

@@ -198,7 +198,7 @@ class FileRows(NamedFile):
                 f"Name the columns with --columns source={source},target={target}, or, if that is a pair, with "
                 "--columns source=1,target=2."
             )
-            raise CorpusError(f"{source!r} and {target!r} looks like a header row.", advice, path=self.path, line=line)
+            raise CorpusError(f"{source!r} and {target!r} look like a header row.", advice, path=self.path, line=line)
 
 
 def without_others(cells: list[str], columns: int) -> list[str]:

@@ -74,7 +74,9 @@ def test_layers_without_heads_are_passed_over_and_stacks_stand_alone() -> None:
     assert found["value"][0] == pytest.approx(depth_correlation(bert).value)
     assert found["stack"].tolist() == ["encoder"] * 2 + ["cross"] * 5
     (note,) = smoothness_notes(found)
-    assert note.startswith("cross: the correlation of confidence from one layer to the next, head by head, in b less")
+    assert note.startswith(
+        "cross: the correlation of confidence from one layer to the next, head by head, in b minus that in a"
+    )
     assert smoothness_figure(found) is not None
 
 
@@ -82,11 +84,11 @@ def test_what_is_told_has_the_numbers_of_the_table(table: pd.DataFrame) -> None:
     (note,) = smoothness_notes(table)
     last = table.iloc[-1]
     assert note.endswith(
-        f"in 12 less that in bert is {last['value']:.3f} [{last['ci_low']:.3f} to {last['ci_high']:.3f}]."
+        f"in 12 minus that in bert is {last['value']:.3f} [{last['ci_low']:.3f} to {last['ci_high']:.3f}]."
     )
     page = smoothness_overview([RecordedRun(Path("run"), "run", {}, {NAME: table})])
     cells = [[cell.text for cell in row] for row in page.rows]
-    assert [row[0] for row in cells] == ["bert", "bert", "12", "12", "12 less bert"]
+    assert [row[0] for row in cells] == ["bert", "bert", "12", "12", "12 minus bert"]
     assert cells[2][3:] == [
         "correlation over depth",
         f"{table['value'][2]:.3f}",

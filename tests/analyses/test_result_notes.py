@@ -14,9 +14,10 @@ from headlens.tasks.catalogue import find_task
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("sst2", "Guessing without reading has an accuracy of 0.750."),
-        ("mrpc", "Guessing without reading has an f1 of 0.857."),
-        ("cola", "Guessing without reading has a matthews of 0.000."),
+        ("sst2", "Always giving the same answer has an accuracy of 0.750."),
+        ("mrpc", "Always giving the same answer has an f1 of 0.857."),
+        ("cola", "Always giving the same answer has a matthews of 0.000."),
+        ("swag", "Choosing at random has an accuracy of 0.250."),
         ("stsb", None),
     ],
 )
@@ -42,7 +43,9 @@ def test_intervals_that_rest_on_few_changes_are_told(metric: str) -> None:
     together = [f"paragraph {i // 2}" for i in range(100)]
     for keys, told in ((KEYS, metric == "f1"), (together, True)):
         notes = narrow_interval_notes(task, metric, keys, answers(0), others)
-        expected = f"Too narrow: the intervals of 2 of 3 differences of {metric}, where fewer than 10 examples count"
+        expected = (
+            f"Too narrow are the intervals of 2 of 3 differences of {metric}, where fewer than 10 examples change."
+        )
         assert [note.startswith(expected) for note in notes] == [True] * told
     assert not narrow_interval_notes(task, metric, together, answers(0), others[1:2])
     assert not narrow_interval_notes(task, metric, ["same"] * 4, answers(0)[:4], [r[:4] for r in others])

@@ -30,5 +30,8 @@ def test_without_weights_there_is_nothing_to_keep() -> None:
         needs_weights = False
 
     model = zoo.ZOO["bert"].build("sdpa")
-    with AttentionSession(model, observers=[Blind()]), pytest.raises(SelfCheckError, match="no weights to keep"):
+    with (
+        AttentionSession(model, observers=[Blind()]),
+        pytest.raises(SelfCheckError, match="no attention weights to keep"),
+    ):
         run(model, zoo.padded(zoo.ZOO["bert"]))

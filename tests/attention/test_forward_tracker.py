@@ -142,7 +142,7 @@ def test_a_site_not_reached_or_reached_twice_is_noticed_and_not_committed(
     with AttentionSession(model, observers=[watch]):
         right = model.encoder.layer[1]
         model.encoder.layer[1] = wrong(right)
-        with pytest.raises(SelfCheckError, match="left out or came twice") as caught:
+        with pytest.raises(SelfCheckError, match="skipped or called twice") as caught:
             run(model, inputs)
         assert caught.value.message.endswith("twice: encoder.1.")
         assert (watch.calls, watch.pending) == ([], [])
@@ -155,7 +155,7 @@ def test_a_shared_module_that_runs_too_often_or_out_of_turn_is_noticed() -> None
     model, inputs = zoo.ZOO["albert"].build(), zoo.padded(zoo.ZOO["albert"])
     with AttentionSession(model, observers=[Watch()]):
         model.config.num_hidden_layers = 5
-        with pytest.raises(SelfCheckError, match="out of turn, as layer 4 of 4"):
+        with pytest.raises(SelfCheckError, match="out of order, as layer 4 of 4"):
             run(model, inputs)
         model.config.num_hidden_layers = 3
         with pytest.raises(SelfCheckError, match=r"twice: encoder\.3"):
@@ -164,7 +164,7 @@ def test_a_shared_module_that_runs_too_often_or_out_of_turn_is_noticed() -> None
     grouped = zoo.ZOO["albert-groups"].build()
     with AttentionSession(grouped):
         grouped.encoder.albert_layer_groups = grouped.encoder.albert_layer_groups[::-1]
-        with pytest.raises(SelfCheckError, match="out of turn, as layer 0 of 4"):
+        with pytest.raises(SelfCheckError, match="out of order, as layer 0 of 4"):
             run(grouped, inputs)
 
 
@@ -183,7 +183,7 @@ def test_a_place_that_was_not_found_is_noticed() -> None:
         hidden = model.encoder.layer[1]
         session._passes._site_of.pop(hidden.attention.self)
         session._passes._sites = [(s, m) for s, m in session._passes._sites if s.layer != 1]
-        with pytest.raises(SelfCheckError, match="a place headlens did not find"):
+        with pytest.raises(SelfCheckError, match="a module that headlens had not found"):
             run(model, zoo.padded(zoo.ZOO["bert"]))
 
 
@@ -230,7 +230,7 @@ def test_running_twice_is_noticed_in_training_too() -> None:
     model = zoo.ZOO["bert"].build().train()
     with AttentionSession(model):
         model.encoder.layer[1] = Twice(model.encoder.layer[1])
-        with pytest.raises(SelfCheckError, match="came twice"):
+        with pytest.raises(SelfCheckError, match="called twice"):
             model(**zoo.padded(zoo.ZOO["bert"]))
 
 
@@ -295,7 +295,7 @@ def test_gradient_checkpoints_of_shared_layers_are_refused() -> None:
     group.forward = partial(checkpoint, group.forward, use_reentrant=False)
     with AttentionSession(by_hand):
         loss = by_hand(**zoo.padded(entry))[0].sum()
-        with pytest.raises(SelfCheckError, match="the layer cannot be told"):
+        with pytest.raises(SelfCheckError, match="it is not clear which layer this is"):
             loss.backward()
 
 
@@ -361,7 +361,7 @@ def test_what_runs_outside_of_any_pass_is_edited_and_cannot_be_observed() -> Non
         assert (layer(hidden)[0] == 0).all()
     with AttentionSession(model, observers=[watch], edits=[gates]):
         for call in (lambda: layer(hidden), lambda: model.forward(**inputs)):
-            with pytest.raises(SelfCheckError, match="outside of any forward pass") as caught:
+            with pytest.raises(SelfCheckError, match="outside a forward pass of the model") as caught:
                 call()
             assert "model(...)" in caught.value.advice
     assert (watch.calls, watch.pending) == ([], [])

@@ -131,9 +131,9 @@ def test_nested_sessions_on_one_model_are_refused_and_the_outer_one_goes_on() ->
     outer, inner = Watch(), Watch()
     before = state(model)
     with AttentionSession(model, observers=[outer]) as session:
-        with pytest.raises(RuntimeError, match="in a session already"), AttentionSession(model, observers=[inner]):
+        with pytest.raises(RuntimeError, match="already in a session"), AttentionSession(model, observers=[inner]):
             pass
-        with pytest.raises(RuntimeError, match="in a session already"), AttentionSession(model.get_submodule("")):
+        with pytest.raises(RuntimeError, match="already in a session"), AttentionSession(model.get_submodule("")):
             pass
         with pytest.raises(RuntimeError, match="already open"), session:
             pass

@@ -135,7 +135,7 @@ class NoEager(NoHeads):
 
 
 def test_a_module_that_does_not_tell_its_heads_or_has_no_eager_function_is_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="does not tell how many heads"):
+    with pytest.raises(UnsupportedModelError, match="does not say how many heads"):
         find_sites(nn.ModuleDict({"layer": NoHeads()}))
     assert find_sites(nn.ModuleDict({"layer": NoEager()}))[0].n_heads == 2
     with pytest.raises(UnsupportedModelError, match="no eager attention function"):

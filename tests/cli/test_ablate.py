@@ -84,9 +84,9 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     assert {p.stem for p in Path("run/figures").glob("*.svg")} == {"ablation", "keep_only", "pruning"}
     for words in (
         "All heads, 30 examples of dev",
-        "Heads that are needed most (zero), judge",
-        "The best head of each layer, alone, judge",
-        f"judge pruned, on {pruning['n'].iloc[0]} other examples",
+        "Most important heads (zero ablation), judge",
+        "Best head of each layer when it is the only one kept, judge",
+        f"judge pruned, evaluated on {pruning['n'].iloc[0]} held-out examples",
         "Next: headlens report run",
     ):
         assert words in done.out
@@ -141,7 +141,7 @@ def test_modes(run: Callable[..., Any], mode: str) -> None:
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
     assert set(rows["mode"]) == {mode}
-    assert f"needed most ({mode})" in done.out
+    assert f"Most important heads ({mode} ablation)" in done.out
 
 
 def test_modes_differ(run: Callable[..., Any]) -> None:
@@ -221,8 +221,8 @@ def test_tables_are_whole_in_a_pipe(run: Callable[..., Any], monkeypatch: pytest
 def test_what_pruned_models_are_is_told_where_heads_are_replaced(run: Callable[..., Any]) -> None:
     done = run("--mode", "mean", "--prune", "1", "--no-figures")
     assert done.code == 0, done.err
-    assert "Pruned models are without their heads altogether" in " ".join(done.out.split())
-    assert "without their heads" not in run("--prune", "1", "--no-figures", "--overwrite").out
+    assert "In pruned models the heads are removed altogether" in " ".join(done.out.split())
+    assert "the heads are removed altogether" not in run("--prune", "1", "--no-figures", "--overwrite").out
 
 
 def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Callable[..., Any], judge: str) -> None:
@@ -236,12 +236,12 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Calla
     save_file(weights, "other/model.safetensors", metadata={"format": "pt"})
     done = run("--no-figures", "--overwrite", models=("other",))
     assert done.code == 2
-    for words in ("sad, glad", "negative, positive", "'sad' is none of", "--labels model=NAME,NAME"):
+    for words in ("sad, glad", "negative, positive", "'sad' is not one of", "--labels model=NAME,NAME"):
         assert words in " ".join(done.err.split())
     for order, said in (("negative,positive", "negative"), ("POS,NEG", "positive")):
         done = run("--no-figures", "--overwrite", "--labels", f"model={order}", models=("other",))
         assert done.code == 0, done.err
-        words = f"The model says {said!r} of every example"
+        words = f"The model predicts {said!r} for every example"
         assert words in " ".join(done.out.split())
         assert words not in plain
 
@@ -256,7 +256,7 @@ def test_classes_read_by_position_are_told_everywhere(headlens: Headlens, run: C
     assert headlens("report", "run", "--out", "page").code == 0
     shown = (done.out, Path("page/report.html").read_text(encoding="utf-8"), Path("run/run.json").read_text())
     for words in (
-        "The outputs of other have no names (LABEL_0, LABEL_1); they are taken for negative, positive",
+        "The outputs of other have no names (LABEL_0, LABEL_1); they are assumed to be negative, positive",
         "The classes of dev are numbers without names; they are read as 0 (negative), 1 (positive)",
     ):
         assert all(words in " ".join(text.split()) for text in shown)
@@ -278,7 +278,7 @@ def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[
     # so few heads stand side by side with their numbers
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"ablation", "pruning", "smoothness"}
     for model in HEADS:
-        assert f"{model} pruned, on" in done.out
+        assert f"{model} pruned, evaluated on" in done.out
     smoothness = pd.read_csv("run/smoothness.csv")
     assert set(smoothness["quantity"]) == {"delta"}
     for model, own in ablation.groupby("model"):
@@ -293,7 +293,7 @@ def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[
     for words in ("Heads that the task needs most", "Pruned models", "Without each head", "Pruning many heads"):
         assert words in page
     assert page.count("How smoothly heads vary over depth") > 1
-    assert "Without numbers" not in page
+    assert "No data, so no figure" not in page
 
 
 def test_the_model_it_is_about_may_be_named_twice(run: Callable[..., Any], judge: str) -> None:
@@ -324,7 +324,7 @@ def test_masked_words_and_a_loss(headlens: Headlens, tmp_path: Path, wordpiece_t
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
     worst = rows.loc[rows["delta"].idxmax()]
-    shown = done.out.split("needed most")[1].splitlines()[4]
+    shown = done.out.split("Most important heads")[1].splitlines()[4]
     assert shown.split()[0] == f"encoder.{worst['layer']}.{worst['head']}", "a larger loss is worse"
     removed = pd.read_csv("run/pruning.csv")["removed"].iloc[1].split()
     assert f"encoder.{worst['layer']}.{worst['head']}" not in removed
@@ -406,7 +406,7 @@ def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
     assert run("--no-figures").code == 0
     share = pd.read_csv("run/examples.csv")["label"].value_counts(normalize=True).max()
     notes = json.loads(Path("run/run.json").read_text())["notes"]
-    assert f"Guessing without reading has an accuracy of {share:.3f}." in notes
+    assert f"Always giving the same answer has an accuracy of {share:.3f}." in notes
 
 
 def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
@@ -420,9 +420,9 @@ def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
 
 
 def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, run: Callable[..., Any]) -> None:
-    few = "29 examples, fewer than 30: too few to say which heads"
+    few = "29 examples, fewer than 30: too few to tell which heads"
     narrow = (
-        r"Pruned models. Too narrow: the intervals of \d of \d differences of matthews, where fewer than 10 examples"
+        r"Pruned models. Too narrow are the intervals of \d of \d differences of matthews, where fewer than 10 examples"
     )
     for limit, told in ((29, True), (30, False)):
         done = run("--limit", limit, *OTHER_TASK, "--prune", 1, "--overwrite")
@@ -434,7 +434,7 @@ def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, ru
         for said in (" ".join(done.out.split()), notes, page):
             assert (few in said) == told
             assert re.search(narrow, said)
-        assert ("Heads that are needed most" in done.out) != told
+        assert ("Most important heads" in done.out) != told
         for words in ("Heads that the task needs most", "suffers most without"):
             assert (words in page) != told
 
@@ -470,7 +470,7 @@ def test_a_finished_run_is_left_alone(headlens: Headlens, run: Callable[..., Any
     assert "--overwrite" in refused.err
     resumed = headlens("ablate", "--resume", "run")
     assert resumed.code == 2
-    assert "nothing is left to be done" in resumed.err
+    assert "there is nothing left to do" in resumed.err
     assert Path("run/ablation.csv").read_bytes() == before
 
 
@@ -497,7 +497,9 @@ def test_what_takes_long_is_told_before(run: Callable[..., Any], monkeypatch: py
     monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
     options = ("--no-figures", "--batch-tokens", 60)
     shown = run(*options).err
-    assert re.search(r"judge without each of 4 heads, 30 examples: about 1 s, by the first \d of 30\n", shown)
-    assert re.search(r"so far, \d+ of 30 examples, short ones first: accuracy ", shown)
+    assert re.search(
+        r"judge without each of 4 heads, 30 examples: about 1 s, estimated from the first \d of 30\n", shown
+    )
+    assert re.search(r"preliminary, after \d+ of 30 examples, short ones first: accuracy ", shown)
     assert run(*options, "--overwrite", "--json").err == ""
     assert run(*options, "--overwrite", "--quiet").err == ""

@@ -58,9 +58,9 @@ def test_exit_codes(
 
 def test_what_is_noted_on_an_error_is_said(headlens: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
     error = Interrupted(signal.SIGINT)
-    error.add_note("Go on with: headlens classify --resume runs/x")
+    error.add_note("Resume with: headlens classify --resume runs/x")
     fail_with(monkeypatch, error)
-    assert headlens("classify").err == "Interrupted.\nGo on with: headlens classify --resume runs/x\n"
+    assert headlens("classify").err == "Interrupted.\nResume with: headlens classify --resume runs/x\n"
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
@@ -199,7 +199,7 @@ def test_streams_that_cannot_be_written(
         lost = broken == "stdout" and not usual
         assert end.value.code == (2 if lost else usual)
         if lost:
-            expected = f"Error: Cannot write to standard output: {os.strerror(number)}.\nSend it elsewhere."
+            expected = f"Error: Cannot write to standard output: {os.strerror(number)}.\nRedirect it elsewhere."
             assert streams["stderr"].getvalue().startswith(expected)
 
 
@@ -249,5 +249,5 @@ def test_a_list_that_is_given_twice_is_refused_by_every_command_that_takes_one()
             option = parameter.opts[0]
             with pytest.raises(Exception, match=f"{option} is given 2 times") as found:
                 command.make_context(name, [option, "1", option, "2"])
-            assert "with commas" in str(found.value)
+            assert "with values separated by commas" in str(found.value)
     assert asked >= 10

@@ -138,10 +138,10 @@ def test_a_decoder_reads_no_two_texts(
     ("arguments", "message"),
     [
         (["--without", "encoder.7.0"], "There is no head encoder.7.0"),
-        (["--without", "2.8"], "'2.8' is not a head"),
+        (["--without", "2.8"], "'2.8' is not the name of a head"),
         (["second", "third"], "at most two models"),
-        (["second", "--without", "encoder.0.0"], "--without takes heads from one model"),
-        (["A sentence.", "--text", "Another."], "Sentences are given as arguments"),
+        (["second", "--without", "encoder.0.0"], "--without removes heads from one model"),
+        (["A sentence.", "--text", "Another."], "Some sentences are given as arguments"),
         (["--layer", "2"], "--layer 2 is out of range"),
         (["--layer", "0", "--head", "3"], "--head 3 is out of range"),
         (["--stack", "cross"], "--stack cross"),

@@ -39,17 +39,20 @@ FILES = {
 DEV = ("--task", "sst2", "--data", "dev.tsv")
 REFUSED: dict[str, tuple[Sequence[object], Sequence[str]]] = {
     "unknown metric": ((*DEV, "--metric", "bleu"), ["The task sst2 has no metric 'bleu'", "can be accuracy"]),
-    "unknown task": (("--task", "sst3"), ["'--task': 'sst3' is no task", "sst2"]),
+    "unknown task": (("--task", "sst3"), ["'--task': 'sst3' is not a task", "sst2"]),
     "unknown mode": ((*DEV, "--mode", "half"), ["--mode", "'zero', 'mean', 'uniform'"]),
     "keep-only is no mode": ((*DEV, "--mode", "keep-only"), ["--mode"]),
-    "unknown strategy": ((*DEV, "--prune", 1, "--strategies", "best"), ["no strategy 'best'", "ranked, importance"]),
-    "one of them unknown": ((*DEV, "--prune", 1, "--strategies", "ranked,all"), ["no strategy 'all'"]),
-    "no strategy": ((*DEV, "--prune", 1, "--strategies", ","), ["--strategies names none", "ranked"]),
-    "no strategy without pruning": ((*DEV, "--strategies", "best"), ["no strategy 'best'"]),
-    "no heads": ((*DEV, "--prune", 0), ["0 heads cannot be pruned", "from 1 up"]),
-    "less than none": ((*DEV, "--prune=-2"), ["-2 heads cannot be pruned", "from 1 up"]),
-    "words": ((*DEV, "--prune", "some"), ["'--prune': 'some' is no list of whole numbers", "Write 3,10,20,30"]),
-    "half a head": ((*DEV, "--prune", "1,1.5"), ["'--prune': '1,1.5' is no list of whole numbers"]),
+    "unknown strategy": (
+        (*DEV, "--prune", 1, "--strategies", "best"),
+        ["Unknown strategy 'best'", "ranked, importance"],
+    ),
+    "one of them unknown": ((*DEV, "--prune", 1, "--strategies", "ranked,all"), ["Unknown strategy 'all'"]),
+    "no strategy": ((*DEV, "--prune", 1, "--strategies", ","), ["--strategies is empty", "ranked"]),
+    "no strategy without pruning": ((*DEV, "--strategies", "best"), ["Unknown strategy 'best'"]),
+    "no heads": ((*DEV, "--prune", 0), ["0 heads cannot be pruned", "at least 1"]),
+    "less than none": ((*DEV, "--prune=-2"), ["-2 heads cannot be pruned", "at least 1"]),
+    "words": ((*DEV, "--prune", "some"), ["'--prune': 'some' is not a list of whole numbers", "Write 3,10,20,30"]),
+    "half a head": ((*DEV, "--prune", "1,1.5"), ["'--prune': '1,1.5' is not a list of whole numbers"]),
     "more than there are": ((*DEV, "--prune", "1,5"), ["5 heads cannot be pruned: the model has 4", "up to"]),
     "all of them": ((*DEV, "--prune", 4), ["4 heads cannot be pruned: nothing would be left", "up to 3"]),
     "nothing to rank on": ((*DEV, "--prune", 1, "--rank-split", 0), ["--rank-split 0.0 leaves nothing", "0.5"]),
@@ -69,7 +72,7 @@ REFUSED: dict[str, tuple[Sequence[object], Sequence[str]]] = {
     "no labels": (("--task", "sst2", "--data", "hidden.tsv"), ["hidden.tsv: no examples: none of its 2 rows has a"]),
     "no label column": (("--task", "sst2", "--data", "plain.tsv"), ["plain.tsv:2: which columns are", "--columns"]),
     "another label": (("--task", "sst2", "--data", "broken.tsv"), ["broken.tsv:3: 'label' has the unknown label '7'"]),
-    "too long": (("--task", "sst2", "--data", "long.tsv"), ["long: none of its 2 examples can be asked", "40 tokens"]),
+    "too long": (("--task", "sst2", "--data", "long.tsv"), ["long: none of its 2 examples can be used", "40 tokens"]),
     "not UTF-8": (("--task", "sst2", "--data", "latin.tsv"), ["latin.tsv:2: not UTF-8"]),
     "no column": ((*DEV, "--columns", "text"), ["--columns text: not understood"]),
     "no data set": (("--task", "sst2", "--data", "hub:"), ["hub: names no data set", "hub:nyu-mll/glue:sst2"]),
@@ -79,7 +82,7 @@ REFUSED: dict[str, tuple[Sequence[object], Sequence[str]]] = {
     "words to fill in": (("--task", "mlm", "--data", "plain.tsv"), ["a language-model head", "shape (1, 2)"]),
     "offline": (("--task", "sst2", "--offline"), ["glue", "--offline"]),
     "output is a file": ((*DEV, "--out", "dev.tsv"), ["Cannot write dev.tsv", "--out"]),
-    "resume and elsewhere": (("--resume", "run", "--out", "other"), ["--resume goes on with a run in its own folder"]),
+    "resume and elsewhere": (("--resume", "run", "--out", "other"), ["--resume continues a run in its own folder"]),
     "nothing to resume": (("--resume", "nowhere"), ["nowhere holds no run"]),
     "no such device": ((*DEV, "--device", "tpu"), ["--device"]),
 }  # fmt: skip
@@ -151,7 +154,7 @@ def test_translation_models(
 ) -> None:
     save(build("MarianMTModel", len(wordpiece_tokenizer), **MARIAN), tmp_path / "mt", wordpiece_tokenizer)
     for mode in ("mean", "uniform"):
-        say = ["writes token by token", "--mode zero, or a task with one pass such as translation-loss"]
+        say = ["generates token by token", "--mode zero, or a task scored in a single pass, such as translation-loss"]
         assert_refused("mt", "--task", "translation", "--data", "both.tsv", "--mode", mode, say=say)
     assert_refused(
         "mt", *DEV, say=["sst2 needs a model with a sequence-classification head; mt is a MarianMTModel", TRAIN]
@@ -176,18 +179,18 @@ def test_no_tokenizer(assert_refused: Callable[..., None], made: Made) -> None:
     damaged(made("judge"), lambda w: w)
     for file in Path("damaged").glob("token*"):
         file.unlink()
-    assert_refused("damaged", *DEV, say=["damaged has no tokenizer", "Save its tokenizer beside it"])
+    assert_refused("damaged", *DEV, say=["damaged has no tokenizer", "Save its tokenizer next to it"])
 
 
 @pytest.mark.parametrize(
     ("lines", "say"),
     [
-        (['strategies = ["best"]'], ["no strategy 'best'"]),
-        (['prune = "x"'], ["--prune: 'x' is no list of whole numbers"]),
-        (["prune = [1, 2.5]"], ["--prune: [1, 2.5] is no list of whole numbers"]),
+        (['strategies = ["best"]'], ["Unknown strategy 'best'"]),
+        (['prune = "x"'], ["--prune: 'x' is not a list of whole numbers"]),
+        (["prune = [1, 2.5]"], ["--prune: [1, 2.5] is not a list of whole numbers"]),
         (["prune = true"], ["--prune"]),
         (["rank-split = nan"], ["--rank-split"]),
-        (["strategy = 'ranked'"], ["there is no option 'strategy' of ablate", "Did you mean strategies"]),
+        (["strategy = 'ranked'"], ["ablate has no option 'strategy'", "Did you mean strategies"]),
         (["metric = 'f1'"], ["no metric 'f1'"]),
     ],
 )
@@ -200,7 +203,7 @@ def test_a_resumed_run_takes_no_other_options(
     headlens: Headlens, assert_refused: Callable[..., None], made: Made
 ) -> None:
     assert headlens("ablate", made("judge"), *DEV, "--out", "run", "-q", "--no-figures").code == 0
-    assert_refused("--resume", "run", say=["run holds a finished run: nothing is left to be done"])
+    assert_refused("--resume", "run", say=["run holds a finished run: there is nothing left to do"])
     record = json.loads(Path("run/run.json").read_text())
     Path("run/run.json").write_text(json.dumps(record | {"status": "interrupted"}))
     assert_refused("--resume", "run", "--seed", 5, say=["seed was 0 and is 5"])
@@ -238,5 +241,5 @@ def test_an_error_after_hours_keeps_what_was_done(
 def test_labels_of_one_of_two_models(headlens: Headlens) -> None:
     done = headlens("ablate", "one", "two", "--task", "sst2", "--labels", "model=negative,positive")
     assert done.code == 2
-    assert "names the outputs of one model, and two are given" in done.err
+    assert "names the outputs of one model, but two were given" in done.err
     assert "Run them one after the other" in done.err

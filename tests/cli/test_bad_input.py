@@ -41,8 +41,10 @@ CORPORA = {
     "no such file": Case({}, ["--corpus", "nowhere.conllu"], ["nowhere.conllu: no such file", "hub:NAME"]),
     "no name": Case({}, ["--corpus", ""], ["no name", "Give 'demo'"]),
     "folder": Case({"d/x.txt": "a\n"}, ["--corpus", "d"], ["d: is a folder"]),
-    "device": Case({}, ["--corpus", "/dev/null"], ["/dev/null: is a pipe or a device", "Save it as a file"]),
-    "unknown kind": corpus("image.jpeg", b"x", "reads no .jpeg files", ".conllu"),
+    "device": Case(
+        {}, ["--corpus", "/dev/null"], ["/dev/null: is a pipe or device, not a regular file", "Save it as a file"]
+    ),
+    "unknown kind": corpus("image.jpeg", b"x", "headlens cannot read .jpeg files", ".conllu"),
     "empty text": corpus("x.txt", "", "x is empty", "at least one sentence"),
     "blank lines": corpus("x.txt", "\n \n\t\r\n", "x is empty", "blank lines"),
     "only a byte order mark": corpus("x.txt", b"\xef\xbb\xbf", "x is empty"),
@@ -62,15 +64,15 @@ CORPORA = {
     "not gzipped": corpus("x.txt.gz", "text", "x.txt.gz:1: broken gzip file", "must not end in .gz"),
     "cut archive": corpus("x.txt.gz", PACKED[: len(PACKED) // 2], "broken gzip file", "download it again"),
     "damaged archive": corpus("x.txt.gz", PACKED[:-8] + b"\0" * 8, "broken gzip file: CRC"),
-    "columns": corpus("x.conllu", "1\tword\n\n", "x.conllu:1: 2 columns instead of 10", "Mend the line"),
-    "word id": corpus("x.conllu", TREE.replace("1", "²", 1), "x.conllu:1: '²' is no word id"),
+    "columns": corpus("x.conllu", "1\tword\n\n", "x.conllu:1: 2 columns instead of 10", "Correct the line"),
+    "word id": corpus("x.conllu", TREE.replace("1", "²", 1), "x.conllu:1: '²' is not a word id"),
     "gap": corpus("x.conllu", TREE + TREE.replace("1", "3", 1), "x.conllu:2: id 3 where 2 was expected"),
     "huge range": corpus("x.conllu", TREE.replace("1", "1-99999999", 1), "x.conllu:1: multiword token 1-99999999"),
     "head": corpus("x.conllu", A.format(7, "dep"), "x.conllu:1: head 7 is out of range (the sentence has 1 word)"),
     "no number": corpus("x.conllu", A.format("x", "dep"), "x.conllu:1: head 'x' is not a number"),
     "no root": corpus("x.conllu", "# c\n" + A.format(1, "dep"), "x.conllu:2: the sentence has no root"),
     "two roots": corpus("x.conllu", TREE + TREE.replace("1", "2", 1), "x.conllu:2: the sentence has 2 roots"),
-    "no relation": corpus("x.conllu", A.format(0, "_"), "x.conllu:1: a head without a relation"),
+    "no relation": corpus("x.conllu", A.format(0, "_"), "x.conllu:1: a head but no relation"),
     "table without column": corpus("x.csv", "a,b\n1,2\n", "x.csv is a table", "--column"),
     "unknown column": corpus(
         "x.csv", "a,,b\n1,2,3\n", "x.csv:1: there is no column 'c'", "a, (one without a name), b", column="c"
@@ -85,10 +87,10 @@ CORPORA = {
         "x.csv", 'a,b\n1,2\n"3,4\n', "x.csv:3: broken CSV: a quotation mark that is never", column="a"
     ),
     "text after a quote": corpus("x.csv", 'a\n"1"2\n', "x.csv:2: broken CSV: text after a closing", column="a"),
-    "no JSON": corpus("x.jsonl", '{"a": "x"}\n{a: 1}\n', "x.jsonl:2: broken JSON", "Mend the line", column="a"),
+    "no JSON": corpus("x.jsonl", '{"a": "x"}\n{a: 1}\n', "x.jsonl:2: broken JSON", "Correct the line", column="a"),
     "no object": corpus("x.jsonl", '["x"]\n', "x.jsonl:1: not a JSON object", column="a"),
     "no text": corpus("x.jsonl", '{"a": 5, "b": "x"}\n', "x.jsonl:1: 'a' holds int, not text", "Choose", column="a"),
-    "half a character": corpus("x.jsonl", '{"a": "\\ud83d"}\n', "x.jsonl:1: 'a' holds half a character", column="a"),
+    "half a character": corpus("x.jsonl", '{"a": "\\ud83d"}\n', "x.jsonl:1: 'a' contains half a character", column="a"),
     "no parquet": corpus("x.parquet", b"nope", "x.parquet: cannot be loaded", "damaged", column="a"),
     "no data set": Case({}, ["--corpus", "hub:", "--column", "a"], ["hub: names no data set", "hub:NAME"]),
     "data set without column": Case({}, ["--corpus", "hub:a/b"], ["a/b is a table", "--column"]),
@@ -109,16 +111,18 @@ OPTIONS = {
     "Stanza model": option("--parser", "stanza:xx@nowhere", say=["stanza.download('xx', model_dir='nowhere')"]),
     "Stanza folder fit for no shell": option("--parser", "stanza:xx@$HOME", say=["python -c 'import stanza"]),
     "Stanza language that is a path": option("--parser", "stanza:../en", say=["is not a parser"]),
-    "relation": option("--relations", "nosuch", say=["nosuch occurs nowhere", "nsubj"]),
-    "nothing to split at": option("--split-at", " ", say=["is blank", "stands between the two texts"]),
-    "split at what is not there": option("--split-at", "=>", say=["no sentence of demo holds it once"]),
+    "relation": option("--relations", "nosuch", say=["nosuch does not occur", "nsubj"]),
+    "nothing to split at": option("--split-at", " ", say=["is blank", "separator between the two texts"]),
+    "split at what is not there": option("--split-at", "=>", say=["no sentence of demo contains it exactly once"]),
     "no alignments": Case({}, ["--alignments", "nowhere"], ["nowhere: no such file"]),
     "alignments of no pairs": option("--alignments", "a.txt", say=["the corpus has no pairs"], a_txt="0-0\n"),
     "alignments and a parser": option(
-        "--alignments", "a.txt", "--parser", "stanza:en", say=["the parser finds other words"], a_txt="0-0\n"
+        *("--alignments", "a.txt", "--parser", "stanza:en"),
+        say=["the parser's words may differ from those that the links count"],
+        a_txt="0-0\n",
     ),
-    "root": option("--relations", "root", say=["root occurs nowhere"]),
-    "relations": option("--relations", "nosuch,nsubj,nope", say=["nosuch, nope occur nowhere"]),
+    "root": option("--relations", "root", say=["root does not occur"]),
+    "relations": option("--relations", "nosuch,nsubj,nope", say=["nosuch, nope do not occur"]),
     "language": option("--frequency", "wordfreq:xx", say=["no word frequency list for 'xx'", "Languages: ar"]),
     "no language": option("--frequency", "wordfreq:", say=["no word frequency list"]),
     "no list": option("--frequency", "nowhere.tsv", say=["'nowhere.tsv' is not a file", "wordfreq:LANGUAGE"]),
@@ -229,7 +233,9 @@ def test_a_margin_is_a_finite_number(headlens: Headlens, value: str) -> None:
 
 def test_a_pipe_is_not_waited_for(headlens: Headlens, tiny_bert: Path) -> None:
     os.mkfifo("pipe.txt")
-    check_refused(headlens("classify", tiny_bert, "--corpus", "pipe.txt"), ["pipe.txt: is a pipe or a device"])
+    check_refused(
+        headlens("classify", tiny_bert, "--corpus", "pipe.txt"), ["pipe.txt: is a pipe or device, not a regular file"]
+    )
 
 
 def test_unreadable_file(headlens: Headlens, tiny_bert: Path) -> None:
@@ -282,14 +288,14 @@ def test_long_sentences_in_windows(headlens: Headlens, tiny_bert: Path) -> None:
     assert done.code == 0, done.err
     said = " ".join(done.out.split())
     assert "2 sentences longer than 512 tokens were cut into windows." in said
-    assert "1 word was left out of the windows, alone longer than 512 tokens." in said
+    assert "1 word was left out of the windows: it is longer than 512 tokens on its own." in said
     assert '"windowed": 2' in Path("run/run.json").read_text()
 
 
 def test_sentences_left_out_are_told(headlens: Headlens, tiny_bert: Path) -> None:
     Path("x.txt").write_text(f"{LONG}\nA cat.\n")
     done = headlens("classify", tiny_bert, "--corpus", "x.txt", "--out", "run", "--no-figures")
-    assert "1 sentence longer than 512 tokens was left out. --long-sentences window cuts them." in " ".join(
+    assert "1 sentence longer than 512 tokens was left out. --long-sentences window splits them instead." in " ".join(
         done.out.split()
     )
 
@@ -337,7 +343,9 @@ def test_output_that_may_not_be_written(headlens: Headlens, tiny_bert: Path) -> 
     if os.access("locked", os.W_OK):
         pytest.skip("needs a user whom file permissions concern")
     done = headlens("classify", tiny_bert, "--out", "locked/run")
-    check_refused(done, ["Cannot write locked/run: Permission denied", "that you may write with --out"])
+    check_refused(
+        done, ["Cannot write locked/run: Permission denied", "Use --out to name a folder that you may write to"]
+    )
 
 
 def test_relevance_refuses_columns_of_no_table_too(headlens: Headlens, tiny_bert: Path) -> None:

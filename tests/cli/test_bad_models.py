@@ -106,7 +106,7 @@ def test_every_command_refuses(headlens: Headlens, model: Path, command: str) ->
 def test_no_tokenizer(headlens: Headlens, model: Path, command: str) -> None:
     for file in model.glob("token*"):
         file.unlink()
-    refuse(headlens, *COMMANDS[command], say=["model has no tokenizer", "Save its tokenizer beside it"])
+    refuse(headlens, *COMMANDS[command], say=["model has no tokenizer", "Save its tokenizer next to it"])
 
 
 def deberta() -> transformers.PreTrainedModel:
@@ -278,7 +278,7 @@ def homemade(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_code_of_a_model_is_not_imported(headlens: Headlens, homemade: Path) -> None:
-    refuse(headlens, *COMMANDS["check"], say=["model brings code of its own", "--trust-remote-code"])
+    refuse(headlens, *COMMANDS["check"], say=["model comes with its own code", "--trust-remote-code"])
     assert not Path("executed").exists()
 
 

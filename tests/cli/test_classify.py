@@ -53,7 +53,7 @@ def test_writes_the_tables_and_figures_of_the_contract_and_shows_what_there_is(r
 
 
 def test_too_little_text_gives_no_roles_and_says_so(run: Callable[..., Any]) -> None:
-    few, ten = "No roles are given: 10 sentences with ", ("--limit", 10, "--broad", 0, "--no-figures", "--overwrite")
+    few, ten = "No roles are assigned: 10 sentences with ", ("--limit", 10, "--broad", 0, "--no-figures", "--overwrite")
     done = run(*ten)
     assert done.code == 0, done.err
     assert pd.read_csv("run/heads.csv")[["role", "roles"]].isna().all(axis=None)
@@ -61,7 +61,7 @@ def test_too_little_text_gives_no_roles_and_says_so(run: Callable[..., Any]) -> 
     recorded = read_recorded(Path("run"), "run")
     assert all(few in said for said in (" ".join(done.out.split()), " ".join(recorded.notes)))
     (found,) = recorded_findings(recorded)
-    assert found.startswith("tiny-bert, encoder: no head is given a role, for too little text was read")
+    assert found.startswith("tiny-bert, encoder: no head is given a role because too little text was read")
     assert found in " ".join(done.out.split())
     asked = run(*ten, "--min-sentences", 10, "--min-tokens", 10)
     assert few not in " ".join(asked.out.split())
@@ -197,4 +197,4 @@ def test_a_pass_with_its_shortest_sentences_first_tells_the_least_time(
     monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
     monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
     shown = headlens("classify", tiny_bert, "--no-figures", "--batch-tokens", 200).err
-    assert re.search(r"tiny-bert: at least \d+ s, by the first \d+ of \d+, short ones first\n", shown)
+    assert re.search(r"tiny-bert: at least \d+ s, estimated from the first \d+ of \d+, short ones first\n", shown)

@@ -52,7 +52,7 @@ def outputs(folder: object, heads: str = "") -> torch.Tensor:
 def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert: Path) -> None:
     done = headlens("compact", tiny_bert, "--heads", HEADS, *FAST, "--out", "small")
     assert done.code == 0, done.err
-    assert "Self-check, beside the masked model: outputs differ by at most" in done.out
+    assert "Self-check against the masked model: outputs differ by at most" in done.out
     assert "Plain from_pretrained cannot read the folder" in done.out
     assert "headlens classify small" in done.out
     torch.testing.assert_close(outputs("small"), outputs(tiny_bert, HEADS), atol=1e-5, rtol=0)
@@ -111,7 +111,7 @@ def test_a_compacted_model_loses_more(headlens: Headlens, tiny_bert: Path) -> No
     assert headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "one").code == 0
     done = headlens("compact", "one", "--heads", "encoder.0.2,encoder.0.1,encoder.1.0", *FAST, "--out", "two")
     assert done.code == 0, done.err
-    assert "1 head had been removed before" in done.out
+    assert "1 head had already been removed" in done.out
     assert [str(h) for h in heads_of_model(load("two").model).removed] == ["encoder.0.1", "encoder.0.2", "encoder.1.0"]
     expected = outputs(tiny_bert, "encoder.0.1,encoder.0.2,encoder.1.0")
     torch.testing.assert_close(outputs("two"), expected, atol=1e-5, rtol=0)
@@ -180,7 +180,7 @@ def test_heads_that_are_only_masked(headlens: Headlens, tmp_path: Path, wordpiec
     heads = "encoder.0.0,encoder.1.0,encoder.1.3"
     done = headlens("compact", folder, "--heads", heads, *FAST, "--out", "small")
     assert done.code == 0, done.err
-    assert "1 head only masked, since other depths need the weights" in done.out
+    assert "1 head only masked, because other layers need the same weights" in done.out
     assert "encoder.1.3" in done.out
     assert list(pd.read_csv("small/compact.csv")["masked"]) == [0, 1]
     torch.testing.assert_close(outputs("small"), outputs(folder, heads), atol=1e-5, rtol=0)
@@ -193,7 +193,7 @@ def test_heads_that_are_only_masked(headlens: Headlens, tmp_path: Path, wordpiec
 BAD = {
     "no heads": ([], "No heads to cut out were given", "--heads encoder.3.1"),
     "empty list": (["--heads", " , "], "No heads to cut out were given", "--from FILE"),
-    "no head": (["--heads", "encoder.0"], "'encoder.0' is not a head", "STACK.LAYER.HEAD"),
+    "no head": (["--heads", "encoder.0"], "'encoder.0' is not the name of a head", "STACK.LAYER.HEAD"),
     "head out of range": (
         ["--heads", "encoder.0.3"],
         "no head encoder.0.3",
@@ -203,12 +203,12 @@ BAD = {
     "all heads": (
         ["--heads", ",".join(f"encoder.{i}.{h}" for i in range(2) for h in range(3))],
         "No head of the model would be left",
-        "Leave one",
+        "Keep at least one",
     ),
-    "two lists": (["--heads", "encoder.0.0", "--from", "x"], "--heads and --from both name heads", "one of them"),
+    "two lists": (["--heads", "encoder.0.0", "--from", "x"], "--heads and --from cannot be combined", "one of them"),
     "a list and another": (["--heads", "encoder.0.0", "--heads", "encoder.0.1"], "--heads is given 2 times", "commas"),
     "no such list": (["--from", "nowhere.csv"], "--from: nowhere.csv cannot be read", "pruning.csv"),
-    "rows without a table": (["--heads", "encoder.0.0", "--where", "a=b"], "--where chooses rows", "--from"),
+    "rows without a table": (["--heads", "encoder.0.0", "--where", "a=b"], "--where selects rows", "--from"),
     "too few rounds": (["--heads", "encoder.0.0", "--rounds", "1"], "--rounds", "greater than or equal to 2"),
 }
 

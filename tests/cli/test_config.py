@@ -90,9 +90,9 @@ def test_options_before_or_after_the_file_are_the_same(headlens: Headlens, tiny_
 
 
 BAD = {
-    "unknown option": ("limt = 3\n", "options.toml: there is no option 'limt' of classify.\nDid you mean limit?"),
+    "unknown option": ("limt = 3\n", "options.toml: classify has no option 'limt'.\nDid you mean limit?"),
     "nothing alike": ("zzz = 3\n", "classify --help-all lists all"),
-    "not TOML": ("limit = = 3\n", "options.toml is no TOML: Invalid value (at line 1"),
+    "not TOML": ("limit = = 3\n", "options.toml is not valid TOML: Invalid value (at line 1"),
     "wrong kind of value": ('limit = "many"\n', "--limit"),
     "out of range": ("limit = 0\n", "--limit"),
     "not one of the choices": ('level = "letter"\n', "--level"),
@@ -118,8 +118,8 @@ def test_bad_files(headlens: Headlens, content: str, message: str) -> None:
         ("voita2019.v2", None, "voita2019.v2 cannot be read: No such file"),
         ("voita2019.v2.toml", None, "voita2019.v2.toml cannot be read: No such file"),
         ("latin.toml", "corpus = 'na\xefve'".encode("latin-1"), "latin.toml is not UTF-8"),
-        ("run.json", b"{", "run.json is not the run.json of a run"),
-        ("run.json", b"[1]", "run.json is not the run.json of a run"),
+        ("run.json", b"{", "run.json is not the run.json of a headlens run"),
+        ("run.json", b"[1]", "run.json is not the run.json of a headlens run"),
         ("run.json", b'{"command": "attend", "arguments": {}}', "a run of attend, not of classify"),
     ],
 )
@@ -166,12 +166,12 @@ def test_so_they_are_for_a_task(headlens: Headlens, tiny_bert: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[clasify]\nlimit = 3\n", "[clasify] is no command.\nDid you mean [classify]?"),
-        ("[somewhere]\nlimit = 3\n", "[somewhere] is no command.\nTables are commands: "),
-        ("model = { name = 'x' }\n", "[model] is no command."),
+        ("[clasify]\nlimit = 3\n", "[clasify] is not a command.\nDid you mean [classify]?"),
+        ("[somewhere]\nlimit = 3\n", "[somewhere] is not a command.\nTables are named after commands: "),
+        ("model = { name = 'x' }\n", "[model] is not a command."),
         ("limit = 100000000000000000000\n", "--limit is larger than 9223372036854775807."),
-        ("limit = " + "9" * 5000, "is no TOML: Exceeds the limit"),
-        ("a = " + "[" * 5000 + "]" * 5000, "is no TOML: nested too deeply."),
+        ("limit = " + "9" * 5000, "is not valid TOML: Exceeds the limit"),
+        ("a = " + "[" * 5000 + "]" * 5000, "is not valid TOML: nested too deeply."),
         ("a" + ".a" * 5000 + " = 1", ""),
     ],
     ids=["misspelled", "unknown", "at the top", "large", "digits", "deep", "dotted"],
@@ -216,5 +216,5 @@ def test_an_option_that_was_renamed_is_read_under_both_names(headlens: Headlens,
     Path("own.toml").write_text(f'mask = "star"\n{key} = "x"\n')
     done = headlens("attend", tiny_bert, "--text", "It is.", "--config", "own.toml", "--out", "run")
     assert done.code == 2
-    assert "--mask-layers 'x' is no range of layers" in done.err
+    assert "--mask-layers 'x' is not a range of layers" in done.err
     assert commands()["attend"].named({key: "0"}, "here") == {"layers": "0"}

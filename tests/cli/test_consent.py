@@ -1,4 +1,4 @@
-"""What widens trust is given on the command line only: files with options may come from anybody."""
+"""What widens trust is given on the command line only: files with options may come from anyone."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_file_gives_no_consent(headlens: Headlens, name: str, source: Any) -> 
     given = source(headlens, name)
     told = headlens("classify", "demo", *given, *QUICK)
     assert told.code == 2
-    assert f"{given[0]} {given[1]} asks for {TRUSTING[name]}, and a file may come from anybody" in told.err
+    assert f"{given[0]} {given[1]} asks for {TRUSTING[name]}, and a file may come from anyone" in told.err
     assert not Path("done").exists()
     assert headlens("classify", "demo", *given, TRUSTING[name], *QUICK).code == 0
 

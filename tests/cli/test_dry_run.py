@@ -50,7 +50,7 @@ def test_nothing_is_written(words: list[str], headlens: Headlens, tiny_bert: Pat
     assert list(tmp_path.iterdir()) == []
     shown = headlens(command, tiny_bert, *options, "--dry-run")
     assert shown.code == 0
-    assert "What would be done" in shown.out
+    assert "Planned steps" in shown.out
     assert "of memory" in shown.out
     assert f"Next: headlens {command}" in shown.out
     assert "--dry-run" not in shown.out
@@ -62,7 +62,7 @@ def test_a_model_of_the_hub_is_planned_without_a_network(headlens: Headlens) -> 
     assert asked.code == 0, asked.err
     assert "encoder 144 in 12 layers" in asked.out
     assert "109.5 million" in asked.out
-    assert "headlens knows" in asked.out
+    assert "its shape as recorded in headlens" in asked.out
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_model_of_the_hub_is_planned_without_a_network(headlens: Headlens) -> 
     [
         (["classify", "--corpus", "nowhere.conllu"], "no such file"),
         (["classify", "./nowhere"], "./nowhere: no such model folder"),
-        (["train", "new:bert-huge"], "is no model"),
+        (["train", "new:bert-huge"], "is not a known model"),
         (["ablate", "--task", "unheard"], "unheard"),
     ],
 )

@@ -133,7 +133,7 @@ def test_the_saved_model_is_the_one_that_was_measured(headlens: Headlens, tiny_b
     assert "New weights, random before training: classifier." in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["labels"] == ["negative", "positive"]
-    assert any("13 stand word for word in those that were learned from" in note for note in record["notes"])
+    assert any("13 occur word for word in the training data" in note for note in record["notes"])
     assert record["models"][0]["steps"] == 6
     assert (record["arguments"]["task"], record["arguments"]["data"]) == ("sst2", ["train.tsv"])
     model = AutoModelForSequenceClassification.from_pretrained("run/model")
@@ -224,7 +224,7 @@ def test_too_few_examples_to_hold_any_out(headlens: Headlens, tiny_bert: Path) -
     Path("train.tsv").write_text(sst2(5))
     done = headlens("train", tiny_bert, "--task", "sst2", "--data", "train.tsv", *SMALL, "--out", "run")
     assert done.code == 0, done.err
-    assert "Nothing was held out, so nothing was measured: name examples with --dev-data." in done.out
+    assert "Nothing was held out, so nothing was evaluated: name held-out examples with --dev-data." in done.out
     assert not Path("run/metrics.csv").exists()
     assert Path("run/model/model.safetensors").exists()
 
@@ -292,7 +292,7 @@ def test_predictions_for_a_test_set(headlens: Headlens, made: Callable[..., str]
         (("train", "demo", "--task", "mlm", "--predict", "test.tsv"), "--predict is not for --task mlm"),
         ((*learn, "--predict", "none.tsv"), "no such file"),
         ((*learn, "--predict", "bare.tsv"), "which columns are text?"),
-        ((*learn, "--predict", "empty.tsv"), "empty.tsv:2: there is no text to predict anything of"),
+        ((*learn, "--predict", "empty.tsv"), "empty.tsv:2: there is no text to make predictions for"),
     ):
         refused = headlens(*arguments, "--out", "none")
         assert refused.code == 2, arguments

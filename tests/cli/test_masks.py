@@ -185,9 +185,9 @@ REFUSED = {
     "wrong shape": (("--mask", "heads.safetensors"), ["wrong shape for this model: 1 layer of 7 heads", "3 heads"]),
     "too short": (("--mask", "short.safetensors"), ["is for 3 tokens, but a sentence has"]),
     "layers": (("--mask", "star", "--layers", "2"), ["there is no layer 2", "0 to 1"]),
-    "no layers": (("--mask", "star", "--layers", "x"), ["--mask-layers 'x' is no range"]),
+    "no layers": (("--mask", "star", "--layers", "x"), ["--mask-layers 'x' is not a range"]),
     "layers of nothing": (("--layers", "0"), ["Give --mask as well"]),
-    "two controls": (("--no-diagonal", "--drop-random"), ["two controls"]),
+    "two controls": (("--no-diagonal", "--drop-random"), ["--no-diagonal and --drop-random are alternatives"]),
 }
 
 
@@ -210,7 +210,7 @@ def test_bad_masks_are_refused(headlens: Headlens, tiny_bert: Path, name: str) -
     [
         (("--pattern", "sta"), "Did you mean star?"),
         (("--length", 0), "--length 0 is out of range"),
-        (("--no-diagonal",), "none is asked for"),
+        (("--no-diagonal",), "none is requested"),
     ],
 )
 def test_bad_patterns_are_refused(headlens: Headlens, options: tuple[object, ...], message: str) -> None:

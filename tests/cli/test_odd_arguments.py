@@ -111,7 +111,7 @@ def test_odd_values_of_every_option(place: Path, value: str) -> None:
         ("--out", " ", "--out is blank."),
         ("--out", "x" * 5000, "--out is a name of 5,000 bytes."),
         ("--from", "x/" * 3000, "--from is a name of 6,000 bytes."),
-        ("--text", "\ud800", "--text holds half a character (a lone surrogate)."),
+        ("--text", "\ud800", "--text contains half a character (a lone surrogate)."),
     ],
 )
 def test_texts_that_no_option_means(flag: str, value: str, words: str) -> None:

@@ -59,7 +59,7 @@ def test_a_task_that_reads_random_weights_is_refused(
     done = headlens(*ABLATE)
     assert done.code == 2
     said = " ".join(done.err.split())
-    assert "The task sst2 reads 2 weights that the checkpoint does not have, so that they are random" in said
+    assert "The task sst2 depends on 2 weights that the checkpoint does not have, so that they are random" in said
     assert f"{part}.bias, {part}.weight" in said
     assert "headlens train MODEL --task sst2" in said
     assert not Path("run").exists()
@@ -82,7 +82,7 @@ def test_relevance_of_random_weights_is_refused_and_of_embeddings_is_not(
     done = headlens(*RELEVANCE, "--relevance-target", target)
     assert done.code == 2, done.out
     said = " ".join(done.err.split())
-    assert "reads 2 weights that the checkpoint does not have, so that they are random" in said
+    assert "depends on 2 weights that the checkpoint does not have, so that they are random" in said
     assert f"{part}.bias, {part}.weight" in said
     assert "headlens train" in said
     done = headlens(*RELEVANCE, "--relevance-target", "embedding")
@@ -163,7 +163,7 @@ FAST = ("ablate", "attend")
 @pytest.mark.parametrize("command", rest_slow(COMMANDS, FAST))
 def test_what_stood_before_names_is_told_everywhere(headlens: Headlens, odd: Callable[..., str], command: str) -> None:
     odd("BertForSequenceClassification", prefixed("module."))
-    note = "The names of all weights begin with 'module.', which was taken off."
+    note = "The names of all weights begin with 'module.', which was stripped."
     done = headlens(*COMMANDS[command])
     assert done.code == 0, done.err
     assert note in " ".join(f"{done.out} {done.err}".split())
@@ -176,7 +176,7 @@ def test_what_stood_before_names_is_told_everywhere(headlens: Headlens, odd: Cal
 
 def test_what_stood_before_names_is_told_by_check(headlens: Headlens, odd: Callable[..., str]) -> None:
     odd("BertForSequenceClassification", prefixed("module."))
-    assert "which was taken off" in " ".join(headlens("models", "check", "model").out.split())
+    assert "which was stripped" in " ".join(headlens("models", "check", "model").out.split())
 
 
 @pytest.mark.parametrize("command", rest_slow(COMMANDS, ("classify", "attend", "relevance", "ablate")))
@@ -232,7 +232,10 @@ def test_a_guess_by_the_weights_is_refused_where_it_cannot_do_the_task(
     done = headlens(*ABLATE)
     assert done.code == 2
     said = " ".join(done.err.split())
-    assert "by its weights the model is a BertForTokenClassification. If it is another class, name it there" in said
+    assert (
+        "judging by its weights, the model is a BertForTokenClassification. If it is another class, name it there"
+        in said
+    )
     assert "headlens train" in said
 
 

@@ -79,4 +79,4 @@ def test_plans_know_the_data(headlens: Headlens, tiny_bert: Path) -> None:
     assert done.code == 0, done.err
     hub = headlens("train", tiny_bert, *REVIEWS[:2], "--data", "hub:me/mine", "--steps", 2, "--dry-run", "--offline")
     assert hub.code == 0, hub.err
-    assert "not fetched" in hub.out
+    assert "not downloaded" in hub.out

@@ -91,7 +91,7 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         assert row["p_value"] == pytest.approx(expected)
     assert sweep[sweep["run"] == "unpruned"].query("init == 'trained'")["delta"].isna().all()
-    assert "minus unpruned [paired]" in Path("run/results.md").read_text()
+    assert "difference from unpruned [paired]" in Path("run/results.md").read_text()
     results = pd.read_csv("run/results.csv")
     expected = sweep[sweep["init"] == "trained"].set_index("run")["delta"]
     assert results.set_index("run")["trained_delta"].to_dict() == pytest.approx(expected.to_dict(), nan_ok=True)
@@ -101,7 +101,7 @@ def test_differences_that_rest_on_few_examples_are_told(run: Headlens) -> None:
     # Without a penalty every gate stays open: what few examples there are do not change by ten.
     assert run("--task", "cola", "--lambdas", 0).code == 0
     notes = " ".join(json.loads(Path("run/run.json").read_text())["notes"])
-    assert "Too narrow: the intervals of 1 of 1 difference of matthews, where fewer than 10 examples count" in notes
+    assert "Too narrow are the intervals of 1 of 1 difference of matthews, where fewer than 10 examples change" in notes
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_a_number_of_heads(run: Headlens) -> None:
     sweep = pd.read_csv("run/sweep.csv")
     assert 2 <= len(sweep) <= 6
     reached = (sweep["heads_encoder"] - 2).abs().min()
-    assert ("2 heads with gates left by" if reached == 0 else "the nearest") in done.out
+    assert ("2 heads with gates left by" if reached == 0 else "the closest") in done.out
 
 
 def test_broken_rows_of_both_parts_are_told(run: Headlens) -> None:
@@ -252,12 +252,12 @@ def test_roles_before_and_after(run: Headlens) -> None:
     Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
     few = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none")
     assert few.code == 0, few.err
-    assert " ".join(few.out.split()).count("No roles are given: 20 sentences with ") == 1
+    assert " ".join(few.out.split()).count("No roles are assigned: 20 sentences with ") == 1
     assert not Path("run/roles.csv").is_file() or pd.read_csv("run/roles.csv")["role"].isna().all()
     least = ("--min-sentences", 20, "--min-tokens", 20)
     done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *least, "--overwrite")
     assert done.code == 0, done.err
-    assert "No roles are given" not in done.out
+    assert "No roles are assigned" not in done.out
     roles, sweep = pd.read_csv("run/roles.csv"), pd.read_csv("run/sweep.csv")
     assert roles.columns.tolist() == ROLE_COLUMNS
     assert len(roles) == 2 * 4
@@ -341,7 +341,7 @@ def test_without_arguments_it_learns_gates_alone(headlens: Headlens) -> None:
     done = headlens("prune", "--steps", 1, "--lambdas", "0.1", "--no-figures", "--out", "run")
     assert done.code == 0, done.err
     assert "note: Frozen: all." in done.out
-    assert "--roles-corpus FILE.conllu tells" in done.out
+    assert "To see what the remaining heads do, give --roles-corpus FILE.conllu" in done.out
     assert pd.read_csv("run/sweep.csv")["n"].unique().tolist() == [111]
 
 
@@ -370,15 +370,15 @@ def test_two_processes(run: Headlens, made: Callable[..., str], sentiment: tuple
     ("more", "message"),
     [
         (["--lambdas", "-1"], "--lambdas -1.0 is not a finite number of 0 or more"),
-        (["--lambdas", "much"], "no list of numbers"),
+        (["--lambdas", "much"], "not a list of numbers"),
         (["--gates", "decoder"], "--gates decoder: BertForSequenceClassification has no such heads"),
         (["--gates", "lower"], "--gates lower: there is no such stack"),
-        (["--freeze", "pooler"], "--freeze pooler: there is no such part"),
+        (["--freeze", "pooler"], "--freeze pooler: unknown part"),
         (["--target-heads", "0"], "--target-heads 0 leaves no head"),
-        (["--target-heads", "4"], "of 4 heads with gates, some have to go"),
+        (["--target-heads", "4"], "of 4 heads with gates, at least one has to be pruned"),
         (["--corpus", "a.txt"], "--corpus is not for --task sst2"),
         (["--roles-corpus", "nowhere.conllu"], "nowhere.conllu"),
-        (["--positional", "0.5"], "Thresholds of roles are for --roles-corpus"),
+        (["--positional", "0.5"], "Role thresholds only apply with --roles-corpus"),
         (["--dev-data", "nowhere.tsv"], "nowhere.tsv"),
         (["--gate-learning-rate", "0"], "--gate-learning-rate 0.0 is not a positive number"),
         (["--gate-start", "-2.4"], "--gate-start -2.4 closes all gates before training"),

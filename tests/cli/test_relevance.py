@@ -90,7 +90,7 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[...
         assert Path(f"run/{name}.csv").read_bytes() == Path(f"again/{name}.csv").read_bytes()
     done = headlens("relevance", "--resume", "run")
     assert done.code == 2
-    assert "nothing is left" in done.err
+    assert "there is nothing left to do" in done.err
 
 
 def test_classes_by_name(headlens: Headlens, classifier: str) -> None:
@@ -124,7 +124,7 @@ def test_translations_given_and_written(headlens: Headlens, translator: str) -> 
         assert done.code == 0, done.err
         assert set(pd.read_csv(f"{name}/relevance.csv")["stack"]) == {"encoder", "decoder", "cross"}
         assert set(pd.read_csv(f"{name}/correlations.csv")["stack"]) == {"encoder", "decoder", "cross", "all"}
-        assert ("what the model itself writes" in done.out) == (name == "written")
+        assert ("relevance starts at the model's own output" in done.out) == (name == "written")
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert:
         (("--relevance-target", "nonsense"), ("--relevance-target nonsense", "predicted, class:LABEL")),
         (("--relevance-target", "class:1"), ("does not classify sentences", "--relevance-target auto")),
         (("--relevance-target", "similarity"), ("needs pairs", "--target-column")),
-        (("--compare", "lrp"), ("--compare lrp is no rule", "attnlrp")),
+        (("--compare", "lrp"), ("--compare lrp is not a rule", "attnlrp")),
         (("--rule", "lrp"), ("--rule", "epsilon")),
         (("--replicates", "0"), ("--replicates", "1")),
     ],

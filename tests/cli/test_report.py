@@ -119,7 +119,7 @@ def test_a_damaged_run(headlens: Headlens, run: Path, what: str, message: str, m
     [
         (["none"], "none does not exist"),
         (["run/run.json"], "run/run.json is a file"),
-        (["run", "run"], "run was given twice"),
+        (["run", "run"], "run is given twice"),
         (["run", "--out", "run/heads.csv"], "Cannot write run/heads.csv"),
         ([], "Missing argument"),
     ],

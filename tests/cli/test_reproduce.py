@@ -148,7 +148,7 @@ def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: P
     assert headlens("reproduce", "voita2019", "--show", "--small").code == 2
     lost = headlens("reproduce", "--resume", "nowhere")
     assert lost.code == 2
-    assert "no interrupted run is there" in lost.err
+    assert "there is no interrupted run there" in lost.err
     listed = headlens("reproduce")
     assert all(paper in listed.out for paper in PAPERS)
 
@@ -157,11 +157,11 @@ def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: P
     ("name", "content", "message"),
     [
         ("voita2018", None, "Did you mean voita2019?"),
-        ("nothing-like-it", None, "There are: breaking_bert2022, song2020"),
-        ("own.toml", "paper = 1", "is no recipe"),
+        ("nothing-like-it", None, "Available recipes: breaking_bert2022, song2020"),
+        ("own.toml", "paper = 1", "is not a recipe"),
         ("own.toml", OWN.replace('name = "roles"', 'name = "trained"'), "two steps have the same name"),
         ("own.toml", "steps = []\n" + OWN[: OWN.index("[[steps]]")], "it has no step"),
-        ("own.toml", OWN.replace("{trained}", "{train}"), "step roles takes something of 'train'"),
+        ("own.toml", OWN.replace("{trained}", "{train}"), "step roles refers to 'train'"),
         ("own.toml", OWN.replace('step = "roles"', 'step = "rules"'), "the table 'Accuracy' is about 'rules'"),
         ("own.toml", OWN.replace('command = "classify"', 'command = "clasify"'), "Did you mean classify?"),
     ],
@@ -191,7 +191,7 @@ def test_a_step_of_a_recipe_as_options_of_its_command(headlens: Headlens, recipe
     assert json.loads((tmp_path / "run/run.json").read_text())["arguments"]["vocabulary"] == 60
     packaged = headlens("prune", "--config", "voita2019.toml:all-heads", "--offline")
     assert packaged.code == 2
-    assert "{baseline}/model stands for what an earlier step of a recipe leaves" in " ".join(packaged.err.split())
+    assert "{baseline}/model stands for the output of an earlier step of a recipe" in " ".join(packaged.err.split())
     several = headlens("classify", "--config", f"{recipe}:nothing")
     assert several.code == 2
     assert "has no step 'nothing' of classify" in several.err
@@ -224,10 +224,10 @@ def test_steps_that_need_what_is_not_here_are_left_out(
     assert summary["not_run"] == {"trained": "a GPU", "roles": "a GPU"}
     (cell,) = summary["comparison"]
     assert (cell["published"], cell["ours"], cell["not_run"]) == (52, None, "needs a GPU")
-    assert (cell["source"], summary["agreement"][0]["agreement"]) == ("paper", "nothing to compare: not run here")
+    assert (cell["source"], summary["agreement"][0]["agreement"]) == ("paper", "not compared: not run here")
     assert not (tmp_path / "out/trained").exists()
-    assert "not run here: needs a GPU" in (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
-    assert "1 table of the paper with no number of ours" in " ".join(summary["notes"])
+    assert "not run here; needs a GPU" in (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
+    assert "1 table of the paper has no number of ours" in " ".join(summary["notes"])
     assert "read again/comparison.md" in headlens("reproduce", recipe, "--out", "again").out
     planned = json.loads(headlens("reproduce", recipe, "--dry-run", "--json").out)
     assert planned["steps"]["roles"]["needs"] == "a GPU"

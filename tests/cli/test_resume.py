@@ -152,7 +152,7 @@ def test_two_runs_into_one_folder_refuse_each_other(
         for more in (["--out", folder], ["--out", folder, "--overwrite"]):
             done = headlens(*options, *more)
             assert done.code == 2
-            assert f"is being written by another headlens (process {child})" in done.err
+            assert f"is being written to by another headlens process ({child})" in done.err
         done = headlens("classify", "--resume", folder)
         assert done.code == 2
         assert "being written" in done.err
@@ -167,7 +167,7 @@ def test_what_cannot_be_resumed(headlens: Headlens, tiny_bert: Path) -> None:
     assert headlens("attend", tiny_bert, "--out", "other", "--quiet").code == 0
     for arguments, message in (
         (["--resume", "nowhere"], "nowhere holds no run"),
-        (["--resume", "done"], "nothing is left to be done"),
+        (["--resume", "done"], "there is nothing left to do"),
         (["--resume", "other"], "--resume: other/run.json records a run of attend"),
         (["--resume", "done", "--out", "elsewhere"], "Leave --out and --overwrite out"),
         (["--resume", "done", "--overwrite"], "Leave --out and --overwrite out"),
@@ -244,5 +244,5 @@ def test_as_many_processes_resume_as_began(headlens: Headlens, tiny_bert: Path, 
     (tmp_path / "run/run.json").write_text(json.dumps(record | {"status": "interrupted", "processes": 2}))
     refused = headlens("classify", "--resume", tmp_path / "run")
     assert refused.code == 2
-    assert "began with 2 processes and has 1 now" in refused.err
-    assert "Go on with" not in refused.err
+    assert "was started with 2 processes, but now there is 1" in refused.err
+    assert "Resume with" not in refused.err

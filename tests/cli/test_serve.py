@@ -37,7 +37,7 @@ def test_it_names_its_address_and_ends_well(headlens: Headlens, tiny_bert: Path,
     ends(signal.SIGINT)
     done = headlens("serve", tiny_bert)
     assert done.code == 0, done.err
-    assert re.fullmatch(r"Open http://127\.0\.0\.1:\d+/[\w-]{32}/ \(Ctrl-C ends it\)\nStopped\.\n", done.out)
+    assert re.fullmatch(r"Open http://127\.0\.0\.1:\d+/[\w-]{32}/ \(press Ctrl-C to stop\)\nStopped\.\n", done.out)
     assert headlens("serve", tiny_bert).out != done.out  # a word of its own each time
     assert not Path("runs").exists()
 
@@ -69,7 +69,7 @@ def test_a_run_is_served_with_its_sentences(
     [
         (["--port", "70000"], "less than or equal to 65535"),
         (["no-such-folder"], "no-such-folder"),
-        (["--layers", "1"], "--mask-layers says where a mask holds"),
+        (["--layers", "1"], "--mask-layers says where a mask applies"),
     ],
 )
 def test_bad_input(headlens: Headlens, arguments: list[str], message: str) -> None:

@@ -32,7 +32,7 @@ def parts(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> list[Path]:
     for number, folder in enumerate(folders, 1):
         done = headlens("classify", tiny_bert, *FEW, "--shard", f"{number}/3", "--out", folder)
         assert done.code == 0, done.err
-        assert f"the part {number}/3 of the sentences alone" in done.out + done.err
+        assert f"for part {number}/3 of the sentences only" in done.out + done.err
     return folders
 
 
@@ -65,8 +65,8 @@ def test_parts_add_up_to_the_whole(headlens: Headlens, tiny_bert: Path, parts: l
     [
         ([0, 1], (), "--merge: the part 3/3 is missing."),
         ([0, 1, 1], (), "are the same part."),
-        ([0, 1, 2], ("--level", "word"), "was run with other options: level was 'token' and is 'word'."),
-        ([0, 1, 2], ("--stability", 3), "was run with other options: stability was 0 and is 3."),
+        ([0, 1, 2], ("--level", "word"), "was run with different options: level was 'token' and is 'word'."),
+        ([0, 1, 2], ("--stability", 3), "was run with different options: stability was 0 and is 3."),
     ],
 )
 def test_parts_that_do_not_go_together(
@@ -132,7 +132,7 @@ def test_damaged_sums_and_those_of_something_else(
 
 @pytest.mark.parametrize("text", ["", "2", "0/3", "4/3", "a/b", "1/-3", "1/3/5", "1/0", "1/9999999", "١/٣x"])
 def test_no_part_of_a_corpus(text: str) -> None:
-    with pytest.raises(OptionError, match="is no part of a corpus"):
+    with pytest.raises(OptionError, match="is not a valid part of a corpus"):
         parse_shard(text)
 
 

@@ -243,7 +243,7 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
     assert record["restricted"] == ["encoder", "decoder", "cross"]
     told = headlens("sparsefinder", "mt/model", *pair, *GRID, "--text", "a", "--heads", "cross.0.0", "--out", "other")
     assert (told.code, Path("other").exists()) == (2, False)
-    assert "cross.0.0 reads a translation.\nGive that of --text with --target-text." in told.err
+    assert "cross.0.0 needs a translation.\nGive the translation of --text with --target-text." in told.err
     # Causal attention allows a query the keys up to it: what is near at any distance is all of these.
     own = pareto[(pareto["stack"] == "decoder") & (pareto["method"] == "distance") & pareto["head"].isna()]
     assert (own.loc[own["value_of_parameter"] == 1e6, ["sparsity", "recall"]] == [0, 1]).all(axis=None)
@@ -389,13 +389,13 @@ def test_sentences_that_cannot_be_read_are_counted(headlens: Headlens, judge: st
 
 
 WRONG = {
-    "clusters that are not tried": (("--clusters", 6), "--clusters 6 is none of --groups"),
-    "an even window": (("--windows", "0,4"), "--windows 4: a window has the query's own place"),
+    "clusters that are not tried": (("--clusters", 6), "--clusters 6 is not one of --groups"),
+    "an even window": (("--windows", "0,4"), "--windows 4: a window is centred on the query, so its size must be odd"),
     "an odd number of groups": (("--groups", "2,3"), "--groups 3: hashes come in pairs"),
-    "fewer tokens than none": (("--global-tokens", "0,-1"), "--global-tokens -1 is no number of tokens"),
-    "no distance": (("--thresholds", "-1"), "--thresholds -1 is no distance"),
-    "no list": (("--thresholds", "near"), "is no list of numbers"),
-    "nothing": (("--windows", ","), "need a number each"),
+    "fewer tokens than none": (("--global-tokens", "0,-1"), "--global-tokens -1 is not a number of tokens"),
+    "no distance": (("--thresholds", "-1"), "--thresholds -1 is not a distance"),
+    "no list": (("--thresholds", "near"), "is not a list of numbers"),
+    "nothing": (("--windows", ","), "each need at least one number"),
     "no rounds": (("--rounds", 0), "--rounds 0 is too few"),
     "no dimensions": (("--dimensions", 0), "--dimensions 0 is too few"),
     "no margin": (("--margin", 0), "--margin 0.0 is not a positive number"),
@@ -414,12 +414,12 @@ WRONG = {
     "labels of no classes": (("--task", "mlm", "--labels", "model=a,b"), "The task has no classes: leave --labels out"),
     "other labels": (
         ("--task", "sst2", "--labels", "model=good,bad"),
-        "'good' is none of the task's classes",
+        "'good' is not one of the task's classes",
     ),
-    "no such task": (("--task", "nonsense"), "There is no task 'nonsense'"),
+    "no such task": (("--task", "nonsense"), "Unknown task 'nonsense'"),
     "softmax": (("--attention", "softmax"), "softmax leaves no weight at exactly zero"),
-    "no such attention": (("--attention", "soft"), "--attention 'soft' is none"),
-    "one sentence": (("--limit", 1), "none can be held out"),
+    "no such attention": (("--attention", "soft"), "--attention 'soft' is unknown"),
+    "one sentence": (("--limit", 1), "none of 1 sentence can be held out"),
     "no such corpus": (("--corpus", "none.txt"), "none.txt"),
 }
 
@@ -443,6 +443,6 @@ def test_a_model_that_is_not_sparse(headlens: Headlens, tiny_bert: Path) -> None
         "sparsefinder", tiny_bert, "--limit", 12, *GRID, "--attention", "sparsemax", "--points", 1, "--out", "run"
     )
     assert done.code == 0, done.err
-    assert "was trained with softmax and switched to sparsemax as it is" in " ".join(done.out.split())
+    assert "was trained with softmax and switched to sparsemax without retraining" in " ".join(done.out.split())
     assert set(pd.read_csv("run/pareto.csv")["task"].dropna()) == {"paraphrase"}
     assert np.isfinite(pd.read_csv("run/areas.csv")["area"]).all()

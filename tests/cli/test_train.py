@@ -40,7 +40,7 @@ def test_a_new_masked_language_model(headlens: Headlens) -> None:
     tokenizer = AutoTokenizer.from_pretrained("run/model")
     assert len(tokenizer) <= 400
     assert tokenizer.mask_token == "[MASK]"
-    assert "held out" in done.out
+    assert "Evaluations on held-out data" in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["models"][0]["steps"] == 6
     done = headlens("classify", "run/model", "--limit", 20, "--out", "heads", "--quiet", "--no-figures")
@@ -126,8 +126,8 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
-        (("new:bert-huge",), ("new:bert-huge is no model", "new:bert-small")),
-        (("new:marian-tiny",), ("new:marian-tiny is no model", "new:bert-tiny")),
+        (("new:bert-huge",), ("new:bert-huge is not a known model", "new:bert-small")),
+        (("new:marian-tiny",), ("new:marian-tiny is not a known model", "new:bert-tiny")),
         (("new:marian-tiny", "--task", "translation"), ("no translations", "--target")),
         (("new:bert-tiny", "--vocabulary", "3"), ("--vocabulary 3 is too small",)),
         (("demo", "--task", "translation"), ("needs a translation model",)),
@@ -140,7 +140,7 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
             ("new:marian-tiny", "--task", "translation", "--next-sentence"),
             ("--next-sentence is not for --task",),
         ),
-        (("demo", "--next-sentence", "--longest", "4"), ("--longest 4 leaves no room for two halves",)),
+        (("demo", "--next-sentence", "--longest", "4"), ("--longest 4 leaves no room for the two halves",)),
     ],
 )
 def test_what_is_refused(headlens: Headlens, arguments: tuple[str, ...], messages: tuple[str, ...]) -> None:
@@ -148,7 +148,7 @@ def test_what_is_refused(headlens: Headlens, arguments: tuple[str, ...], message
     assert done.code == 2, done.out + done.err
     assert all(m in done.err for m in messages), done.err
     # Nothing was done that could be gone on with: the corrected command may take the folder.
-    assert "What was done is kept" not in done.err
+    assert "Finished work is kept" not in done.err
     assert not Path("run").exists()
 
 

@@ -30,7 +30,7 @@ def test_a_task_is_trained_and_measured_under_it(
 ) -> None:
     done = headlens("train", made("judge"), *sentiment, *SHORT, "--attention", "entmax15", "--out", "run")
     assert done.code == 0, done.err
-    assert "Attention is entmax15, which other programs than headlens will not give" in done.out
+    assert "Attention is entmax15; programs other than headlens will load this checkpoint without it" in done.out
     assert json.loads(Path("run/model/config.json").read_text())["headlens_attention"] == "entmax15"
     assert json.loads(Path("run/run.json").read_text())["models"][0]["attention"] == "entmax15"
     assert attention_name(package.load("run/model").model) == "entmax15"
@@ -59,7 +59,7 @@ def test_heads_learn_their_alphas_which_every_command_reads(
     words = ("--task", "mlm", "--corpus", "text.txt", "--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-2")
     done = headlens("train", made("judge"), *words, "--attention", "entmax:learned", "--out", "run")
     assert done.code == 0, done.err
-    assert "Attention is entmax:learned, which other programs than headlens will not give" in done.out
+    assert "Attention is entmax:learned; programs other than headlens will load this checkpoint without it" in done.out
     assert "Learned alphas of entmax, mean and range over heads: encoder 1." in done.out
     assert json.loads(Path("run/run.json").read_text())["models"][0]["attention"] == "entmax:learned"
     assert Path("run/alphas.png").is_file() or Path("run/figures/alphas.png").is_file()
@@ -142,9 +142,9 @@ def test_interrupted_and_gone_on_with(
 
 def test_attention_that_there_is_none(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> None:
     for name, words in (
-        ("none", "--attention 'none' is none.\nChoose one of softmax, entmax15, sparsemax"),
-        ("softmax:3", "--attention 'softmax:3' is none"),
-        ("entmax:0.9", "entmax with alpha 0.9 is not offered"),
+        ("none", "--attention 'none' is unknown.\nChoose one of softmax, entmax15, sparsemax"),
+        ("softmax:3", "--attention 'softmax:3' is unknown"),
+        ("entmax:0.9", "entmax with alpha 0.9 is not supported"),
     ):
         for task in (sentiment, ("--task", "mlm", "--corpus", "train.tsv")):
             done = headlens("train", made("judge"), *task, *SHORT, "--attention", name, "--out", "no")

@@ -77,13 +77,13 @@ def test_a_sentence_without_a_tree_has_mentions_of_one_word_alone(tmp_path: Path
 @pytest.mark.parametrize(
     ("entities", "message"),
     [
-        (["", "e1)", "", "", "", "", ""], "x.conllu:2: entity 'e1' is closed, and was not opened"),
-        (["(e1", "", "", "", "", "", ""], "x.conllu:1: entity 'e1' is opened and not closed"),
+        (["", "e1)", "", "", "", "", ""], "x.conllu:2: entity 'e1' is closed but was not opened"),
+        (["(e1", "", "", "", "", "", ""], "x.conllu:1: entity 'e1' is opened but not closed"),
         (["(e1", "", "e2)", "", "e1)", "", ""], "x.conllu:3: entity 'e2' is closed"),
         (["", "", "(e1)e1)", "", "", "", ""], "x.conllu:3: entity 'e1' is closed"),
-        (["", "", "e1", "", "", "", ""], "x.conllu:3: Entity=e1 has brackets that are no mentions"),
-        (["", "()", "", "", "", "", ""], "x.conllu:2: Entity=() has brackets that are no mentions"),
-        (["", "((e1)", "", "", "", "", ""], "x.conllu:2: Entity=((e1) has brackets that are no mentions"),
+        (["", "", "e1", "", "", "", ""], "x.conllu:3: Entity=e1 has brackets that do not form mentions"),
+        (["", "()", "", "", "", "", ""], "x.conllu:2: Entity=() has brackets that do not form mentions"),
+        (["", "((e1)", "", "", "", "", ""], "x.conllu:2: Entity=((e1) has brackets that do not form mentions"),
         (["", "(e1[1/2])", "", "", "", "", ""], "x.conllu:7: the last part of a mention of entity 'e1' is missing"),
         (["", "(e1[1/2]", "", "", "", "", "e1[2/2])"], "x.conllu:7: entity 'e1[2/2]' is closed"),
     ],

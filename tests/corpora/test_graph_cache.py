@@ -110,7 +110,7 @@ def test_a_broken_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("word", "edge", "words"),
-    [(10**9, (0, 1), "far more words than tokens"), (1, (0, 7), "an edge is between words that are not there")],
+    [(10**9, (0, 1), "far more words than tokens"), (1, (0, 7), "an edge refers to words that do not exist")],
 )
 def test_graphs_of_words_that_are_not_there_are_refused(tmp_path: Path, word: int, edge: Any, words: str) -> None:
     about = np.frombuffer(b'{"name": "random", "about": {}}', np.uint8)

@@ -65,7 +65,7 @@ def test_a_name_is_no_pattern(tmp_path: Path, name: str) -> None:
 def test_nothing_of_the_package_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.parquet").write_bytes(b"nope")
     before = datasets.logging.get_verbosity()
-    with pytest.raises(CorpusError, match="damaged, or of another kind than its name says"):
+    with pytest.raises(CorpusError, match="damaged, or not of the kind that its name suggests"):
         list(HubCorpus(str(tmp_path / "x.parquet"), "s"))
     assert capsys.readouterr().err == ""
     assert datasets.logging.get_verbosity() == before
@@ -211,6 +211,6 @@ def test_connection_lost_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "hub_answers", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: {"test": rows()})
     read = []
-    with pytest.raises(CorpusError, match="hub:a/b: cannot be read to its end: the other side hung up"):
+    with pytest.raises(CorpusError, match="hub:a/b: cannot be read completely: the other side hung up"):
         read.extend(HubCorpus("a/b", "sentence"))
     assert [e.source.text for e in read] == ["a"]

@@ -300,9 +300,9 @@ def test_trees_of_a_treebank_by_text(tmp_path: Path) -> None:
         ]
         assert [sentence.text[w.start : w.end] for w in sentence.words] == ["Dogs", "bark", "."]
     for text in ("Dogs bark", "Cats sleep"):
-        with pytest.raises(ParserError, match=f"no tree of '{text}'") as caught:
+        with pytest.raises(ParserError, match=f"it has no tree for '{text}'") as caught:
             list(parser.parse([Sentence(text, ())]))
-        assert "`# text` must be the whole text" in caught.value.advice
+        assert "`# text` must be the entire text" in caught.value.advice
     with pytest.raises(CorpusError, match="no such file"):
         list(TreebankParser(str(tmp_path / "none.conllu")).parse(given))
 

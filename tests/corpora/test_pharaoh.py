@@ -76,7 +76,7 @@ def test_words_of_treebanks_are_theirs() -> None:
         (["0-0", "0-3"], "gold:2: there is no target word 3: it has 3 words from 0 on"),
         (["3-4 1-5", "1-1"], "gold:1: there is no target word 5: it has 4 words from 1 on"),
         (["0-0"], "gold: has 1 line, but de+en has a pair 2"),
-        (["0-0", "", "1-1"], "gold:3: goes on after pair 2, the last of de"),
+        (["0-0", "", "1-1"], "gold:3: has lines after pair 2, the last of de"),
         (["1-1", "1-1"], "does not tell whether words are counted from 0 or from 1"),
         ([], "does not tell"),
     ],

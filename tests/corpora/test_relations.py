@@ -195,21 +195,21 @@ def test_default_relations_in_other_schemes(labels: str, found: str) -> None:
             ("nsubj", "cc"),
             [
                 "Labels of the trees read as relations of UD version 2: cd as cc (2), sb as nsubj (4).",
-                "The trees are TIGER's: their cc are complements of comparison, and only cd are UD's cc.",
+                "These are TIGER trees: their cc is a comparative complement, and only cd corresponds to UD's cc.",
             ],
         ),
         (
             {"nsubj": 4, "dobj": 3, "nmod": 5, "case": 5},
             ("nsubj", "nmod"),
-            ["The trees are older than UD version 2: their nmod is also what version 2 calls obl."],
+            ["The trees predate UD version 2: their nmod includes what version 2 calls obl."],
         ),
         ({"nsubj": 4, "obj": 3, "nmod": 5, "obl": 5, "dobj": 1}, ("nmod",), []),
         (
             {"sbj": 4, "obj": 3, "amod": 1, "pmod": 5},
             DEFAULT_RELATIONS,
             [
-                "9 of 13 labels of the trees are of no scheme that headlens knows: pmod (5), sbj (4). They are read as "
-                "they are written, and other labels of these trees may not mean what they mean in UD."
+                "9 of 13 labels of the trees belong to no annotation scheme that headlens knows: pmod (5), sbj (4). "
+                "They are read as they are written, and other labels of these trees may not mean what they mean in UD."
             ],
         ),
         ({"subj": 4, "comp:obj": 3, "mod": 1}, ("subj",), None),
@@ -221,7 +221,8 @@ def test_notes_on_labels(labels: dict[str, int], relations: tuple[str, ...], not
     found = label_notes(labels, relations)
     if notes is None:
         (note,) = found
-        assert note.startswith(f"{sum(labels.values())} of {sum(labels.values())} labels of the trees are of no scheme")
+        count = sum(labels.values())
+        assert note.startswith(f"{count} of {count} labels of the trees belong to no annotation scheme that")
         assert (" …. They are read" in note) is (len(labels) > 8)
     else:
         assert found == notes

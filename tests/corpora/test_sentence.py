@@ -35,7 +35,7 @@ def test_fault_is_found_where_there_is_one(heads: list[int]) -> None:
         ([1, ROOT, 3], (2, "head 4 is out of range (the sentence has 3 words)")),
         ([1, ROOT, -2], (2, "head -1 is out of range (the sentence has 3 words)")),
         ([1, 0], (0, "the sentence has no root (a word with head 0)")),
-        ([1, ROOT, ROOT], (2, "the sentence has 2 roots; word 2 is one already")),
+        ([1, ROOT, ROOT], (2, "the sentence has 2 roots; word 2 is already one")),
         ([ROOT, 3, 1, 2], (1, "word 2 is part of a cycle of heads")),
         ([3, ROOT, 3, 2], (2, "word 3 is part of a cycle of heads")),
         ([ROOT, 1], (1, "word 2 is part of a cycle of heads")),

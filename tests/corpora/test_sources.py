@@ -222,7 +222,7 @@ def test_a_missing_target(tmp_path: Path) -> None:
 
 def test_a_kind_that_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "x.docx").touch()
-    with pytest.raises(CorpusError, match=r"headlens reads no \.docx files"):
+    with pytest.raises(CorpusError, match=r"headlens cannot read \.docx files"):
         open_corpus(str(tmp_path / "x.docx"))
 
 

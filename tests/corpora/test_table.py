@@ -60,7 +60,7 @@ def test_no_text(column: str, kind: str) -> None:
 
 
 def test_half_a_character() -> None:
-    with pytest.raises(CorpusError, match=r"file: 'half' holds half a character(.|\n)*come in pairs"):
+    with pytest.raises(CorpusError, match=r"file: 'half' contains half a character(.|\n)*come in pairs"):
         text_cell(ROW, "half", "file")
 
 

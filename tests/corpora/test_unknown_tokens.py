@@ -107,6 +107,6 @@ def test_the_cause_is_named(case: str) -> None:
     with pytest.raises(CorpusError) as caught:
         encoded(tokenizer, [text], 0.5)
     assert cause in caught.value.advice
-    assert caught.value.advice.endswith(" --max-unknown 1 measures it all the same.")
+    assert caught.value.advice.endswith(" --max-unknown 1 measures it anyway.")
     (note,) = encoded(tokenizer, [text], 1.0).unknown[0].notes(tokenizer)
     assert (cause in note) == (not cause.startswith("Give"))

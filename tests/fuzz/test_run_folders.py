@@ -117,12 +117,12 @@ def test_a_table_cut_anywhere_but_at_a_line_end_is_refused(tmp_path: Path, whole
     for size in range(whole.index(b"\n") + 2, len(whole)):
         path.write_bytes(whole[:size])
         if size not in ends:
-            assert "may have been cut" in str(told(lambda: read_heads(path)))
+            assert "may be truncated" in str(told(lambda: read_heads(path)))
 
 
 def test_a_table_with_whole_rows_cut_off_is_refused_beside_its_run(run: Path) -> None:
     for path in run.glob("*.csv"):
         whole = path.read_bytes()
         path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
-        assert "it was cut or changed" in str(told(lambda: read_recorded(run, "")))
+        assert "it was truncated or changed" in str(told(lambda: read_recorded(run, "")))
         path.write_bytes(whole)

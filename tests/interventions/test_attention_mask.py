@@ -103,7 +103,7 @@ def test_without_diagonal_nothing_else_differs(mask: AttentionMask, length: int)
 
 
 def test_rules_of_layers_that_are_not_there() -> None:
-    with pytest.raises(OptionError, match="its rules are for layers that it does not have"):
+    with pytest.raises(OptionError, match="its rules refer to layers that it does not have"):
         AttentionMask(drawn(2), layers=(0, 2))
 
 
@@ -124,7 +124,7 @@ def test_unions_allow_what_either_allows() -> None:
     both = AttentionMask(drawn(), ends=True) | AttentionMask(drawn(seed=1), ends=True)
     assert both.ends  # also of shorter sentences
     for other in (AttentionMask(drawn(n=5)), AttentionMask(drawn(3)), AttentionMask(drawn(), stack="decoder")):
-        with pytest.raises(OptionError, match="do not go together"):
+        with pytest.raises(OptionError, match="The masks mask and mask cannot be combined"):
             AttentionMask(drawn()) | other
 
 
@@ -161,8 +161,8 @@ RULES = {"ends": False, "diagonal": True, "name": "m", "stack": None}
         (None, "holds no attention mask"),
         ({"format": "something else"}, "holds no attention mask"),
         ({"mask": "{"}, "cannot be read as a mask"),
-        ({"mask": "[]"}, "does not say how its mask is meant"),
-        ({"mask": json.dumps(RULES | {"ends": 1})}, "does not say how its mask is meant"),
+        ({"mask": "[]"}, "does not say how its mask is to be applied"),
+        ({"mask": json.dumps(RULES | {"ends": 1})}, "does not say how its mask is to be applied"),
         ({"mask": json.dumps(RULES | {"stack": "tower"})}, "no stack 'tower'"),
     ],
 )

@@ -189,7 +189,7 @@ def test_half_precision_gives_no_nan() -> None:
 def test_undeclared_tokens_are_told_and_never_guessed() -> None:
     entry = zoo.ZOO["bert"]
     model = entry.build()
-    with pytest.raises(OptionError, match=r"encoder\.0: nobody said which tokens are padding"):
+    with pytest.raises(OptionError, match=r"encoder\.0: it was not declared which tokens are padding"):
         run(model, zoo.padded(entry), BatchTokens(), edit())
 
 

@@ -84,5 +84,5 @@ def test_noise_stays_away_from_the_ends() -> None:
 
 @pytest.mark.parametrize("wrong", [{"low": 0.0}, {"high": 1.0}, {"temperature": 0.0}, {"epsilon": 0.5}])
 def test_what_is_no_such_distribution(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="is no Hard Concrete distribution"):
+    with pytest.raises(ValueError, match="is not a Hard Concrete distribution"):
         HardConcrete(**wrong)

@@ -276,7 +276,7 @@ def test_texts_that_are_longer_than_the_mask() -> None:
 
 
 def test_masks_of_another_model_and_models_without_encoder() -> None:
-    with pytest.raises(OptionError, match=r"The mask of encoder\.0 is not that of this model"):
+    with pytest.raises(OptionError, match=r"The mask of encoder\.0 does not belong to this model"):
         AttentionSession(zoo.ZOO["bert"].build(), edits=[LearnedAttentionMask([Site("encoder", 0, 3, "somewhere")])])
     with pytest.raises(OptionError, match="GPT2LMHeadModel has no encoder whose attention could be masked"):
         masked_sites(zoo.ZOO["gpt2"].build())
@@ -287,8 +287,8 @@ def test_masks_of_another_model_and_models_without_encoder() -> None:
     [
         ({"longest": 1}, "--longest 1 leaves nothing to mask"),
         ({"strength": 0.0}, r"--strength 0\.0 is not a positive number"),
-        ({"form": "other"}, "--form other is none"),
-        ({"noise": "other"}, "--noise other is none"),
+        ({"form": "other"}, "--form other is unknown"),
+        ({"noise": "other"}, "--noise other is unknown"),
     ],
 )
 def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
@@ -297,5 +297,5 @@ def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
 
 
 def test_a_scope_without_layers() -> None:
-    with pytest.raises(OptionError, match=r"--layers names no layer\.\nLeave it out"):
+    with pytest.raises(OptionError, match=r"--layers is empty\.\nLeave it out"):
         Scope(layers=())

@@ -183,9 +183,9 @@ def test_what_cannot_be() -> None:
         GumbelDegrees(largest=0)
     with pytest.raises(OptionError, match=r"--temperature 0 is not a positive number"):
         GumbelDegrees(0)
-    with pytest.raises(OptionError, match=r"--largest-degree 8 is more than texts of 8 tokens have"):
+    with pytest.raises(OptionError, match=r"--largest-degree 8 is too large for texts of 8 tokens"):
         LearnedAttentionMask(SITES, LearnedMaskOptions(8, structured=True), GumbelDegrees(largest=8))
-    with pytest.raises(OptionError, match=r"Degrees are about offsets"):
+    with pytest.raises(OptionError, match=r"Degrees are defined over offsets"):
         LearnedAttentionMask(SITES, LearnedMaskOptions(8), GumbelDegrees())
     with pytest.raises(OptionError, match=r"there is no layer 3 with heads in the encoder"):
         LearnedAttentionMask(SITES, LearnedMaskOptions(8), scope=Scope(layers=(1, 3)))

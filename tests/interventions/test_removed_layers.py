@@ -133,7 +133,7 @@ def test_of_shared_weights_there_are_fewer_depths() -> None:
 def test_layers_that_others_need_stay(name: str) -> None:
     model = zoo.ZOO[name].build()
     before = {k: v.shape for k, v in model.state_dict().items()}
-    with pytest.raises(UnsupportedModelError, match="Layers cannot be taken out of"):
+    with pytest.raises(UnsupportedModelError, match="Layers cannot be removed from"):
         remove_layers(model, REFUSED[name], "encoder")
     assert {k: v.shape for k, v in model.state_dict().items()} == before
 

@@ -117,13 +117,13 @@ def test_stacks_that_are_not_there() -> None:
     model = zoo.ZOO["bert"].build()
     with pytest.raises(OptionError, match=r"--gates decoder: BertModel has no such heads\.\nIt has encoder\."):
         gated_sites(model, ["encoder", "decoder"])
-    with pytest.raises(OptionError, match="No stack is to have gates"):
+    with pytest.raises(OptionError, match="No stack was chosen for gates"):
         gated_sites(model, [])
 
 
 def test_gates_of_another_model() -> None:
     gates = StochasticGates([Site("encoder", 0, 3, "somewhere")])
-    with pytest.raises(OptionError, match=r"The gates of encoder\.0 are not those of this model"):
+    with pytest.raises(OptionError, match=r"The gates of encoder\.0 do not belong to this model"):
         AttentionSession(zoo.ZOO["bert"].build(), edits=[gates])
 
 

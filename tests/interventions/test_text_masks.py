@@ -95,7 +95,7 @@ def test_who_does_not_say_which_tokens_these_are_is_told() -> None:
     model = zoo.ZOO["bert"].build()
     unnamed = BatchTokens(Tokens.only_real(zoo.real(zoo.LENGTHS)))
     session = AttentionSession(model, edits=[MaskEdit(book()[0])])
-    with session, session.batch(unnamed), pytest.raises(OptionError, match="nobody said which tokens these are"):
+    with session, session.batch(unnamed), pytest.raises(OptionError, match="the tokens of the batch were not declared"):
         model(**inputs())
     other = inputs() | {"input_ids": zoo.ids(zoo.LENGTHS, 9)}
     with attach_edit(model, MaskEdit(book()[0])), pytest.raises(OptionError, match="has no graph"):

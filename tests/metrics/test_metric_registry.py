@@ -44,7 +44,8 @@ def test_every_metric_has_words_and_an_oracle(metric: type[Metric]) -> None:
 
 
 def test_a_metric_that_would_reach_no_table_cannot_be_defined() -> None:
-    with pytest.raises(TypeError, match="The metric lost reaches no table: declare its columns, or own_table = True"):
+    told = "The metric lost is not written to any table: declare its columns, or set own_table = True"
+    with pytest.raises(TypeError, match=told):
 
         class Lost(Metric):
             name: ClassVar[str] = "lost"

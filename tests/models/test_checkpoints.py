@@ -101,7 +101,7 @@ WITHOUT_PLACE = {
 def test_weights_inside_the_model_without_a_place_are_refused(tmp_path: Path, case: str) -> None:
     family, name, shape = WITHOUT_PLACE[case]
     error = refused(rewrite(save(of_class(f"{family}Model"), tmp_path / "model"), inside(family, name, *shape)))
-    assert f"{family}Model of transformers {transformers.__version__} has no place for 1 weight" in error
+    assert f"{family}Model of transformers {transformers.__version__} cannot hold 1 weight" in error
     assert f"{ATTENTION[family]}{name}" in error
     assert "merge_and_unload" in error
 
@@ -147,7 +147,7 @@ def test_an_adapter_beside_the_weights(tmp_path: Path) -> None:
     """Where PEFT is not installed, transformers leaves it out without a word."""
     folder = save(of_class("BertModel"), tmp_path / "model")
     (Path(folder) / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    assert "has an adapter beside its weights, which headlens does not read.\nMerge adapters" in refused(folder)
+    assert "has an adapter next to its weights, which headlens does not read.\nMerge adapters" in refused(folder)
 
 
 CONSTANTS = {
@@ -253,7 +253,7 @@ def test_what_stands_before_all_names_is_taken_off(tmp_path: Path, kind: str, pr
     assert not loaded.unused
     # The name of the base model is what transformers itself takes off.
     said = prefix.replace("_orig_mod.", "").removeprefix(f"{model.base_model_prefix}.")
-    assert loaded.notes == ((f"The names of all weights begin with {said!r}, which was taken off.",) if said else ())
+    assert loaded.notes == ((f"The names of all weights begin with {said!r}, which was stripped.",) if said else ())
 
 
 @pytest.mark.parametrize("wrapper", ["_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."])
@@ -290,7 +290,7 @@ def test_two_models_in_one_checkpoint_are_refused(tmp_path: Path, kind: str) -> 
 
     error = refused(rewrite(save(of_class(kind), tmp_path / "model"), both))
     assert "the checkpoint holds several models, whose names begin with 'student.' and 'teacher.'" in error
-    assert "Save the one that is meant by itself." in error
+    assert "Save the one you want on its own." in error
 
 
 @pytest.mark.parametrize("kind", ["BertModel", "BertForMaskedLM"])
@@ -319,7 +319,9 @@ def test_a_head_that_is_not_declared_is_found(tmp_path: Path, kind: str) -> None
     loaded = load(rewrite(save(model, tmp_path / "model"), lambda w: None, architectures=None))
     assert_same(loaded, model)
     (note,) = loaded.notes
-    assert note.startswith(f"config.json names no head; by its weights the model is a {kind}. If it is another class,")
+    assert note.startswith(
+        f"config.json names no head; judging by its weights, the model is a {kind}. If it is another class,"
+    )
 
 
 def test_one_output_may_be_a_choice_or_a_score(tmp_path: Path) -> None:
@@ -328,7 +330,7 @@ def test_one_output_may_be_a_choice_or_a_score(tmp_path: Path) -> None:
     folder = rewrite(save(model, tmp_path / "model"), lambda w: None, architectures=None)
     assert_same(load(folder), model)
     loaded = load(rewrite(folder, lambda w: None, id2label=None, label2id=None))
-    assert "by its weights the model is a BertForMultipleChoice" in " ".join(loaded.notes)
+    assert "judging by its weights, the model is a BertForMultipleChoice" in " ".join(loaded.notes)
 
 
 @pytest.mark.parametrize("kind", ["T5ForConditionalGeneration", "GPT2LMHeadModel"])
@@ -348,7 +350,7 @@ def test_a_head_of_another_kind_is_told(tmp_path: Path, architectures: list[str]
     assert type(loaded.model).__name__ == "BertModel"
     assert loaded.unused == heads.keys()
     assert loaded.notes == (
-        "2 weights are of a head that headlens does not know and left out: crf.transitions, scorer.0.weight.",
+        "2 weights are left out, as part of a head that headlens does not know: crf.transitions, scorer.0.weight.",
     )
 
 
@@ -412,7 +414,7 @@ def test_whole_numbers_are_no_weights(tmp_path: Path, dtype: torch.dtype) -> Non
         weights[key] = (weights[key] * 10).to(dtype)
 
     told = refused(rewrite(save(of_class("BertModel"), tmp_path / "m"), quantised))
-    assert "has 1 weight of whole numbers, and config.json says nothing of a quantisation: encoder.layer.0" in told
+    assert "has 1 weight of whole numbers, and config.json does not mention quantisation: encoder.layer.0" in told
     sharded = of_class("BertModel")
     sharded.save_pretrained(tmp_path / "shards", max_shard_size="10KB")
     assert (tmp_path / "shards" / "model.safetensors.index.json").is_file()

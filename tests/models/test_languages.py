@@ -90,7 +90,7 @@ def test_languages_that_are_needed_are_asked_for(folders: dict[str, str], name: 
         loaded = told(folders[name], *given)
         with pytest.raises(ModelError) as caught:
             Reader.of(loaded, ())
-        assert caught.value.message.endswith(f"has to be told the language of its {asked}: --{asked}-language CODE.")
+        assert caught.value.message.endswith(f"needs to know the language of its {asked}: --{asked}-language CODE.")
         assert f" {target}," in caught.value.advice
         assert f" {source}," in caught.value.advice
     # The encoder reads no target.
@@ -200,7 +200,7 @@ def test_marian_asks_for_its_target(marian: Callable[..., LoadedModel]) -> None:
     loaded = marian("deu", "fra")
     reader = Reader.of(loaded, ())
     with pytest.raises(
-        ModelError, match=r"language of its target.*--target-language.*\nLanguages: deu, fra\."
+        ModelError, match=r"needs to know the target language.*--target-language.*\nLanguages: deu, fra\."
     ) as caught:
         reader.sequence("She sold nothing")
     assert "begin every source with its code" in caught.value.message
@@ -218,7 +218,7 @@ def test_marian_of_one_language_need_not_be_told(marian: Callable[..., LoadedMod
 
 
 def test_marian_is_not_told_its_source(marian: Callable[..., LoadedModel]) -> None:
-    with pytest.raises(OptionError, match=r"--source-language deu: .* is not told the language of its source"):
+    with pytest.raises(OptionError, match=r"--source-language deu: .* does not take a language for its source"):
         marian("deu", "fra", source="deu")
     with pytest.raises(OptionError, match=r"--target-language ita: .* has no such language.\nLanguages: deu, fra"):
         marian("deu", "fra", target="ita")
@@ -227,7 +227,7 @@ def test_marian_is_not_told_its_source(marian: Callable[..., LoadedModel]) -> No
 @pytest.mark.parametrize("side", ["source_language", "target_language"])
 def test_models_without_languages_take_none(tmp_path: Path, side: str) -> None:
     folder = save(build("BertModel"), tmp_path / "model")
-    with pytest.raises(OptionError, match="is not told the language of its"):
+    with pytest.raises(OptionError, match="does not take a language for its"):
         load(folder, ModelOptions(**{side: "de"}))  # type: ignore[arg-type]
 
 
@@ -237,7 +237,7 @@ def test_what_marian_was_told_is_saved_and_told(marian: Callable[..., LoadedMode
     assert model_record(loaded, "m")["languages"] == {"target": "fra"}
     assert not any("language" in note for note in loaded.notes)
     again = told(save(loaded.model, tmp_path / "trained", loaded.tokenizer), None, None)
-    assert "The language of its target is fra, as its files say; --target-language gives another." in again.notes
+    assert "The target language is fra, according to the model's files; --target-language changes it." in again.notes
     ids = [Reader.of(own, ()).sequence("She sold nothing") for own in (loaded, again)]
     assert ids[0] == ids[1]
     assert model_record(again, "m")["languages"] == {"target": "fra"}
@@ -260,11 +260,11 @@ def test_xmod_reads_with_the_adapters_of_its_language(
     folder = save(model, tmp_path / "xmod", wordpiece_tokenizer)
     with pytest.raises(ModelError) as caught:
         tokenizer_of(load(folder))
-    assert "xmod has to be told the language of its source: --source-language CODE." in caught.value.message
+    assert "xmod needs to know the language of its source: --source-language CODE." in caught.value.message
     assert caught.value.advice == "Languages: de_DE, en_XX, fr_XX."
     with pytest.raises(OptionError, match=r"no such language.\nLanguages: de_DE, en_XX, fr_XX\."):
         told(folder, "de", None)
-    with pytest.raises(OptionError, match="is not told the language of its target"):
+    with pytest.raises(OptionError, match="does not take a language for its target"):
         told(folder, "de_DE", "en_XX")
     loaded = told(folder, code, None)
     ids = tokenizer_of(loaded)("She sold nothing", return_tensors="pt")["input_ids"]
@@ -276,7 +276,9 @@ def test_xmod_reads_with_the_adapters_of_its_language(
     # A config.json that names the language is followed, and it is told.
     again = load(save(own, tmp_path / "again", wordpiece_tokenizer))
     torch.testing.assert_close(again.model(input_ids=ids)[0], expected)
-    assert again.notes == (f"The language of its source is {code}, as its files say; --source-language gives another.",)
+    assert again.notes == (
+        f"The source language is {code}, according to the model's files; --source-language changes it.",
+    )
 
 
 # --- Languages that nothing but the text names

@@ -241,7 +241,7 @@ def test_name_hides_no_reason(tmp_path: Path, name: str, monkeypatch: pytest.Mon
 def test_code_of_its_own(bert: str) -> None:
     edit_config(bert, model_type="homemade", auto_map={"AutoConfig": "code.Config", "AutoModel": "code.Model"})
     error = refused(bert)
-    assert "brings code of its own" in error.message
+    assert "comes with its own code" in error.message
     assert "--trust-remote-code" in error.advice
 
 

@@ -39,7 +39,7 @@ def test_a_class_of_another_family_is_not_taken(tmp_path: Path, kind: str, said:
 def test_code_that_is_not_run_is_told(tmp_path: Path) -> None:
     folder = save(build("BertModel"), tmp_path / "m")
     (note,) = load(rewrite(folder, same, auto_map={"AutoModel": "modeling_my.MyModel"})).notes
-    assert "brings code of its own (AutoModel), which is not run" in note
+    assert "comes with its own code (AutoModel), which is not run" in note
 
 
 def test_prefixes_of_texts_are_told(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_parts_that_no_class_has_are_told(tmp_path: Path, part: str) -> None:
 
     folder = save(build("BertForSequenceClassification"), tmp_path / "m")
     (note,) = load(rewrite(folder, more)).notes
-    assert f"no class of transformers for bert models has, and left out: {part}." in note
+    assert f"left out because no transformers class for bert models has such a part: {part}." in note
 
 
 def test_one_kind_of_segment(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -30,12 +30,12 @@ def refused(folder: Path | str, **options: Any) -> str:
 # --- Which files there are
 
 OTHERS = {
-    "model.fp16.safetensors": "It is a variant: copy it to model.safetensors",
-    "model.int8.safetensors": "It is a variant",
+    "model.fp16.safetensors": "This is a variant of the weights: copy it to model.safetensors",
+    "model.int8.safetensors": "This is a variant of the weights",
     "model-00001-of-00002.safetensors": "fetch model.safetensors.index.json as well",
     "model.fp16-00001-of-00002.safetensors": "fetch model.safetensors.index.json as well",
-    "consolidated.safetensors": "the form of the model's authors",
-    "consolidated.00.pth": "the form of the model's authors",
+    "consolidated.safetensors": "the original authors' format",
+    "consolidated.00.pth": "the original authors' format",
     "weights.safetensors": "Rename it to model.safetensors",
     "tf_model.h5": "from_tf=True",
     "model.ckpt.index": "from_tf=True",
@@ -44,7 +44,7 @@ OTHERS = {
     "model-Q4_K_M.gguf": "Give the checkpoint that it was made from",
     "openvino_model.bin": "Give the checkpoint that it was made from",
     "pytorch_model.fp16.bin": "copy it to pytorch_model.bin, and load it with --allow-pickle",
-    "model.pt": "Save the model anew, with save_pretrained",
+    "model.pt": "Save the model again, with save_pretrained",
 }
 
 

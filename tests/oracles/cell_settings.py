@@ -284,7 +284,7 @@ def _name_words(recipe: PaperRecipe, words: Words, facts: Mapping[str, Any]) -> 
     if facts["statistic"]:
         promised["statistic"] = words.first(_STATISTICS)
         promised["quantity"] = words.first(_QUANTITIES)
-        promised["other_model"] = "bert" if "less BERT" in words.column else ""
+        promised["other_model"] = "bert" if "ALBERT from BERT" in words.column else ""
     if recipe.name == "song2020":
         promised["model"] = "albert" if "ALBERT" in (words.own if "BERT" in words.own else words.title) else "bert"
     return promised
@@ -300,7 +300,7 @@ def _task_words(words: Words, column: ComparedColumn, facts: Mapping[str, Any]) 
 def _pruning_words(words: Words) -> dict[str, Any]:
     n_pruned = words.number(r"(\d+) heads? pruned")
     strategy = re.search(r"\b(ranked|importance|greedy|beam|random)\b", words.row)
-    alone = "ranked" if "worth alone" in words.title and n_pruned else None
+    alone = "ranked" if "in order of their individual importance" in words.title and n_pruned else None
     return {"n_pruned": n_pruned, "strategy": strategy[1] if strategy else alone}
 
 

@@ -123,7 +123,7 @@ def class_mass(corpus: Corpus, layer: int, head: int, name: str) -> float:
 
 
 def rests(sample: Sample, key: int) -> bool:
-    """Whether a key is one that heads rest on: the first token, a special one of a class, or punctuation."""
+    """Whether a key is one that heads attend mainly to: the first token, a special one of a class, or punctuation."""
     return key == 0 or any(getattr(sample.keys, name)[key] for name in KEY_CLASSES)
 
 

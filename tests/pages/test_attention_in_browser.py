@@ -131,7 +131,7 @@ def test_words_and_special_tokens(look: Callable[..., Seen]) -> None:
     seen.page.get_by_label("Special tokens").select_option("scaled")
     seen.token("queries", "rusts").hover()
     assert seen.told()[0] == "“rusts” gives 86 % to “tricycle”, 14 % to “rusts”; 30 % goes to tokens that are left out."
-    assert "scaled to 100 %" in seen.page.locator(".attention-view > .about").text_content()
+    assert "is rescaled to 100 %" in seen.page.locator(".attention-view > .about").text_content()
     seen.page.get_by_role("button", name="Subwords", exact=True).click()
     seen.token("queries", "rusts").hover()
     assert seen.told()[0].startswith("“rusts” gives 71 % to “##cycle”, 14 % to “tri”, 14 % to “rusts”; 30 %")
@@ -145,7 +145,7 @@ def test_very_little_is_not_scaled(look: Callable[..., Seen]) -> None:
     seen = look(AttentionView(["m"], [groups]))
     seen.page.get_by_label("Special tokens").select_option("scaled")
     seen.token("queries", "rusts").hover()
-    told = "“rusts” gives 99 % to tokens that are left out: too little is left to be scaled."
+    told = "“rusts” gives 99 % to tokens that are left out: too little is left to rescale."
     assert seen.told()[0] == told
     seen.page.get_by_text("In words").click()
     assert told in seen.page.locator(".words li").all_text_contents()
@@ -213,7 +213,7 @@ def test_all_is_told_in_words_too(look: Callable[..., Seen]) -> None:
     lines = seen.page.locator(".words li").all_text_contents()
     assert len(lines) == 5
     assert lines[1] == "“tri” gives 100 % to “rusts”."
-    names = [seen.page.locator(f"[aria-label='{name}']").count() for name in ("Tokens that look", "Tokens looked at")]
+    names = [seen.page.locator(f"[aria-label='{name}']").count() for name in ("Attending tokens", "Attended tokens")]
     assert names == [1, 1]
     assert seen.page.locator("[role=grid]").get_attribute("aria-label") == "encoder: layers by heads"
 
@@ -227,7 +227,7 @@ def test_two_states_of_a_model_are_looked_at_together(look: Callable[..., Seen])
     assert seen.told(1)[0] == "“rusts” gives 100 % to “rusts”."
     seen.head(0, 1).click()
     assert seen.page.locator("h4").all_text_contents() == ["encoder.0.1", "encoder.0.1"]
-    assert "This head is removed here" in seen.page.locator(".state").nth(1).text_content()
+    assert "This head has been removed in this model." in seen.page.locator(".state").nth(1).text_content()
     assert seen.head(0, 1, 1).get_attribute("aria-label") == "encoder.0.1, removed"
 
 

@@ -76,7 +76,7 @@ def test_what_is_too_large_is_left_out_and_told() -> None:
     data = attention_data(view, room)
     assert (len(data["sentences"]), data["left_out"]) == (2, 1)
     (note,) = size_notes("x" * (LARGE_PAGE + 1), view)
-    assert note == "attention.html has 5.0 MB: fewer or shorter sentences give a smaller page."
+    assert note == "attention.html is 5.0 MB: fewer or shorter sentences give a smaller page."
 
 
 def test_the_note_of_a_page_that_shows_only_some_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

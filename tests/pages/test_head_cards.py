@@ -110,8 +110,8 @@ def test_of_a_classification(tmp_path: Path) -> None:
 def test_of_an_ablation_what_is_lost(tmp_path: Path) -> None:
     zero, alone = facts(write_ablation(tmp_path / "run")).series
     table = ablation_tables()["ablation"]
-    assert zero.title == "sst2: accuracy lost without it"
-    assert alone.title == "sst2: accuracy lost with it alone"
+    assert zero.title == "sst2: accuracy lost when removed"
+    assert alone.title == "sst2: accuracy lost when it is the only one"
     own = table[table["mode"] == "zero"]
     assert zero.rows["lost"].tolist() == (-own["delta"]).tolist()
     assert (zero.rows["low"] <= zero.rows["lost"]).all()

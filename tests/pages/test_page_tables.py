@@ -114,11 +114,11 @@ def test_a_long_table_is_cut_and_says_so() -> None:
     assert "Only" not in whole.remark
     cut = csv_table(frame, "t", "t.csv", by="js", most_cells=20)
     assert cut.remark == (
-        "Only the 10 rows with the smallest js; all 1,000 are in t.csv. Empty columns are left out: empty."
+        "Only 10 rows are shown, those with the smallest js; all 1,000 are in t.csv. Empty columns are left out: empty."
     )
     assert texts(cut, "x") == [str(n) for n in range(999, 989, -1)]
     first = csv_table(frame, "t", "t.csv", most_cells=20)
-    assert first.remark.startswith("Only the 10 rows at its beginning;")
+    assert first.remark.startswith("Only 10 rows are shown, those at the beginning of the table;")
     assert texts(first, "x") == [str(n) for n in range(10)]
 
 

@@ -50,7 +50,7 @@ def with_words() -> Figure:
     return figure
 
 
-@pytest.mark.parametrize(("formats", "words"), [(("png", "eps"), "'eps' is not a format"), ((), "names none")])
+@pytest.mark.parametrize(("formats", "words"), [(("png", "eps"), "'eps' is not a format"), ((), "--format is empty")])
 def test_formats_that_there_are_not(tmp_path: Path, formats: tuple[str, ...], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         write_figure(simple(), tmp_path / "a", formats)

@@ -72,7 +72,7 @@ def test_what_may_be_0_is_pale(make_relevance: Make) -> None:
     figure = draw(frame.assign(ci_low=[0.1, -0.1, -0.3], ci_high=[0.3, 0.5, -0.1]))
     (axes,) = panels(figure)
     assert pale(axes) == {(0, 1)}
-    assert figure.texts[1].get_text().endswith("Pale: the interval holds 0.")
+    assert figure.texts[1].get_text().endswith("Pale: the interval contains 0.")
     without = draw(frame.assign(ci_low=np.nan, ci_high=np.nan))
     assert "Pale" not in without.texts[1].get_text()
 
@@ -122,7 +122,7 @@ def test_where_cells_are_too_small_for_words_there_are_none(make_relevance: Make
     small, large = (draw(make_relevance(shapes={"encoder": [n] * 2})) for n in (heads, 4))
     assert not panels(small)[0].texts
     notes = [figure.texts[1].get_text().replace("\n", " ") for figure in (small, large)]
-    assert notes[0] == "Dot: above 0. Pale: the interval holds 0."
+    assert notes[0] == "Dot: above 0. Pale: the interval contains 0."
     assert notes[1] == f"±: half the 95 % interval, which need not be symmetric. {notes[0]}"
 
 

@@ -134,7 +134,7 @@ def test_a_sentence_that_never_fits_is_an_error_with_advice(loaded: LoadedModel,
 
     with (
         hooked(loaded, 1, memory),
-        pytest.raises(ModelError, match=r"(?s)no memory for a single sentence.*--device cpu"),
+        pytest.raises(ModelError, match=r"(?s)does not have enough memory for a single sentence.*--device cpu"),
     ):
         run(loaded, CorpusPass(warn=lambda _: None))
 

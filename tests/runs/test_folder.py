@@ -226,7 +226,7 @@ def test_a_run_is_resumed_with_the_arguments_it_began_with(tmp_path: Path) -> No
         (None, "holds no run"),
         ("half a fi", "holds no run"),
         ('{"command": "attend", "status": "interrupted"}', "a run of attend, not of classify"),
-        ('{"command": "classify", "status": "finished"}', "nothing is left to be done"),
+        ('{"command": "classify", "status": "finished"}', "there is nothing left to do"),
     ],
 )
 def test_what_cannot_be_resumed(tmp_path: Path, content: str | None, message: str) -> None:
@@ -280,7 +280,7 @@ def test_tables_of_somebody_else_are_not_written_over(tmp_path: Path, foreign: s
     path = tmp_path / foreign
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
-    with pytest.raises(OutputError, match=r"(?s)not known to be those of a run.*--overwrite"):
+    with pytest.raises(OutputError, match=r"(?s)that headlens cannot attribute to a run.*--overwrite"):
         new_run(tmp_path)
     assert path.read_text() == "mine"
     with new_run(tmp_path, overwrite=True):
@@ -368,7 +368,7 @@ def test_folders_that_were_there_or_hold_something_else_stay(
 
 
 def test_a_folder_that_a_living_process_writes_is_refused(tmp_path: Path, other_process: subprocess.Popen[str]) -> None:
-    with pytest.raises(OutputError, match=rf"(?s)another headlens \(process {other_process.pid}\).*Wait until"):
+    with pytest.raises(OutputError, match=rf"(?s)another headlens process \({other_process.pid}\).*Wait until"):
         new_run(tmp_path / "run", overwrite=True)
     assert record(tmp_path / "run")["status"] == "running"
 
@@ -438,7 +438,7 @@ def test_reading_a_record(tmp_path: Path) -> None:
 
 def test_a_run_without_a_folder_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ResumeError, match="no folder of a run to go on with"):
+    with pytest.raises(ResumeError, match="no run folder to resume"):
         RunFolder.create(None, command="classify", model="demo", resume=True)
     assert not list(tmp_path.iterdir())
 
@@ -468,7 +468,8 @@ def test_a_folder_that_vanishes_is_noticed(tmp_path: Path, how: str, what: str) 
                     path.touch()
             run.finish()
 
-    with pytest.raises(OutputError, match=r"(?s)run was removed or moved while this run wrote there.*leave the folder"):
+    told = r"(?s)run was removed or moved while this run wrote there.*do not touch the folder"
+    with pytest.raises(OutputError, match=told):
         work()
     assert folder.exists() == (how == "replaced")
     assert not folder.exists() or [p.name for p in folder.iterdir()] in ([LOCK_NAME], [])

@@ -70,7 +70,7 @@ def test_layers(text: str | None, layers: tuple[int, ...] | None) -> None:
     "text", ["", "a", "6-", "-6", "8-6", "1,,2", "1.5", "²", "first", "last:0", "last:-1", "middle:3"]
 )
 def test_what_are_no_layers(text: str) -> None:
-    with pytest.raises(OptionError, match="is no range of layers"):
+    with pytest.raises(OptionError, match="is not a range of layers"):
         MaskOptions("star", layers=text)
 
 
@@ -100,11 +100,11 @@ def test_controls() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"no_diagonal": True, "drop_random": True}, "two controls"),
-        ({"layers": "0-1"}, "--mask-layers says where a mask holds, and there is none"),
-        ({"mask": "star", "mask_seed": 1}, "--mask-seed: nothing is drawn"),
-        ({"keep": 0.3}, "--keep ranks the positions of a learned mask, and there is none"),
-        ({"mask": "runs/m", "keep_order": "least"}, "--keep-order ranks what --keep keeps"),
+        ({"no_diagonal": True, "drop_random": True}, "are alternatives, to be compared with each other"),
+        ({"layers": "0-1"}, "--mask-layers says where a mask applies, and none is given"),
+        ({"mask": "star", "mask_seed": 1}, "--mask-seed: nothing is drawn at random"),
+        ({"keep": 0.3}, "--keep ranks the positions of a learned mask, and none is given"),
+        ({"mask": "runs/m", "keep_order": "least"}, "--keep-order only applies together with --keep"),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, object], message: str) -> None:
@@ -119,7 +119,7 @@ def test_the_same_for_another_command_line() -> None:
     ]
     facts = mask_record(options)["mask"]
     assert facts["layers"] == "0-1"
-    assert facts["name"] == "window:width=1|global:tokens=1 without as many at random"
+    assert facts["name"] == "window:width=1|global:tokens=1 without as many random positions"
     assert len(facts["sha256"]) == 64
 
 
@@ -149,4 +149,4 @@ def test_patterns_are_for_the_encoder_or_else_the_decoder(name: str) -> None:
     with under_mask(model, MaskOptions("window:0", no_diagonal=True), told.append):
         assert torch.isfinite(run(model, inputs)).all()
     assert len(told) == 1
-    assert "left without any key" in told[0]
+    assert "some tokens have no key left" in told[0]

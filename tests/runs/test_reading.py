@@ -182,7 +182,7 @@ def test_cells_that_cannot_be(change: dict[str, Any], words: str) -> None:
     ("change", "words"),
     [
         ({"p": [0.5, -0.1]}, "3: column p holds '-0.1'; expected a number from 0 to 1."),
-        ({"n": [1.5, 1]}, "2: column n holds '1.5'; expected a whole number from 0 on."),
+        ({"n": [1.5, 1]}, "2: column n holds '1.5'; expected a whole number of at least 0."),
         ({"model": ["a", None]}, "3: column model is empty; expected a word."),
         ({"kept": [True, "Fals"]}, "3: column kept holds 'Fals'; expected True or False."),
         # what nobody declared
@@ -215,7 +215,7 @@ def test_a_row_is_there_once() -> None:
     columns = Columns(("layer",), identity=("model", "layer"))
     twice = pd.DataFrame({"model": ["a", "b", "a"], "layer": [0, 0, 0]})
     columns.check(twice.iloc[:2], Path("x.csv"))
-    with pytest.raises(InputError, match=r"^x\.csv:4: a row for a, 0 comes a second time\."):
+    with pytest.raises(InputError, match=r"^x\.csv:4: a row for a, 0 appears twice\."):
         columns.check(twice, Path("x.csv"))
 
 
@@ -224,7 +224,7 @@ def test_later_columns_tell_rows_apart_where_they_are() -> None:
     columns.check(pd.DataFrame({"layer": [0, 1]}), Path("x.csv"))
     table = pd.DataFrame({"layer": [0, 0, 0], "kind": ["global", "random", "global"]})
     columns.check(table.iloc[:2], Path("x.csv"))
-    with pytest.raises(InputError, match=r"^x\.csv:4: a row for 0, global comes a second time\."):
+    with pytest.raises(InputError, match=r"^x\.csv:4: a row for 0, global appears twice\."):
         columns.check(table, Path("x.csv"))
 
 

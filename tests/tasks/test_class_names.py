@@ -222,8 +222,8 @@ def test_outputs_without_names_are_told(wordpiece_tokenizer: PreTrainedTokenizer
     order = OutputOrder.of(loaded(wordpiece_tokenizer, {0: "LABEL_0", 1: "LABEL_1"}), SST2)
     assert (order.places, order.names) == (None, SST2)
     assert order.note == (
-        "The outputs of tiny have no names (LABEL_0, LABEL_1); they are taken for negative, positive, in this order. "
-        "--labels model=NAME,NAME gives another."
+        "The outputs of tiny have no names (LABEL_0, LABEL_1); they are assumed to be negative, positive, in this "
+        "order. --labels model=NAME,NAME gives another."
     )
     assert OutputOrder.of(loaded(wordpiece_tokenizer, {0: "LABEL_0", 1: "LABEL_1"}), SST2, SST2[::-1]).note == ""
     assert OutputOrder.of(loaded(wordpiece_tokenizer, {0: "a", 1: "b"}), ()) == OutputOrder()
@@ -233,7 +233,7 @@ def test_what_a_user_says_goes_before_names_and_is_told(wordpiece_tokenizer: Pre
     model = loaded(wordpiece_tokenizer, {0: "NEG", 1: "POS"})
     order = OutputOrder.of(model, SST2, ("positive", "negative"))
     assert order.places == (1, 0)
-    assert order.note == "tiny calls its outputs NEG, POS; --labels says positive, negative, and that is taken."
+    assert order.note == "tiny calls its outputs NEG, POS; --labels says positive, negative, which is used."
     assert OutputOrder.of(model, SST2, SST2).note == ""
 
 
@@ -346,7 +346,7 @@ def test_other_classes_of_a_data_set_and_what_settles_them(tmp_path: Path) -> No
     data_set(("neg", "pos"), [0, 0, 1], 1).to_parquet(path)
     found, counts = read("sst2", path, labels={"data": ("positive", "negative")})
     assert [example.label for example in found if isinstance(example, TextExample)] == [1, 1, 0]
-    assert counts.notes == ("own calls its classes neg, pos; --labels says positive, negative, and that is taken.",)
+    assert counts.notes == ("own calls its classes neg, pos; --labels says positive, negative, which is used.",)
 
 
 def test_numbers_without_names_are_told(tmp_path: Path) -> None:

@@ -87,11 +87,11 @@ def test_without_memory_batches_are_halved(loaded: LoadedModel) -> None:
     found = evaluate(replace(TASK, room=60), loaded, SOURCE, options)
     np.testing.assert_array_equal(found.records[:, :2], naive(loaded))
     assert len(said) == 1
-    assert "has no memory for a batch of 375 tokens: batches are halved" in said[0]
+    assert "does not have enough memory for a batch of 375 tokens, so batches are halved" in said[0]
     right = int((found.records[:, 0] == found.records[:, 1]).sum())
     estimate = found.metrics["accuracy"]
     assert (estimate.ci_low, estimate.ci_high) == pytest.approx(naive_statistics.wilson(right, 25))
-    with pytest.raises(ModelError, match="cpu has no memory for a single example of 14 tokens"):
+    with pytest.raises(ModelError, match="cpu does not have enough memory for a single example of 14 tokens"):
         evaluate(replace(TASK, room=13), loaded, SOURCE, options)
 
 
@@ -111,7 +111,7 @@ def test_long_examples_are_counted_and_never_cut(loaded: LoadedModel) -> None:
     assert found.ids == tuple(f"id{i}" for i in kept)
     np.testing.assert_array_equal(found.records[:, :2], naive(loaded)[kept])
     assert found.counts == SourceCounts(rows=25, too_long=25 - len(kept), examples=len(kept))
-    with pytest.raises(CorpusError, match="given: none of its 25 examples can be asked: longer than 2 "):
+    with pytest.raises(CorpusError, match="given: none of its 25 examples can be used: each is longer than 2 "):
         evaluate(TASK, loaded, SOURCE, EvaluationOptions(max_length=2))
 
 

@@ -264,7 +264,7 @@ WRONG: list[tuple[Task, str, TextExample, str]] = [
         PAIRS[0],
         "has 3 classes .* the model 2",
     ),
-    (Regression("stsb"), "BertForSequenceClassification", PAIRS[0], "is a score, but the model has 2 classes"),
+    (Regression("stsb"), "BertForSequenceClassification", PAIRS[0], "predicts a score, but the model has 2 classes"),
     (MaskedLM(), "BertModel", PAIRS[0], "needs a model with a language-model head"),
     (TranslationLoss(), "BertModel", PAIRS[0], "Translation needs an encoder-decoder"),
 ]

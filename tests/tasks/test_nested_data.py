@@ -109,14 +109,17 @@ BAD_ANSWERS: dict[str, tuple[Any, str]] = {
         "{'text': ['Denver Bron",
         "'answers' looks like a list or a mapping, but .* is neither JSON nor Python",
     ),
-    "of Java": ("[Denver Broncos]", "'answers' looks like a list or a mapping, but 'Denver' is no value"),
+    "of Java": ("[Denver Broncos]", "'answers' looks like a list or a mapping, but 'Denver' is not a value"),
     "of Spark": ("Row(text=['Denver Broncos'])", "'answers' looks like a list or a mapping, but"),
     "too many starts": ({"text": ["Broncos"], "answer_start": [11, 12]}, "1 text of answers, but 2 starts"),
     "one start for two": ({"text": ["Denver", "Broncos"], "answer_start": 4}, "2 texts of answers, but 1 start"),
     "another start": ({"text": "Broncos", "answer_start": 4}, "question x: the answer 'Broncos' is not at character 4"),
-    "a start that is true": ({"text": "Broncos", "answer_start": True}, "the start True of an answer is no place"),
-    "no text": ({"answer_start": [4]}, "'text' is missing or no text"),
-    "numbers": ([4], "answers are no list of texts"),
+    "a start that is true": (
+        {"text": "Broncos", "answer_start": True},
+        "the start True of an answer is not a position",
+    ),
+    "no text": ({"answer_start": [4]}, "'text' is missing or not a text"),
+    "numbers": ([4], "answers are not a list of texts"),
     "elsewhere": ("Paris", "question x: the answer 'Paris' is not in its context"),
     "in other words": ("Denver Broncos; 4", "question x: the answer 'Denver Broncos; 4' is not in its context"),
 }
@@ -181,7 +184,7 @@ def test_endings_in_one_cell(tmp_path: Path, columns: tuple[str, str]) -> None:
         ([*ENDINGS, "f."], "'endings' holds 5 elements, not a list of 4 texts"),
         ([*ENDINGS[:3], 4], "'endings' holds int, not text"),
         ([*ENDINGS[:3], ["a."]], "'endings' holds list, not text"),
-        ('["a.", "b.", "c.", "\\ud83d"]', "'endings' holds half a character"),
+        ('["a.", "b.", "c.", "\\ud83d"]', "'endings' contains half a character"),
         ("a. b. c. d.", "'endings' holds str, not a list of 4 texts"),
         ({"text": ENDINGS}, "'endings' holds dict, not a list of 4 texts"),
         ("['a.', 'b.", "'endings' looks like a list or a mapping, but"),
@@ -309,7 +312,7 @@ def test_articles_without_a_part(tmp_path: Path, lacking: str) -> None:
     paragraph = {"context": CONTEXT, "qas": [asked]}
     (paragraph if lacking == "context" else asked)[lacking] = None
     (tmp_path / "s.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    with pytest.raises(CorpusError, match=rf"row 1: '{lacking}' is missing or no text"):
+    with pytest.raises(CorpusError, match=rf"row 1: '{lacking}' is missing or not a text"):
         read("squad2", tmp_path / "s.json")
 
 

@@ -282,7 +282,7 @@ ERRORS: dict[str, tuple[str, str, str, str]] = {
         "rte",
         "s.tsv",
         "premise\tlabel\nA\t1\n",
-        r"s.tsv:2: which columns are text, second, label?\nSay so with --columns text=COLUMN,second=COLUMN,"
+        r"s.tsv:2: which columns are text, second, label?\nName them with --columns text=COLUMN,second=COLUMN,"
         "label=COLUMN. Columns: premise, label.",
     ),
     "short row": ("sst2", "s.tsv", "sentence\tlabel\nA\t1\nB\n", "s.tsv:3: 1 column where there should be 2."),
@@ -292,8 +292,13 @@ ERRORS: dict[str, tuple[str, str, str, str]] = {
     "broken CSV": ("sst2", "s.csv", 'sentence,label\n"A,1\n', "s.csv:2: broken CSV: a quotation mark that is never"),
     "broken JSON line": ("sst2", "s.jsonl", '{"sentence": "A", "label": 1}\n{\n', "s.jsonl:2: broken JSON: Expecting"),
     "broken JSON": ("squad", "s.json", '{"data": [\n{"paragraphs": }]}', "s.json:2: broken JSON: Expecting value."),
-    "no JSON array": ("squad", "s.json", '{"questions": []}', "s.json: no array of objects."),
-    "element": ("sst2", "s.json", '[{"sentence": "A", "label": 1},\n\n 3]', "s.json:3: element 2 is no JSON object."),
+    "no JSON array": ("squad", "s.json", '{"questions": []}', "s.json: not an array of objects."),
+    "element": (
+        "sst2",
+        "s.json",
+        '[{"sentence": "A", "label": 1},\n\n 3]',
+        "s.json:3: element 2 is not a JSON object.",
+    ),
     "label in a JSON array": (
         "sst2",
         "s.json",
@@ -310,7 +315,7 @@ ERRORS: dict[str, tuple[str, str, str, str]] = {
         "sentence1\tsentence2\tlabel\nA\tB\t-1\n",
         "s.tsv: no examples: none of its 1",
     ),
-    "kind": ("sst2", "s.xml", "<a/>", "s.xml: a table of unknown kind '.xml'."),
+    "kind": ("sst2", "s.xml", "<a/>", "s.xml: a table of unknown type '.xml'."),
     "SQuAD without paragraphs": (
         "squad",
         "s.json",
@@ -327,9 +332,14 @@ ERRORS: dict[str, tuple[str, str, str, str]] = {
         "squad",
         "s.jsonl",
         '{"question": "Q", "context": "A b", "answers": [{"text": "b", "answer_start": -1}]}',
-        "s.jsonl:1: the start -1 of an answer is no place.",
+        "s.jsonl:1: the start -1 of an answer is not a position.",
     ),
-    "answers": ("squad", "s.jsonl", '{"question": "Q", "context": "A", "answers": 3}', "answers are no list of texts"),
+    "answers": (
+        "squad",
+        "s.jsonl",
+        '{"question": "Q", "context": "A", "answers": 3}',
+        "answers are not a list of texts",
+    ),
 }
 
 

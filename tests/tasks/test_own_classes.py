@@ -95,7 +95,7 @@ def test_known_classes_that_the_data_lacks(tmp_path: Path) -> None:
         (["good", "good"], r"reviews: all its labels are good; a task needs two classes\.\nName the column .* --label"),
         ([n / 7 for n in range(60)], r"reviews: 60 examples have 60 labels \(0, 0\.14.*, 0\.28.*, …\): .* scores or"),
         ([n % 120 for n in range(999)], r"reviews: 999 examples have 120 labels \(0, 1, 2, …\): these look like"),
-        (["good", "Good", "bad"], r"reviews: its labels Good, good differ in case alone\.\nWrite each class in one"),
+        (["good", "Good", "bad"], r"reviews: its labels Good, good differ only in case\.\nSpell each class in one"),
         ([None, None], r"reviews\.csv: no examples: none of its 2 rows has a label and text"),
     ],
 )
@@ -110,7 +110,7 @@ def test_labels_outside_the_named_classes_are_refused_at_their_line(tmp_path: Pa
     with pytest.raises(CorpusError, match=message):
         opened(path, labels=("data=bad,good",))
     for named in ("bad", "bad,bad"):
-        with pytest.raises(OptionError, match=f"--labels data={named}: no two classes"):
+        with pytest.raises(OptionError, match=f"--labels data={named}: fewer than two different classes"):
             opened(path, labels=(f"data={named}",))
     with pytest.raises(OptionError, match=r"--labels bad,good: its classes are bad, good, and those of the task good"):
         opened(path, labels=("model=bad,good",))
@@ -122,12 +122,12 @@ def test_labels_outside_the_named_classes_are_refused_at_their_line(tmp_path: Pa
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("classification", {"text": ("a", "b", "c")}, "--text names 3 columns, and --task classification reads text"),
-        ("mnli", {"text": ("a",)}, r"--text names 1 column, and --task mnli reads text, second\.\nName a column of"),
+        ("classification", {"text": ("a", "b", "c")}, "--text names 3 columns, but --task classification reads text"),
+        ("mnli", {"text": ("a",)}, r"--text names 1 column, but --task mnli reads text, second\.\nName one column for"),
         ("mlm", {"label": "stars"}, "--label is not for --task mlm, which has no labels"),
         ("sst2", {"label": "a", "columns": ("label=b",)}, "--columns label=… and --label name the same column"),
         ("sst2", {"text": ("a",), "columns": ("text=b",)}, "--columns text=… and --text name the same column"),
-        ("classification", {}, r"--task classification is of data of your own\.\nName it with --data FILE"),
+        ("classification", {}, r"--task classification needs data of your own\.\nName it with --data FILE"),
     ],
 )
 def test_options_that_cannot_be_meant(task: str, options: dict[str, Any], message: str) -> None:
@@ -150,9 +150,9 @@ def test_what_is_measured_on_has_no_further_classes(tmp_path: Path) -> None:
     task, given, other = read_examples(learned, measured, 0.1, counts, offline=False)
     assert (task.labels, given.notes, other and other.examples[0].label) == (("bad", "good"), (), 1)
     given = read_examples(learned, measured, 0.1, counts, offline=False, known=("bad", "fair", "good"))[1]
-    assert given.notes == ("No example that is learned from is of the class fair.",)
+    assert given.notes == ("No training example has the class fair.",)
     measured = replace(learned, data=(str(table(tmp_path / "c.csv", ["good", "odd"])),))
-    with pytest.raises(CorpusError, match=r"c: its labels odd are none of the classes that are learned: bad, good"):
+    with pytest.raises(CorpusError, match=r"c: its labels odd are not among the classes that are learned: bad, good"):
         read_examples(learned, measured, 0.1, counts, offline=False)
 
 

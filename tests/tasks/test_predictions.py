@@ -129,7 +129,7 @@ def test_columns_that_the_user_names_and_labels_that_are_there(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("task", "content", "message"),
     [
-        ("sst2", "index\ttext\n0\tthe cat\n", r"which columns are text\?\nSay so with --columns text=COLUMN"),
+        ("sst2", "index\ttext\n0\tthe cat\n", r"which columns are text\?\nName them with --columns text=COLUMN"),
         ("rte", "index\tsentence1\n0\tthe cat\n", r"which columns are text, second\?"),
         ("mrpc", "index\t#1 String\n0\tthe cat\n", r"which columns are text, second\?"),
         ("sst2", "index\tsentence\n0\tthe cat\n1\n", r"test.tsv:3: 1 column where there should be 2"),
@@ -157,7 +157,7 @@ def test_rows_without_text_are_refused(tmp_path: Path, wordpiece_tokenizer: PreT
     (row,) = predict(TASKS["qqp"], loaded, read_unlabelled(str(path), TaskData("qqp")), OPTIONS).rows
     assert row == ("0", str(int(naive(loaded, ("the cat", "")).argmax())))
     path.write_text("index\tsentence\n0\tthe cat\n1\t\n", encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"test.tsv:3: there is no text to predict anything of"):
+    with pytest.raises(CorpusError, match=r"test.tsv:3: there is no text to make predictions for"):
         read_unlabelled(str(path), TaskData("sst2"))
     path.write_text("index\tsentence\n0\tthe cat\n1\t\u200b\n", encoding="utf-8")
     rows = read_unlabelled(str(path), TaskData("sst2"))

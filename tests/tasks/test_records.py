@@ -126,5 +126,5 @@ def test_every_task_of_glue_has_its_own_metric() -> None:
 
 
 def test_unknown_tasks() -> None:
-    with pytest.raises(OptionError, match=r"There is no task 'sts'\.\nChoose one with --task: paraphrase, "):
+    with pytest.raises(OptionError, match=r"Unknown task 'sts'\.\nChoose one with --task: paraphrase, "):
         find_task("sts")

@@ -164,7 +164,8 @@ def test_how_many_may_be_left_out(tmp_path: Path, rows: int, broken: int, *, lef
         return
     message = (
         rf"s\.tsv: {broken} of {rows} rows cannot be read\. The first: s\.tsv:6: 1 column where there should be 2\.\n"
-        r"--skip-broken leaves out 1% of the rows, of few rows up to 10, but no more than 25% of them: mend the file\."
+        r"--skip-broken leaves out 1% of the rows \(in small files up to 10\), but no more than 25% of them: "
+        r"correct the file\."
     )
     with pytest.raises(CorpusError, match=message):
         kept("sst2", path)

@@ -156,7 +156,7 @@ def test_references_without_words_are_not_counted_in_words(
     """13a makes one word of a sentence in Chinese, of which no two are the same: BLEU of nearly nothing."""
     reader, pair = Reader(marian_tokenizer, decoder_start_id=0), ("She goes to school", REFERENCES[tokenizer])
     example = TextExample("1", pair)
-    with pytest.raises(OptionError, match="is not written in words between spaces") as caught:
+    with pytest.raises(OptionError, match="does not separate words by spaces") as caught:
         Translation().prepare(example, reader)
     assert f"--bleu-tokenizer {tokenizer}, " in caught.value.advice
     for own in (Translation(tokenizer="13a"), Translation(tokenizer="char"), Translation(tokenizer=tokenizer)):

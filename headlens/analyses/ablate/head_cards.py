@@ -84,9 +84,7 @@ def _pruned(pruning: pd.DataFrame) -> list[str]:
         if len(unharmed):
             order = unharmed.sort_values("value", ascending=lower, kind="stable")
             row = order.iloc[int(np.argmax(order["n_pruned"]))]
-        what = (
-            "shows no loss" if len(unharmed) else "is the smallest number that was tried, and it already shows a loss"
-        )
+        what = "shows no loss" if len(unharmed) else "already shows a loss, and no smaller number was tried"
         if len(unharmed) and row["n"] < FEWEST:
             what = f"was measured on {counted(int(row['n']), 'example')}, too few to reveal a loss"
         value, delta, low, high = (number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high"))

@@ -93,7 +93,7 @@ class AttendRequest:
     model: str = option(DEMO, MODEL_NAME)
     words: tuple[str, ...] = option(
         (),
-        "Sentences, each in quotation marks; or a second model, shown next to the first.",
+        "Sentences, each in quotation marks, and optionally a second model, shown next to the first.",
         metavar="[SECOND] [SENTENCE]...",
         shown="",
         argument=True,

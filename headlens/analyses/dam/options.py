@@ -46,7 +46,7 @@ class DamOptions:
     form: Literal["additive", "multiplicative", "renormalised"] = option(
         "additive",
         "Additive: -c (1 - M) is added to the scores; multiplicative: weights are multiplied by M; renormalised: "
-        "the same, rescaled to sum to 1, with a λ 1000 times smaller.",
+        "the same, rescaled to sum to 1, which needs a λ about 1000 times smaller.",
         _PANEL,
     )
     strength: float = option(1e4, "Constant c of the additive form.", _PANEL, metavar="NUMBER")

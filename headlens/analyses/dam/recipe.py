@@ -101,9 +101,10 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
         heads = tables["sparsity"].dropna(subset=["head"])
         for name, rows in heads.groupby("mask", sort=False):
             if closed := int((rows["sparsity"] == 1).sum()):
+                these = "this head" if closed == 1 else "these heads"
                 notes.append(
                     f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so the output of "
-                    "these heads is meaningless. Give a smaller penalty, or fewer updates."
+                    f"{these} is meaningless. Give a smaller penalty, or fewer updates."
                 )
     log = tables.get("log", pd.DataFrame())
     last = log.groupby("run", sort=False).tail(1) if len(log) else log

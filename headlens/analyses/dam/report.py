@@ -260,8 +260,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
-        "the model as it "
-        "was, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
+        "the model as it was, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
         "`sparsity_texts` that of the positions of the texts, each as long as it is."
     )
     return [page_table("Masks and what models achieve under them", records, about)] if records else []
@@ -283,8 +282,7 @@ CAPTIONS = {
         "Quality by sparsity",
         "Task performance under the final masks, with 95 % intervals, against the share of text positions that is "
         "masked; the dashed lines are without a mask: grey for the original model, black for one trained in the "
-        "same way. "
-        "Open circles are the same masks learned without the diagonal.",
+        "same way. Open circles are the same masks learned without the diagonal.",
     ),
     "importance": Caption(
         "Where attention is needed",

@@ -75,7 +75,7 @@ def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
 def _diagonals(rows: pd.DataFrame) -> Iterator[list[str]]:
     """A line for each λ: what is masked, and every metric, with the diagonal and without it."""
     metrics = list(dict.fromkeys(rows["metric"]))
-    named = [(escaped(str(metric)), "without it", "difference from with it [paired]") for metric in metrics]
+    named = [(escaped(str(metric)), "without it", "difference from the mask with it [paired]") for metric in metrics]
     names = ["masked, %", "without it", *(name for parts in named for name in parts)]
     yield ["run", *names]
     yield ["---", *("---:" for _ in names)]

@@ -72,8 +72,7 @@ class DegreeOptions:
     degree_kinds: tuple[str, ...] = option(
         ("neighbour",),
         "Kinds of connections whose degrees are learned: neighbour, global, random, or several, comma-separated; "
-        "each kind is "
-        "penalised for the positions that it opens.",
+        "each kind is penalised for the positions that it opens.",
         _STUDY,
         metavar="NAMES",
         parse=names,
@@ -173,8 +172,7 @@ class StudyRequest:
     keep: tuple[float, ...] = option(
         (),
         "For every --mask learned by train-dam: train under masks that keep these shares of the positions in every "
-        "sentence and "
-        "head, ranked by learned importance, such as 0.1,0.3, instead of the positions with P > 1/2.",
+        "sentence and head, ranked by learned importance, such as 0.1,0.3, instead of the positions with P > 1/2.",
         _STUDY,
         metavar="SHARES",
         parse=positive_shares,
@@ -234,8 +232,7 @@ class StudyRequest:
     zero_scores: bool = option(
         False,
         "Also train under each pattern, mask file and graph with M ⊙ QKᵀ taken literally: a masked score is 0, so "
-        "its key "
-        "still gets some weight; called zero:PATTERN.",
+        "its key still gets some weight; called zero:PATTERN.",
         _STUDY,
     )
     seeds: int = option(1, "Number of training runs of each, with seeds from --seed upwards.", _STUDY, metavar="N")
@@ -412,7 +409,7 @@ def parse_grid(text: str) -> tuple[str, ...]:
         if kind in degrees:
             raise OptionError(f"--grid: {kind} is given twice.", _FORM)
         if not all(value.isdecimal() for value in values.split(",")):
-            raise OptionError(f"--grid: {part!r} must be given whole numbers of 0 or more.", _FORM)
+            raise OptionError(f"--grid: {part!r} needs whole numbers of 0 or more.", _FORM)
         degrees[kind] = tuple(dict.fromkeys(map(int, values.split(","))))
     if not degrees:
         raise OptionError("--grid is empty.", _FORM)

@@ -162,8 +162,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "Models trained and measured under each mask; `control` says whether the diagonal was kept, dropped, or "
-        "replaced by the same number of random positions. `sparsity` is the share of masked positions at n tokens, "
-        "`sparsity_texts` that share at the actual lengths of the texts."
+        "kept with the same number of random positions masked instead. `sparsity` is the share of masked positions at "
+        "n tokens, `sparsity_texts` that share at the actual lengths of the texts."
         + (" `delta` is the difference from the same seeds without a mask." if more else "")
     )
     pages = [page_table("Models trained under masks", records, about)] if records else []
@@ -286,16 +286,15 @@ CAPTIONS = {
         "What models achieve under masks, by layers",
         "Models that were trained and measured under each mask, with the diagonal, in each range of layers, with 95 % "
         "intervals: of the examples for one seed, of the means for several. The dashed line is without a mask. "
-        "Graphs have "
-        "the same number of edges in every text.",
+        "Graphs have the same number of edges in every text.",
     ),
     "degrees": Caption(
         "Quality by sparsity, over degrees of attention",
         "Models that were trained and measured under BigBird patterns with every combination of degrees, and with "
         "learned degrees, over the share of positions of the texts that is masked, with 95 % intervals: of the "
         "examples for one seed, of the means for several. The dashed line is without a mask. Learned degrees are "
-        "measured on "
-        "the model that learned them; mask files, such as those of train-dam, on a model that was trained under them.",
+        "measured on the model that learned them; mask files, such as those of train-dam, on a model that was trained "
+        "under them.",
     ),
     "learned": Caption(
         "Degrees that were learned",
@@ -305,7 +304,7 @@ CAPTIONS = {
     "draws": Caption(
         "Masks drawn from learned degrees",
         "The model that learned degrees, measured under masks that are drawn from what it learned: the mean of the "
-        "draws, and the range from the lowest to the highest; next to it the final mask, with every degree at its "
+        "draws, and the range from the lowest to the highest; next to it the median mask, with every degree at its "
         "median, and its 95 % interval over examples. The dashed line is without a mask.",
     ),
     "together": Caption(

@@ -107,8 +107,7 @@ def left_out(runs: Sequence[RecordedRun]) -> list[str]:
     other = table.assign(before=first[_RUN])[(first["value"] - table["value"]).abs() > 1e-9]
     return [
         f"{counted(len(group), 'training run')} of {run} left out over all runs: {before} has the same model, task, "
-        "mask "
-        "and seed but a different result."
+        "mask and seed but a different result."
         for (run, before), group in other.groupby([_RUN, "before"], sort=False)
     ]
 

@@ -14,7 +14,7 @@ import pandas as pd
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.page import RunSection, overviews, render
 from headlens.analyses.report.registry import report_of, report_of_run
-from headlens.errors import InputError, OptionError, OutputError
+from headlens.errors import InputError, OptionError, OutputError, counted
 from headlens.pages.embedded_images import Picture, picture
 from headlens.pages.formatting import slug
 from headlens.pages.self_contained import LARGE_PAGE
@@ -219,7 +219,9 @@ def _section(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Seque
             continue
         room -= len(embedded.uri)
         if room < 0:
-            remarks.append(f"{len(files) - number} further figures are left out to keep this page small: see figures/.")
+            more = len(files) - number
+            verb = "is" if more == 1 else "are"
+            remarks.append(f"{counted(more, 'further figure')} {verb} left out to keep this page small: see figures/.")
             break
         pictures.append(embedded)
     return RunSection(run, pictures, remarks, undrawn)

@@ -165,7 +165,7 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
         hint = f"Did you mean {close[0]}?" if close else f"Available recipes: {', '.join(known)}."
         raise OptionError(f"There is no recipe {name}.", f"{hint} A file of your own ends in .toml.")
     advice = f"headlens reproduce {recipe_names()[0]} --show prints one."
-    with read_errors(path, "is no recipe", advice, OptionError):
+    with read_errors(path, "is not a recipe", advice, OptionError):
         text = path.read_text(encoding="utf-8")
         return _parsed(path.stem, parse_toml(text)), text
 

@@ -192,7 +192,10 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
     lines = [(title, _on_screen(title, rows)) for title, rows in lines if title not in empty]
     lines = [(title, rows) for title, rows in lines if rows]
     if empty:
-        notes.append(f"{counted(len(empty), 'table')} of the paper have no number of ours: see comparison.md.")
+        notes.append(
+            f"{counted(len(empty), 'table')} of the paper {'has' if len(empty) == 1 else 'have'} no number of ours: "
+            "see comparison.md."
+        )
     return ReproduceRun(folder.path, [], frames, notes, recipe, small=small, lines=lines, missing=missing)
 
 

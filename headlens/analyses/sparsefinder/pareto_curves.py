@@ -123,7 +123,7 @@ def areas(
     samples: npt.NDArray[np.floating] | None = None,
     sampled_ends: tuple[Floats, Floats] | None = None,
 ) -> pd.DataFrame:
-    """The area under each method's curve, what share of the possible that is, and the quality at a sparsity of 0.9.
+    """The area under each method's curve, its normalised area, and the quality at a sparsity of 0.9.
 
     Args:
         points: of a model, see `of_model`, with a column of the quality, those of `GOLD` among them.

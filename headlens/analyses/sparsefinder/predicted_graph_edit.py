@@ -181,7 +181,7 @@ def tokens_of(context: CallContext, mask: Tensor | None, *, written: bool) -> tu
         return context.queries.real.bool(), context.keys.real.bool()
     if not written:
         raise OptionError(
-            f"{context.site}: it is not declared which tokens are padding, so no graph can be predicted.",
+            f"{context.site}: it was not declared which tokens are padding, so no graph can be predicted.",
             "Declare them with session.batch(...).",
         )
     (batch, _, n, _), m = context.query.shape, context.key.shape[2]

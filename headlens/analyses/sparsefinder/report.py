@@ -78,9 +78,9 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The area over sparsities from 0 to 1 under the line around each method's points and the graphs of all pairs "
-        "and of none, of recall and of the task's metric. The share says how far a method gets from chance (0) to "
-        "entmax itself (1: it finds everything and nothing else). 95 % intervals are over sentences, and for a metric "
-        "over the task's examples."
+        "and of none, of recall and of the task's metric. The normalised area says how far a method gets from "
+        "chance (0) to entmax itself (1: it finds everything and nothing else). 95 % intervals are over sentences, and "
+        "for a metric over the task's examples."
     )
     return [page_table("How well attention is predicted", records, about)] if records else []
 
@@ -126,19 +126,17 @@ CAPTIONS = {
     "pareto": Caption(
         "Pareto curves",
         "For every method, the points over all its parameters and windows that no other point of the same method "
-        "dominates. On the left the "
-        "share of the pairs with weight that are found, the mean over sentences and heads; on the right, if there is "
-        "a task, its metric with attention restricted to the predicted pairs, with 95 % intervals, against the "
-        "sparsity of that attention. Lines join points; the areas in tables are under their convex hull, which may "
-        "lie above the lines. The vertical line is the sparsity of entmax itself; the grey line from 1 to 0 is the "
-        "recall of "
-        "random graphs.",
+        "dominates. On the left the share of the pairs with weight that are found, the mean over sentences and heads; "
+        "on the right, if there is a task, its metric with attention restricted to the predicted pairs, with 95 % "
+        "intervals, against the sparsity of that attention. Lines join points; the areas in tables are under their "
+        "convex hull, which may lie above the lines. The vertical line is the sparsity of entmax itself; the grey line "
+        "from 1 to 0 is the recall of random graphs.",
     ),
     "heads": Caption(
         "Sparse heads",
         "On the left the share of the pairs of a head that have no weight. On the right, how well the best of "
-        "distance, buckets and clusters predicts them, by the area under the recall curve: 0 by chance, 1 for "
-        "perfect prediction; grey where almost all pairs have weight.",
+        "distance, buckets and clusters predicts them, by the normalised area under the recall-sparsity "
+        "curve: 0 by chance, 1 for perfect prediction; grey where almost all pairs have weight.",
     ),
     "clusters": Caption(
         "What clusters hold",

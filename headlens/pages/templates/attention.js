@@ -82,12 +82,17 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     );
   }
 
+  function tellLeftOut(more) {
+    const [what, they] = data.left_out === 1 ? ["sentence is", "it"] : ["sentences are", "they"];
+    return `${data.left_out}${more} ${what} left out because ${they} would make this page too large.`;
+  }
+
   function tellAbout() {
     const how = chosen.look === "lines" ? "Tokens on the left look at tokens on the right: a line is as strong as its weight." : "Tokens at the side look at tokens along the top.";
     const shades = make("i", { class: "scale", role: "img", "aria-label": "from pale to strong" });
     const units = chosen.units === "words" ? " Weights to the pieces of a word are summed; weights from them are averaged." : "";
     const special = { shown: "", out: " Special tokens are left out; the other weights are unchanged.", scaled: " Special tokens are left out, and the weight of each token on the remaining ones is rescaled to 100 %; where less than 2 % remains, the row is left empty." }[chosen.special];
-    const gone = data.left_out ? ` ${data.left_out} more sentences are left out because they would make this page too large.` : "";
+    const gone = data.left_out ? ` ${tellLeftOut(" more")}` : "";
     about.replaceChildren(`${how}${units}${special} Shades grow with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255: a weight is off by 0.4 points at most, a small one by less.${gone}`);
   }
 
@@ -366,7 +371,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   root.append(...(data.measuring ? [form()] : []), bar, about, states);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => data.sentences.length && paint());
   new ResizeObserver(() => panels.filter((one) => one.weights).forEach((shown) => draw(shown))).observe(root);
-  if (!data.sentences.length) about.textContent = data.measuring ? "No sentence yet: type one." : `${data.left_out} sentences are left out because they would make this page too large.`;
+  if (!data.sentences.length) about.textContent = data.measuring ? "No sentence yet: type one." : tellLeftOut("");
   else {
     controls();
     paint();

@@ -87,7 +87,11 @@ def test_many_heads_are_counted_in_the_name(bert: LoadedModel) -> None:
 
 @pytest.mark.parametrize(
     ("without", "message"),
-    [("encoder.0.9", "There is no head encoder.0.9"), ("decoder.0.0", "There is no head"), ("2.8", "is not a head")],
+    [
+        ("encoder.0.9", "There is no head encoder.0.9"),
+        ("decoder.0.0", "There is no head"),
+        ("2.8", "is not the name of a head"),
+    ],
 )
 def test_heads_that_there_are_not(bert: LoadedModel, without: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):

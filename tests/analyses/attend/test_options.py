@@ -50,12 +50,12 @@ def test_heads_are_numbers_and_ranges(given: Any, heads: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("given", ["4-2", "-1", "a", "0-", "1.5", "0-999999999", "encoder.0.1"])
 def test_what_is_no_head_is_refused(given: str) -> None:
-    with pytest.raises(OptionError, match=r"is no whole number and no range of them. Write 0,3,7 or 0-4."):
+    with pytest.raises(OptionError, match=r"is neither a whole number nor a range. Write 0,3,7 or 0-4."):
         sorted_arguments({"model": "demo", "heads": given})
 
 
 def test_one_head_and_several_are_one_too_many() -> None:
-    with pytest.raises(OptionError, match="--head 2 and --heads ask for one head and for several"):
+    with pytest.raises(OptionError, match="--head 2 asks for one head, but --heads for several"):
         Selection(head=2, heads=(0, 1))
 
 
@@ -73,8 +73,11 @@ def test_folders_with_spaces_and_models_in_memory_are_no_sentences(tmp_path: Pat
     [
         ({"model": "bert", "words": ["albert", "electra", "A b."]}, "'albert', 'electra': at most two models"),
         ({"model": "bert", "words": ["albert"], "second": "electra"}, "'albert', 'electra': at most two models"),
-        ({"model": "A b.", "text": ["C d."]}, "Sentences are given as arguments, and others by --text or a file"),
-        ({"model": "a", "second": "b", "without": "encoder.0.0"}, "--without takes heads from one model"),
+        ({"model": "A b.", "text": ["C d."]}, "Some sentences are given as arguments, others with --text or in a file"),
+        (
+            {"model": "a", "second": "b", "without": "encoder.0.0"},
+            "--without removes heads from one model, but two were given",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: dict[str, Any], message: str) -> None:

@@ -145,8 +145,8 @@ def test_a_sentence_is_measured(server: SentenceServer) -> None:
     ("text", "translation", "message"),
     [
         (" \n", "", "There is no sentence"),
-        ("x" * (LONGEST_TEXT + 1), "", f"more than {LONGEST_TEXT} letters"),
-        ("a", "y" * (LONGEST_TEXT + 1), f"more than {LONGEST_TEXT} letters"),
+        ("x" * (LONGEST_TEXT + 1), "", f"more than {LONGEST_TEXT} characters"),
+        ("a", "y" * (LONGEST_TEXT + 1), f"more than {LONGEST_TEXT} characters"),
         ("cats " * 60, "", "is longer than the model's"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_run_is_gone_on_with(server: SentenceServer, tmp_path: Path, monkeypat
         assert [len(state.without) for state in opened.states] == [1, 0]
         assert isinstance(opened.kept[0].text, str)
         assert b"Dogs bark." in opened.page
-    with pytest.raises(OptionError, match="says under which mask its model ran"):
+    with pytest.raises(OptionError, match="already records the mask under which its model ran"):
         open_server(ServeRequest(str(folder), mask=MaskOptions("star")), SilentReporter(), print)
 
 

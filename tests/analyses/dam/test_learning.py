@@ -210,7 +210,7 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
     assert (file.sha256, file.name) == (learned.file.sha256, "penalty-0.01")
     assert file.metadata == {"form": "additive", "n": "40", "task": "sst2"}
     (tmp_path / "own" / "mask.safetensors").unlink()
-    with pytest.raises(ResumeError, match="has lost its mask"):
+    with pytest.raises(ResumeError, match="no longer has a readable mask"):
         load_mask(tmp_path / "own", "penalty-0.01")
 
 
@@ -226,12 +226,16 @@ def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedT
 @pytest.mark.parametrize(
     ("kind", "wrong", "message"),
     [
-        (MaskLearningOptions, {"penalty": "other"}, "--penalty other is none"),
+        (MaskLearningOptions, {"penalty": "other"}, "--penalty other is unknown"),
         (MaskLearningOptions, {"mask_learning_rate": 0.0}, r"--mask-learning-rate 0\.0 is not a positive number"),
-        (DamRequest, {"lambdas": ()}, r"No penalty is given\.\nName some with --lambdas"),
+        (DamRequest, {"lambdas": ()}, r"No penalty was given\.\nName some with --lambdas"),
         (DamRequest, {"lambdas": (-1.0,)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
-        (DamRequest, {"window": 0}, "--window 0 is no neighbourhood"),
-        (DamRequest, {"model": "new:bert-tiny"}, r"new:bert-tiny learns masked tokens\.\nGive --task mlm"),
+        (DamRequest, {"window": 0}, "--window 0 is not a valid neighbourhood"),
+        (
+            DamRequest,
+            {"model": "new:bert-tiny"},
+            r"new:bert-tiny: a new model can only be trained on masked tokens\.\nGive --task mlm",
+        ),
     ],
 )
 def test_options_that_cannot_be(kind: Any, wrong: dict[str, Any], message: str) -> None:

@@ -89,7 +89,7 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     assert list(drawn) == names
     assert [REPORT.caption(name).title for name in names[1:3]] == [
         "Where attention is needed",
-        "Where attention is needed, over the training",
+        "Where attention is needed, over training",
     ]
     assert all(figure is not None for figure in drawn.values())
     assert all(REPORT.caption(name) in REPORT.captions.values() for name in drawn)
@@ -141,12 +141,12 @@ def test_markdown_compares_masks_with_and_without_the_diagonal() -> None:
     found = dam_markdown(controlled(), positions()).splitlines()
     start = found.index("With the diagonal and without it, as in the last table of Shi et al. (2021):")
     assert found[start + 2 : start + 6] == [
-        "| run | masked, % | without it | accuracy | without it | less that with it [paired] |",
+        "| run | masked, % | without it | accuracy | without it | difference from the mask with it [paired] |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
         "| penalty-0.1 | 70.0 | 71.0 | 0.800 [0.700, 0.900] | 0.850 [0.700, 0.900] | 0.050 [-0.020, 0.120], p 0.2 |",
         "",
     ]
-    assert "less that with it" not in dam_markdown(sweep(), positions())
+    assert "difference from the mask with it" not in dam_markdown(sweep(), positions())
 
 
 def test_a_strange_task_stays_in_the_figure() -> None:
@@ -215,7 +215,8 @@ def test_markdown_has_a_line_for_every_run_and_p_by_class() -> None:
     found = dam_markdown(pd.concat([sweep(), loss], ignore_index=True), positions()).splitlines()
     assert found[2] == "## rte by m [95 % interval over examples]"
     assert found[4:9] == [
-        "| run | masked, % | of texts, % | accuracy | minus plain [paired] | loss | minus plain [paired] |",
+        "| run | masked, % | masked in texts, % | accuracy | difference from plain [paired] | loss "
+        "| difference from plain [paired] |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         "| plain | – | – | 0.900 [0.800, 1.000] | – | 2.000 | – |",
         "| penalty-0.1 | 70.0 | 35.0 | 0.800 [0.700, 0.900] | -0.100 [-0.200, 0.000], p 0.04 | 3.000 | 1.000 |",

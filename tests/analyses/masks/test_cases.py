@@ -83,7 +83,7 @@ def test_cases_have_files_of_their_own() -> None:
     assert MaskCase("star", seed=1).name == "star-kept-all-seed1"
     assert MaskCase("star", "dropped", "0-2", 1).words == "star, no diagonal, layers 0-2, seed 1"
     told = [MaskCase("full", diagonal).words for diagonal in ("kept", "dropped", "random")]
-    assert told == ["no mask, seed 0", "no diagonal, seed 0", "as many at random as the diagonal, seed 0"]
+    assert told == ["no mask, seed 0", "no diagonal, seed 0", "random positions instead of the diagonal, seed 0"]
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_the_figure_has_a_point_for_each_combination_and_a_line_of_what_was_lear
     assert len(line.get_xdata()) == 2
     assert [text.get_text() for text in panels[0].texts] == ["μ 0.1, 1"], "what comes to the same has one label"
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend[:4] == ["1 neighbour a side", "2 neighbours a side", "4 neighbours a side", "0 global tokens"]
+    assert legend[:4] == ["1 neighbour per side", "2 neighbours per side", "4 neighbours per side", "0 global tokens"]
     assert legend[-3:] == ["one/penalty-0.1", "two/penalty-0.1", "no mask"]
     assert {line.get_marker() for line in panels[0].lines} >= {"P", "X"}
     box = figure.legends[0].get_window_extent()

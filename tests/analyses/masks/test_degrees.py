@@ -28,12 +28,12 @@ def test_a_grid_has_every_combination_once() -> None:
     ("text", "words"),
     [
         ("", "--grid is empty"),
-        ("window=1", "'window=1' is no degree"),
-        ("global", "'global' is no degree"),
+        ("window=1", "'window=1' is not a degree"),
+        ("global", "'global' is not a degree"),
         ("global=1 global=2", "global is given twice"),
-        ("random=x", "'random=x' has no whole numbers"),
-        ("random=-1", "'random=-1' has no whole numbers"),
-        ("random=1,", "'random=1,' has no whole numbers"),
+        ("random=x", "'random=x' needs whole numbers of 0 or more"),
+        ("random=-1", "'random=-1' needs whole numbers of 0 or more"),
+        ("random=1,", "'random=1,' needs whole numbers of 0 or more"),
     ],
 )
 def test_grids_that_cannot_be_read(text: str, words: str) -> None:
@@ -51,9 +51,9 @@ def test_names_of_what_is_learned() -> None:
     [
         ({"learn_degrees": (-1.0,)}, r"--learn-degrees -1\.0 is not a finite number"),
         ({"learn_degrees": (1.0,), "largest_degree": 0}, "--largest-degree 0 leaves nothing to learn"),
-        ({"largest_degree": 8}, "--largest-degree is about degrees that are learned"),
-        ({"degrees_of": "words"}, "--degrees-of words is none"),
-        ({"degrees_of": "layers"}, "--degrees-of is about degrees that are learned"),
+        ({"largest_degree": 8}, "--largest-degree applies to learned degrees only"),
+        ({"degrees_of": "words"}, "--degrees-of words is unknown"),
+        ({"degrees_of": "layers"}, "--degrees-of applies to learned degrees only"),
     ],
 )
 def test_options_that_cannot_be(wrong: dict[str, object], words: str) -> None:

@@ -51,8 +51,8 @@ def test_differences_task_by_task_and_a_panel_per_metric() -> None:
     figure = worth_of_diagonal(masks({"sst2": "accuracy", "rte": "accuracy", "cola": "matthews"}))
     assert figure is not None
     first, second = figure.axes
-    assert first.get_xlabel() == "accuracy less that of all positions"
-    assert second.get_xlabel() == "matthews less that of all positions"
+    assert first.get_xlabel() == "accuracy minus that with full attention"
+    assert second.get_xlabel() == "matthews minus that with full attention"
     names = ["sst2", "sst2, layers last:3", "rte", "rte, layers last:3"]
     assert [label.get_text() for label in first.get_yticklabels()] == names
     # the mean over seeds of .03 and .04

@@ -72,7 +72,7 @@ def test_the_table_is_the_contract() -> None:
     [
         ({"length": 0}, "--length 0 is out of range"),
         ({"length": 4096}, "--length 4096 is out of range"),
-        ({"no_diagonal": True}, "none is asked for"),
+        ({"no_diagonal": True}, "none is requested"),
         ({"pattern": ("sta",)}, "Did you mean star"),
     ],
 )

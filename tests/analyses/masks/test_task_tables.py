@@ -61,12 +61,12 @@ def test_deltas_of_averages_are_paired_by_seed() -> None:
     assert table.iloc[3][["delta", "delta_low", "delta_high"]].tolist() == pytest.approx([more.mean(), low, high])
     assert np.isnan(table.iloc[0]["delta"])
     lines = tasks_markdown(table, metrics_of([whole, part])).splitlines()
-    assert lines[4].endswith("| average [95 % interval] | less all |")
+    assert lines[4].endswith("| average [95 % interval] | difference from unmasked |")
     assert lines[-3].endswith(f"| 0.360 [{low:.3f}, {high:.3f}] |")
-    assert lines[-1].endswith("`less all` is paired by seed.")
+    assert lines[-1].endswith("`difference from unmasked` is paired over seeds.")
     alone = [run("sst2", 0.5, 1), run("rte", 0.3, 1)]
     assert over_tasks(alone)["delta"].isna().all(), "as runs wrote it that compared nothing"
-    assert "less all" not in tasks_markdown(over_tasks(alone), metrics_of(alone))
+    assert "difference from unmasked" not in tasks_markdown(over_tasks(alone), metrics_of(alone))
 
 
 def test_of_one_seed_deltas_are_those_of_examples() -> None:
@@ -132,7 +132,9 @@ def test_what_does_not_count_is_told() -> None:
         RecordedRun(own.folder, label, own.record, own.tables)
         for own, label in zip((one, again, other), "abc", strict=True)
     ]
-    told = "8 trainings of c left out over all runs: a has the same model, task, mask and seed with another result."
+    told = (
+        "8 training runs of c left out over all runs: a has the same model, task, mask and seed but a different result."
+    )
     assert REPORT.left_out([*runs, run("rte", 0.3)]) == [told]
     assert REPORT.left_out([]) == []
 
@@ -142,7 +144,7 @@ def test_of_one_seed_nothing_is_paired_by_seed() -> None:
     for own in runs:
         own.tables["masks"][["delta", "delta_low", "delta_high"]] = [0.1, 0.0, 0.2]
     assert tasks_markdown(over_tasks(runs), metrics_of(runs)).endswith(
-        "`less all` is paired over the examples of each task.\n"
+        "`difference from unmasked` is paired over the examples of each task.\n"
     )
 
 
@@ -150,13 +152,13 @@ def test_what_guessing_gives_is_told() -> None:
     runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
     runs[0].tables["masks"]["chance"] = 0.55
     (told,) = (made for name, made in REPORT.together(runs) if isinstance(made, str))
-    assert told.endswith("\n\nGuessing without reading has 0.550 (accuracy of sst2).\n")
+    assert told.endswith("\n\nAlways giving the same answer has 0.550 (accuracy of sst2).\n")
 
 
 def test_markdown_names_what_is_masked() -> None:
     runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
     lines = tasks_markdown(over_tasks(runs), metrics_of(runs)).splitlines()
-    assert "| attention | masked, % | of texts, % | sst2 | rte | average [95 % interval] |" in lines
+    assert "| attention | masked, % | masked in texts, % | sst2 | rte | average [95 % interval] |" in lines
     assert "| all | 0.0 | 0.0 | 0.500 | 0.300 | 0.400 [0.379, 0.428] |" in lines
     assert "| no diagonal | 1.0 | 0.4 | 0.700 | 0.500 | 0.600 [0.579, 0.628] |" in lines
     assert any(line.startswith("| star | 90.0 | 33.8 | 0.800 | 0.600 |") for line in lines)
@@ -193,4 +195,5 @@ def test_figure_and_page() -> None:
     assert axes.get_ylabel() == "average on 2 tasks"
     tables = REPORT.overviews(runs)
     assert [table.title for table in tables] == ["Over tasks", "Models trained under masks"]
-    assert [column.name for column in tables[0].columns][:5] == ["attention", "masked, %", "of texts, %", "sst2", "rte"]
+    named = [column.name for column in tables[0].columns]
+    assert named[:5] == ["attention", "masked, %", "masked in texts, %", "sst2", "rte"]

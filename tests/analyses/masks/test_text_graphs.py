@@ -98,12 +98,12 @@ def test_masked_tokens_and_windows_have_no_graphs(wordpiece_tokenizer: PreTraine
     masked = TextExample("1", ("the old cat sees a red house near the river and sleeps",))
     asker = TaskForward.of(CATALOGUE["mlm"].task, loaded)
     prepared = list(prepare_all(asker.task, MemoryExamples((masked,), "made"), asker.reader, SourceCounts()))
-    with pytest.raises(OptionError, match="are not those of its texts"):
+    with pytest.raises(OptionError, match="differ from those of its texts"):
         make_books(loaded, prepared, {"n": GraphOptions("neighbour")})
     squad = CATALOGUE["squad"].task
     asker = TaskForward.of(squad, loaded)
     prepared = list(prepare_all(squad, MemoryExamples((example(squad, 0),), "made"), asker.reader, SourceCounts()))
-    with pytest.raises(OptionError, match="questions go through a model in windows"):
+    with pytest.raises(OptionError, match="but question answering splits its texts into windows"):
         make_books(loaded, prepared, {"n": GraphOptions("neighbour")})
 
 
@@ -153,7 +153,7 @@ def test_static_vectors_of_spacy(tmp_path: Path, wordpiece_tokenizer: PreTrained
     assert mask[birds, cats]
     assert not mask[cats, love]
     assert not mask[love, birds]
-    with pytest.raises(OptionError, match=r"vectors=spacy are those of a spaCy model"):
+    with pytest.raises(OptionError, match=r"vectors=spacy needs a spaCy model"):
         books_of(loaded, texts, Chain())
 
 

@@ -39,16 +39,16 @@ def test_nothing_is_found_in_nothing(command: str) -> None:
 def test_of_a_classification(tmp_path: Path) -> None:
     syntactic, other = found(write_classification(tmp_path / "run"))
     assert syntactic == (
-        "demo, encoder: encoder.0.1 finds the verb of a subject (nsubj dep->head) in 80% [79%, 81%] of 812 cases, a "
-        "fixed offset in 40%."
+        "demo, encoder: encoder.0.1 finds the verb of a subject (nsubj dep->head) in 80% [79%, 81%] of 812 cases; a "
+        "fixed offset does so in 40%."
     )
     heads = classify_tables()["heads"]
     positional, rare = heads.iloc[0], heads.iloc[4]
     expected = [
-        "demo, encoder: encoder.0.0 attends most to the previous token from "
+        "demo, encoder: encoder.0.0 attends most to the previous token for "
         f"{positional['positional_share']:.0%} of the tokens.",
-        f"demo, encoder: encoder.1.1 points at the rarest word from {rare['rare_top1']:.0%} of the words, "
-        f"at random {rare['rare_chance']:.0%}.",
+        f"demo, encoder: encoder.1.1 points at the rarest word for {rare['rare_top1']:.0%} of the words, "
+        f"chance level {rare['rare_chance']:.0%}.",
     ]
     assert other == expected[int(rare["nearest_score"] > positional["nearest_score"])]
 
@@ -58,13 +58,14 @@ def test_where_the_most_positional_head_looks(offset: float, words: str) -> None
     role = f"positional({offset:+d})"
     heads = classify_tables()["heads"].assign(positional_offset=offset, role=role, roles=role)
     (text,) = of("classify", heads=heads)
-    assert f"attends most to {words} from " in text
+    assert f"attends most to {words} for " in text
 
 
 def test_no_syntactic_head_for_sure() -> None:
     syntax = classify_tables()["syntax"].assign(significant=False)
     assert of("classify", syntax=syntax) == [
-        "demo, encoder: no head follows a relation significantly better than a fixed offset, by the margin."
+        "demo, encoder: no head beats the fixed-offset baseline of any relation significantly and by the required "
+        "margin."
     ]
 
 
@@ -78,7 +79,7 @@ def test_of_relevance(tmp_path: Path) -> None:
         f"demo, encoder: encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance (rule "
         f"epsilon): {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an even share is 0.333. "
         f"Across layers {largest} contributes most: {rows['raw'].loc[size.idxmax()]:.3f} in units of the output, "
-        f"{size.max() / size.sum():.1%} of the sizes of all heads."
+        f"{size.max() / size.sum():.1%} of the summed magnitudes of all heads."
     )
 
 
@@ -102,7 +103,7 @@ def test_of_an_ablation(tmp_path: Path) -> None:
 
 def test_few_examples_show_no_loss_whatever_it_costs() -> None:
     (pruned,) = pruning(n=29)
-    assert "(ranked) was measured on 29 examples, too few to show a loss: accuracy 0.825" in pruned
+    assert "(ranked) was measured on 29 examples, too few to reveal a loss: accuracy 0.825" in pruned
     assert "shows no loss" in pruning(n=30)[0]
 
 
@@ -113,8 +114,8 @@ def pruning(**columns: Any) -> list[str]:
 def test_pruning_that_costs_too_much_and_losses() -> None:
     table = ablation_tables()["pruning"]
     assert pruning(delta_high=table["delta"] + 0.01) == [
-        "demo: sst2 with 1 of 6 heads pruned (ranked) is the least that was tried, and shows a loss: accuracy 0.825, a "
-        "change of -0.050 [-0.110, -0.040]."
+        "demo: sst2 with 1 of 6 heads pruned (ranked) already shows a loss, and no smaller number was tried: accuracy "
+        "0.825, a change of -0.050 [-0.110, -0.040]."
     ]
     # a metric that is better when it is low: what falls costs nothing
     assert pruning(metric="perplexity") == [
@@ -166,10 +167,10 @@ def test_of_trainings_and_masks() -> None:
         ]
     )
     assert of("masks", masks=masks) == [
-        "m: accuracy of sst2 without a mask 0.800 [0.700, 0.900].",
-        "m: sst2 under 2 masks of all layers: best window:1 (48% of the texts masked) 0.700 [0.700, 0.900]; "
+        "m: accuracy on sst2 without a mask: 0.800 [0.700, 0.900].",
+        "m: sst2 under 2 masks in all layers: best window:1 (48% of the texts masked) 0.700 [0.700, 0.900]; "
         "worst star (45% of the texts masked) 0.600 [0.700, 0.900].",
-        "m: sst2 under 1 mask of layers 0: star (45% of the texts masked) 0.750 [0.700, 0.900].",
+        "m: sst2 under 1 mask in layers 0: star (45% of the texts masked) 0.750 [0.700, 0.900].",
     ]
 
 
@@ -185,7 +186,7 @@ def test_of_sparsefinder() -> None:
     first, second, third = of("sparsefinder", areas=pd.DataFrame(rows + dense))
     assert first == (
         "m: entmax leaves 80.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
-        "under recall and sparsity 0.700), worst window (0.500)."
+        "under the recall-sparsity curve 0.700), worst window (0.500)."
     )
     assert second.startswith("m, cross: entmax")
     assert third == "m, decoder: entmax leaves 0.0% of the pairs without weight: nothing to predict."

@@ -66,13 +66,13 @@ def test_the_page_says_what_it_is_about(page: str) -> None:
     assert found.open == []
     assert found.text["title"] == ["demo · headlens"]
     assert "demo: 258 sentences, 4,162 words, 258 trees" in "".join(found.text["bdi"])
-    parts = ["What was found", "Notes", "Heads", "In short", "Figures", "Tables", "How it was made"]
+    parts = ["Findings", "Notes", "Heads", "Summary", "Figures", "Tables", "How it was made"]
     assert found.text["h2"] == parts
-    headings = ["Roles", "Best head of every relation", "Heads that hold a role", "Functions of attention heads"]
+    headings = ["Roles", "Best head for every relation", "Heads that hold a role", "Roles of attention heads"]
     tables = ["heads.csv", "positions.csv", "syntax.csv", "similarity.csv", "All that run.json records"]
     assert [t for t in found.text["bdi"] if t in (*headings, *tables)] == [*headings, *tables]
     assert found.text["li"][-1] == "34 words share a token.", "behind what was found"
-    assert "Without numbers, and so without a figure: Entropy." in found.text["p"]
+    assert "No data, so no figure, for: Entropy." in found.text["p"]
     cells = found.text["td"]
     assert cells.count("encoder.0.1") == 5  # best of four relations and directions, and holding a role
     assert "cd" * 32 in cells
@@ -155,7 +155,7 @@ def test_runs_stand_side_by_side(tmp_path: Path) -> None:
     # figures of one name and command share a heading
     assert len(found.attributes("figure")) == 2
     assert [t for t in found.text["bdi"] if t.endswith("heads.csv of first")] == ["heads.csv of first"]
-    roles = html[html.index("Roles") : html.index("Best head of every relation")]
+    roles = html[html.index("Roles") : html.index("Best head for every relation")]
     assert re.findall(r"<td>(first|second|third)</td>", roles) == ["first", "second"]
 
 

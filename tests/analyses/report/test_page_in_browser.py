@@ -348,12 +348,12 @@ def test_a_card_of_the_head_that_is_pointed_at_or_chosen(visit: Callable[..., Op
     assert heads.card.startswith("encoder.1.2")
     bars = heads.page.locator("#heads-card svg.bars")
     assert bars.locator("rect").count() == 19
-    assert "Where the most attended token stands" in (bars.get_attribute("aria-label") or "")
+    assert "Position of the most attended token" in (bars.get_attribute("aria-label") or "")
     row = classify_tables()["heads"].iloc[5]
     assert heads.number("confidence")[0] == f"{100 * row['confidence']:.1f} % of weight on one token"
     offset = f"{row['positional_offset']:+.0f}".replace("-", "−")
     assert (
-        heads.number("most frequent offset other than 0")[0]
+        heads.number("most frequent non-zero offset")[0]
         == f"{offset} in {100 * row['positional_share']:.1f} % of tokens"
     )
 
@@ -464,9 +464,9 @@ def test_a_pruned_model_beside_the_whole_one(visit: Callable[..., Opened], tmp_p
     gone, left = heads.cell("encoder.0.0"), heads.cell("encoder.0.1")
     assert [("removed" in (cell.get_attribute("class") or "")) for cell in (gone, left)] == [True, False]
     assert gone.get_attribute("aria-label") == "encoder layer 0 head 0, removed, role: positional −1"
-    assert "removed; frame and text as in demo" in heads.page.locator("#heads-grids .legend").inner_text()
+    assert "removed (frame and text: value in demo)" in heads.page.locator("#heads-grids .legend").inner_text()
     gone.click()
-    assert "Removed. What it was in demo:" in heads.card
+    assert "Removed. Its values in demo:" in heads.card
     assert "positional(-1)" in heads.card
     left.click()
     assert "Removed" not in heads.card
@@ -546,5 +546,5 @@ def test_no_spreadsheet_runs_what_is_saved(visit: Callable[..., Opened], tmp_pat
 def test_without_scripts_the_page_says_so(new_context: Callable[..., Any], report: Path) -> None:
     page = new_context(java_script_enabled=False).new_page()
     page.goto(report.as_uri())
-    assert "needs scripts" in page.locator("#heads").inner_text()
+    assert "needs JavaScript" in page.locator("#heads").inner_text()
     assert not page.locator("#heads-series").is_visible()

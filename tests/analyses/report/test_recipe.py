@@ -125,12 +125,12 @@ def test_figures_for_a_column_and_those_that_keep_their_width(classified: Path, 
     made = run_report(ReportRequest((classified, other), OutputOptions(out=tmp_path / "out"), width="column"))
     widths = {picture.name: picture.inches for section in made.sections for picture in section.pictures}
     assert {name for name, inches in widths.items() if inches > 3.31} == {"large"}
-    assert made.notes == ["Wider than the 3.3 inches of a column: large (other)."]
+    assert made.notes == ["Figures wider than a column (3.3 inches): large (other)."]
     assert record(tmp_path / "out")["arguments"]["width"] == "column"
     # the next report is one for a page again
     assert not report(classified).notes
     alone = run_report(ReportRequest((other,), width="column"))
-    assert alone.notes == ["Wider than the 3.3 inches of a column: large."]
+    assert alone.notes == ["Figures wider than a column (3.3 inches): large."]
 
 
 def test_an_unknown_width_is_refused(other: Path) -> None:
@@ -210,14 +210,17 @@ def test_broken_pictures_are_not_shown(other: Path) -> None:
     assert made.page.read_text(encoding="utf-8").count("data:image/png") == 1
 
 
-def test_pictures_beyond_what_a_page_holds_are_counted(other: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("shown", "told"), [(2, "2 further figures are"), (3, "1 further figure is")])
+def test_pictures_beyond_what_a_page_holds_are_counted(
+    other: Path, monkeypatch: pytest.MonkeyPatch, shown: int, told: str
+) -> None:
     for number in range(3):
         data = (other / "figures" / "sentence1_encoder_layer0.png").read_bytes()
         (other / "figures" / f"x{number}.png").write_bytes(data)
-    monkeypatch.setattr(recipe, "MOST_PICTURES", len(data) * 3)
+    monkeypatch.setattr(recipe, "MOST_PICTURES", len(data) * 1.4 * shown)
     made = report(other)
-    assert made.notes == ["2 more figures would make this page too large: see figures/."]
-    assert made.page.read_text(encoding="utf-8").count("data:image/png") == 2
+    assert made.notes == [f"{told} left out to keep this page small: see figures/."]
+    assert made.page.read_text(encoding="utf-8").count("data:image/png") == shown
 
 
 @pytest.mark.slow
@@ -229,7 +232,7 @@ def test_what_has_no_numbers_is_named(classified: Path) -> None:
     path.write_text("\n".join(",".join(line) for line in [lines[0], *rows]) + "\n")
     made = report(classified)
     assert made.sections[0].undrawn == ["entropy"]
-    assert "Without numbers, and so without a figure: Entropy." in made.page.read_text(encoding="utf-8")
+    assert "No data, so no figure, for: Entropy." in made.page.read_text(encoding="utf-8")
 
 
 def test_a_page_of_somebody_else_is_refused(other: Path, tmp_path: Path) -> None:
@@ -267,7 +270,7 @@ def test_an_earlier_report_is_replaced_only_when_asked(other: Path, tmp_path: Pa
 def test_a_run_that_is_being_written_is_not_touched(other: Path, place: dict[str, Any]) -> None:
     with RunFolder.create(other, command="attend", model="demo", overwrite=True) as run:
         run.start({})
-        with pytest.raises(OutputError, match="being written by another headlens"):
+        with pytest.raises(OutputError, match="being written to by another headlens process"):
             report(other, **place)
         run.finish()
     assert not (other / "report.html").exists()
@@ -300,7 +303,7 @@ def test_no_run_is_refused() -> None:
 
 
 def test_a_run_given_twice_is_refused(other: Path) -> None:
-    with pytest.raises(OptionError, match="given twice"):
+    with pytest.raises(OptionError, match="is given twice"):
         report(other, other.parent / "." / "other")
 
 
@@ -318,7 +321,7 @@ def test_a_report_is_no_run(other: Path, tmp_path: Path) -> None:
         report(tmp_path / "out")
     assert str(found.value).splitlines() == [
         f"{tmp_path / 'out'} holds a report, not a run.",
-        f"Name what it was made of: {other}",
+        f"Name the runs it was made from: {other}",
     ]
 
 
@@ -334,4 +337,5 @@ def test_nothing_is_written_when_one_of_the_runs_is_broken(
 def test_a_large_page_is_told(classified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "LARGE_PAGE", 1000)
     (told,) = report(classified).notes
-    assert re.fullmatch(r"report\.html is \d+\.\d MB: pictures are \d+\.\d MB of it, the numbers of all .*", told)
+    pictures = r"report\.html is \d+\.\d MB: pictures are \d+\.\d MB of it"
+    assert re.fullmatch(rf"{pictures}, the rest is tables and the numbers of all heads\.", told)

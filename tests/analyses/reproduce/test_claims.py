@@ -46,8 +46,8 @@ def graphs(tmp_path: Path) -> None:
         ([0.9, 0.92, 0.91], "holds"),
         ([0.7, 0.71, 0.72], "does not hold"),
         ([0.9, 0.7, 0.82], "not decided"),
-        ([0.9], "points that way, in one training"),
-        ([0.7], "points the other way, in one training"),
+        ([0.9], "points in the claimed direction, in one training run"),
+        ([0.7], "points in the opposite direction, in one training run"),
     ],
 )
 def test_the_whole_interval_decides(tmp_path: Path, first: list[float], verdict: str) -> None:
@@ -119,7 +119,11 @@ def smoothness(folder: Path, value: float, low: float, high: float, expected: fl
         ((0.9, 0.4, 0.95), "holds", "does not hold"),
         ((0.1, -0.2, 0.2), "does not hold", "holds"),
         ((0.5, 0.1, 0.7), "not decided", "not decided"),
-        ((0.5, np.nan, np.nan), "points that way, without an interval", "points the other way, without an interval"),
+        (
+            (0.5, np.nan, np.nan),
+            "points in the claimed direction, without an interval",
+            "points in the opposite direction, without an interval",
+        ),
     ],
 )
 def test_the_interval_of_a_row_decides(
@@ -142,7 +146,12 @@ def test_the_interval_of_a_row_decides(
         (-0.3, 0.049, "does not hold", "holds"),
         (-0.05, 0.0001, "holds", "does not hold"),  # above what chance gives, -0.1
         (0.2, 0.05, "not decided", "not decided"),
-        (0.2, np.nan, "points that way, without a p-value", "points the other way, without a p-value"),
+        (
+            0.2,
+            np.nan,
+            "points in the claimed direction, without a p-value",
+            "points in the opposite direction, without a p-value",
+        ),
     ],
 )
 def test_the_p_value_of_a_row_decides(
@@ -180,11 +189,11 @@ def test_verdicts_for_readers_have_interval_and_p_value(tmp_path: Path) -> None:
 
 
 def test_what_is_no_claim() -> None:
-    with pytest.raises(ValueError, match="is decided by one row, and has a second side"):
+    with pytest.raises(ValueError, match="is decided by a single row, but has a second side"):
         Claim.of(OF_ROW | {"second": {"where": {"model": "a"}}})
-    with pytest.raises(ValueError, match="has a p-value, which is about 0 and no other bound"):
+    with pytest.raises(ValueError, match="has a p-value, which only applies to a bound of 0"):
         Claim.of(OF_ROW | {"evidence": "p_value"})
-    with pytest.raises(ValueError, match="wants one of at_least and at_most"):
+    with pytest.raises(ValueError, match="needs either at_least or at_most"):
         Claim.of(SPEC | {"at_most": 1.0})
     with pytest.raises(ValueError, match="has no steps and file, and does not say what it needs"):
         Claim.of({"claim": "x"})

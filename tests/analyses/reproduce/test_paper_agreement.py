@@ -27,7 +27,7 @@ from headlens.files import write_csv
         (30.0, 29.5, 29.1, 29.9, "the paper's is above our interval"),
         (29.0, 29.5, 29.04, 29.9, "within our interval"),  # 29.04 is printed as 29.0
         (70.4, 70.36, None, None, "the same as printed"),
-        (70.4, 70.2, None, None, "ours is -0.2, without an interval"),
+        (70.4, 70.2, None, None, "ours differs by -0.2 (no interval)"),
         ("48/48", "48/48", None, None, "the same"),
         ("48/48", "47/48", None, None, "not the same"),
         (None, 1.0, None, None, ""),
@@ -76,4 +76,4 @@ def test_what_was_not_run_is_told(tmp_path: Path) -> None:
         {"title": "T", "columns": [{"name": "x", "needs": "a GPU"}], "rows": [{"label": "a", "published": {"x": 1}}]}
     )
     (row,) = column_agreement(table, with_agreement(table, table.compared(tmp_path))).to_dict("records")
-    assert row["agreement"] == "nothing to compare: not run here"
+    assert row["agreement"] == "not compared: not run here"

@@ -103,7 +103,7 @@ def test_rows_without_a_number_say_what_they_need(folder: Path) -> None:
     table = ComparedTable.of(SPEC | {"rows": rows})
     few, none = table.lines(table.compared(folder))
     assert few["remarks"] == "–"
-    assert none["remarks"] == "not run here: needs a row of sweep.csv that the step gates did not write"
+    assert none["remarks"] == "not run here; needs a row of sweep.csv that the step gates did not write"
     missing = table.compared(folder, {"gates": "a GPU"})
     assert missing["not_run"].eq("needs a GPU").all()
     assert missing["ours"].isna().all()
@@ -156,7 +156,7 @@ def test_what_a_table_lacks_is_an_error() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             ComparedTable.of(SPEC | change)
-    with pytest.raises(ValueError, match="item 1 of rows of a table has 'wher', which is none of label, where"):
+    with pytest.raises(ValueError, match="item 1 of rows of a table has 'wher', which is not one of label, where"):
         ComparedTable.of(SPEC | {"rows": [{"label": "few", "wher": {}}]})
 
 

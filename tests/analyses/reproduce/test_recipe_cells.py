@@ -17,7 +17,7 @@ PAPERS = recipe_names()
 # The cells as they are printed, once more: a row of a table of ours, and its cells in the order of our columns.
 PRINTED: dict[str, dict[str, dict[str, str]]] = {
     "song2020": {
-        "MNLI, accuracy with heads pruned by what each is worth alone, per cent": {
+        "MNLI, accuracy with heads pruned in order of their individual importance, per cent": {
             "0 heads pruned": "84.2 84.7",
             "3 heads pruned": "84.37 84.8",
             "10 heads pruned": "84.33 83.8",
@@ -61,7 +61,7 @@ PRINTED: dict[str, dict[str, dict[str, str]]] = {
             "advmod, verb to adverb": "33 38",
             "advmod, adverb to verb": "33 42",
         },
-        "WMT: from where on": {"threshold": "90 50 10"},
+        "WMT: thresholds from which a head has a role": {"threshold": "90 50 10"},
     },
     "sparsebert2021": {
         "Sparsity of fixed patterns": {

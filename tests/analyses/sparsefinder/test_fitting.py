@@ -136,7 +136,7 @@ def test_what_cannot_be() -> None:
         fit_projections(list)
     with pytest.raises(OptionError, match="no sentences to find clusters in"):
         points_of([])
-    with pytest.raises(OptionError, match="9 clusters are more than 4 queries and keys"):
+    with pytest.raises(OptionError, match="9 clusters were asked for, but there are only 4 queries and keys"):
         fit_centroids(torch.zeros(1, 4, 2), 9)
     for wrong in ({"dimensions": 0}, {"epochs": 0}, {"margin": 0.0}, {"learning_rate": -1.0}, {"clip": float("nan")}):
         with pytest.raises(OptionError, match="--"):

@@ -175,7 +175,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(OptionError, match=r"There is no decoder\.7 in this model"):
         AttentionSession(model, edits=[PredictedGraphEdit({"decoder.7": FixedGraph(Window(1))})])
     session = AttentionSession(model, edits=[PredictedGraphEdit({"encoder.0": FixedGraph(Window(1))})])
-    with session, pytest.raises(OptionError, match="nobody said which tokens are padding"):
+    with session, pytest.raises(OptionError, match="it was not declared which tokens are padding"):
         run(model, zoo.padded(zoo.ZOO["bert"]))
 
 
@@ -220,12 +220,12 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
             if made in PAIRWISE:
                 assert torch.equal(model.generate(**source, **options), expected)
             else:
-                with pytest.raises(OptionError, match=r"decoder\.0: these graphs cannot be predicted of one query"):
+                with pytest.raises(OptionError, match=r"decoder\.0: these graphs cannot be predicted for one query"):
                     model.generate(**source, **options)
     with torch.inference_mode():
         assert torch.equal(texts[0], model.generate(**source, **options))
         assert len({tuple(text.flatten().tolist()) for text in texts}) > 3, "graphs do not matter"
-        told = pytest.raises(OptionError, match=r"decoder\.0: nobody said which tokens are padding")
+        told = pytest.raises(OptionError, match=r"decoder\.0: it was not declared which tokens are padding")
         with attach_edit(model, PredictedGraphEdit(predictors)), told:
             model.generate(**source, **options)
 

@@ -102,7 +102,7 @@ def test_a_pass_that_failed_is_not_collected(tmp_path: Path) -> None:
     with AttentionSession(model, observers=[collector]) as session:
         with session.batch(zoo.batch_tokens(entry)):
             run(model, zoo.padded(entry))
-        with pytest.raises(SelfCheckError, match="of declared tokens"):
+        with pytest.raises(SelfCheckError, match="for declared tokens"):
             run(model, zoo.padded(entry))
     collector.flush()
     assert len(list(QueryKeyStore(tmp_path).batches("encoder.0", 1))) == len(zoo.padded(entry)["input_ids"])

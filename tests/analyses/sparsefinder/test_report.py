@@ -205,13 +205,13 @@ def test_methods_in_order() -> None:
     assert key == ("m", "all")
     assert [row["method"] for row in found] == ["entmax itself", "Sparsefinder, distance", "window"]
     assert [row["recall at sparsity 0.9"] for row in found] == ["0.500", "0.200", "0.100"]
-    assert [row["of the possible"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
-    assert [row["BLEU: of the possible"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
+    assert [row["normalised area"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
+    assert [row["BLEU: normalised area"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
     run = SimpleNamespace(tables={"areas": areas})
     (told,) = REPORT.findings(run)
     assert told == (
         "m: entmax leaves 60.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
-        "under recall and sparsity 0.700), worst window (0.600)."
+        "under the recall-sparsity curve 0.700), worst window (0.600)."
     )
 
 

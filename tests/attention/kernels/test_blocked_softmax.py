@@ -265,14 +265,14 @@ def test_what_runs_outside_of_any_pass_cannot_be_observed() -> None:
     model, inputs = of_three("bert")
     with (
         AttentionSession(model, observers=[Watch()], kernel="fast"),
-        pytest.raises(SelfCheckError, match="outside of any forward pass"),
+        pytest.raises(SelfCheckError, match="outside a forward pass of the model"),
         torch.no_grad(),
     ):
         model.forward(**inputs)
 
 
 def test_no_other_normaliser_goes_with_the_fast_kernel() -> None:
-    with pytest.raises(ValueError, match="takes no other normaliser"):
+    with pytest.raises(ValueError, match="accepts no other normaliser"):
         AttentionSession(zoo.ZOO["bert"].build(), normalizer=softmax, kernel="fast")
 
 
