@@ -115,6 +115,7 @@ def test_of_an_ablation_the_change_as_on_the_map(tmp_path: Path) -> None:
     own = table[table["mode"] == "zero"]
     assert zero.rows[zero.value].tolist() == own["delta"].tolist()
     assert zero.bounds == ("ci_low", "ci_high")
+    assert zero.rows[zero.sure].tolist() == (own["p_holm"] < 0.05).astype(float).tolist()
     assert not zero.worse
     # Of a metric that is better when it is low, what is added is red.
     less = facts(write_ablation(tmp_path / "loss", metric="perplexity")).series[0]

@@ -12,6 +12,7 @@ from headlens.errors import counted
 from headlens.heads import Head
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import number_text
+from headlens.plots.head_grid import float_column
 from headlens.runs.reading import RecordedRun
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
@@ -33,11 +34,12 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
                 f"{task} {metric} {mode}",
                 title,
                 about,
-                rows,
+                rows.assign(sure=np.where(np.isfinite(float_column(rows, "p_holm")), significant(rows), np.nan)),
                 "delta",
                 ("ci_low", "ci_high"),
                 diverging=True,
                 worse=metric in LOWER_IS_BETTER,
+                sure="sure",
             )
         )
     return HeadFacts(series)

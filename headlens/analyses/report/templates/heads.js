@@ -141,10 +141,12 @@
     return known.length ? known[Math.floor((known.length - 1) / 2)] : 0;
   }
 
-  // Whether the interval of a difference holds 0: its colour must not be taken for a finding.
+  // Whether a difference is not significant, or its interval holds 0: its colour must not be taken for a finding.
   function unsure(stack, layer, head) {
     if (minus() || !series().diverging) return false;
     const one = source(stack, layer, head);
+    const sure = one?.sure[stack]?.[layer]?.[head];
+    if (finite(sure)) return !sure;
     const [low, high] = [one?.lows[stack]?.[layer]?.[head], one?.highs[stack]?.[layer]?.[head]];
     return finite(low) && finite(high) && low <= 0 && high >= 0;
   }
@@ -177,7 +179,7 @@
     const ends = limits();
     const { categories, title, about: text } = series();
     const doubtful = Object.entries(model().stacks).some(([stack, [layers, heads]]) => Array.from({ length: layers * heads }, (_, i) => unsure(stack, Math.floor(i / heads), i % heads)).some(Boolean));
-    about.textContent = minus() ? `${text} Shown is the difference.` : doubtful ? `${text} Pale: the interval holds 0.` : text;
+    about.textContent = minus() ? `${text} Shown is the difference.` : doubtful ? `${text} Pale: ${Object.keys(series().sure).length ? "not significant" : "the interval holds 0"}.` : text;
     const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
     grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
     for (const box of grids.querySelectorAll(".scroll")) {
