@@ -42,6 +42,8 @@ class HeadSeries:
         letters: of such a series, the column of the letters that stand in its cells.
         unit: of the number; shares (`share`, `share of words`) and `points` are shown in per cent.
         worse: whether it is numbers above 0 that are bad: red, not blue.
+        sure: of numbers with 0 in the middle of their colours, the column that is 1 where they are significant and 0
+            where they are not, which is pale; without it, or where it is empty, their intervals tell.
         lead: the column of what stands before the number on a card, such as the offset that it is the share of.
     """
 
@@ -57,6 +59,7 @@ class HeadSeries:
     unit: str = ""
     lead: str = ""
     worse: bool = False
+    sure: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,7 @@ class _HeadPage:
                     "values": _grids(parts, series.value),
                     "lows": _grids(parts, low),
                     "highs": _grids(parts, high),
+                    "sure": _grids(parts, series.sure),
                     "categories": [[self.safe(name), colour] for name, colour in series.categories.items()],
                     "letters": self._words(parts, series.letters),
                     "unit": self.safe(series.unit),

@@ -20,8 +20,8 @@ _CURVES = (ORANGE, GREEN, PURPLE, SKY)
 _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")
 # A part of such a mask, by learned importance: the mask and the order, and the share that is kept.
 _KEPT = re.compile(r"(?P<run>.+@(most|least|random))=(?P<strength>[^@=]+)")
-_ORDERS = {"most": "most important first", "least": "least important first", "random": "at random"}
-_OPEN: dict[str, Any] = {"label": "without the diagonal", "markerfacecolor": "white", "ls": "none"}
+_ORDERS = {"most": "most important", "least": "least important", "random": "random ones"}
+_OPEN: dict[str, Any] = {"label": "no diagonal", "markerfacecolor": "white", "ls": "none"}
 _EDGE = 0.08  # of the width that points fill
 # The share is that of the texts: a share of 128 tokens says little about a text of ten.
 SHARE_LABEL = "masked positions in the texts, %"
@@ -68,17 +68,18 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
     learned = sweeps(rows["pattern"])
     rows = rows.assign(share=100 * float_column(rows, "sparsity_texts"))
     in_curve = rows["pattern"].isin([pattern for masks in learned.values() for pattern in masks])
-    _patterns(axes, rows[~in_curve], rows["share"].min(), rows["share"].max())
+    lines = _patterns(axes, rows[~in_curve], rows["share"].min(), rows["share"].max())
     for number, (name, strengths) in enumerate(learned.items()):
         for layers, part in rows[rows["pattern"].isin(list(strengths))].groupby("layers", sort=False):
             where = "" if layers == "all" else f", layers {layers}"
             run, _, order = name.partition("@")
-            label = f"{run}{where}: share kept, {_ORDERS.get(order, order)}" if order else f"{name}{where}, by λ"
+            label = f"{run}{where}: {_ORDERS.get(order, order)} kept" if order else f"{name}{where}, by λ"
             _curve(axes, part, strengths, label, _CURVES[number % len(_CURVES)])
-    axes.margins(x=0.12, y=0.1)  # room for the names
+    axes.margins(x=0.12, y=0.1 + 0.07 * max(0, lines - 1))  # room for the names
 
 
-def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> None:
+def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> int:
+    """Draws masks as points and returns how many lines the longest name above them has."""
     for way, (colour, label) in WAYS.items():
         points = rows[rows["control"] == way]
         if len(points):
@@ -108,6 +109,7 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> None
         told = "\n".join(", ".join(alike) for alike in own.values())
         text = axes.annotate(told, place, (0, 2), textcoords="offset points", ha=side, va="bottom", bbox=ground)
         text.set(fontsize=TICK_SIZE - 1, color=INK)
+    return max(map(len, names.values()), default=0)
 
 
 def _curve(axes: Axes, rows: pd.DataFrame, strengths: dict[str, str], label: str, colour: str) -> None:

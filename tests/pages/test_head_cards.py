@@ -107,19 +107,20 @@ def test_of_a_classification(tmp_path: Path) -> None:
     assert found.maps == []
 
 
-def test_of_an_ablation_what_is_lost(tmp_path: Path) -> None:
+def test_of_an_ablation_the_change_as_on_the_map(tmp_path: Path) -> None:
     zero, alone = facts(write_ablation(tmp_path / "run")).series
     table = ablation_tables()["ablation"]
-    assert zero.title == "sst2: accuracy lost when removed"
-    assert alone.title == "sst2: accuracy lost when it is the only one"
+    assert zero.title == "sst2: change of accuracy when it is removed"
+    assert alone.title == "sst2: change of accuracy when it is the only one"
     own = table[table["mode"] == "zero"]
-    assert zero.rows["lost"].tolist() == (-own["delta"]).tolist()
-    assert (zero.rows["low"] <= zero.rows["lost"]).all()
-    assert (zero.rows["high"] >= zero.rows["lost"]).all()
-    # Of a metric that is better when it is low, what is added is lost.
+    assert zero.rows[zero.value].tolist() == own["delta"].tolist()
+    assert zero.bounds == ("ci_low", "ci_high")
+    assert zero.rows[zero.sure].tolist() == (own["p_holm"] < 0.05).astype(float).tolist()
+    assert not zero.worse
+    # Of a metric that is better when it is low, what is added is red.
     less = facts(write_ablation(tmp_path / "loss", metric="perplexity")).series[0]
-    assert less.rows["lost"].tolist() == own["delta"].tolist()
-    assert less.rows["low"].tolist() == own["ci_low"].tolist()
+    assert less.rows[less.value].tolist() == own["delta"].tolist()
+    assert less.worse
 
 
 def test_of_relevance_and_gates(tmp_path: Path) -> None:

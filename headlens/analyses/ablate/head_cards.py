@@ -12,30 +12,34 @@ from headlens.errors import counted
 from headlens.heads import Head
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import number_text
+from headlens.plots.head_grid import float_column
 from headlens.runs.reading import RecordedRun
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 
 def ablation_heads(run: RecordedRun) -> HeadFacts:
-    """What the task loses without a head, or with it alone in its layer."""
+    """How a task changes without a head, or with it alone in its layer: signs and colours as on the map."""
     if "ablation" not in run.tables:
         return HeadFacts()
     series = []
     for key, rows in run.tables["ablation"].groupby(["task", "metric", "mode"], sort=False):
         task, metric, mode = map(str, key)
-        down = metric in LOWER_IS_BETTER
-        sign = 1 if down else -1
-        # What is lost: what is better when it is low, is lost when it rises.
-        low, high = ("ci_low", "ci_high") if down else ("ci_high", "ci_low")
-        lost = rows.assign(lost=sign * rows["delta"], low=sign * rows[low], high=sign * rows[high])
         alone = mode == KEEP_ONLY
         what = "when the head is the only one in its layer" if alone else f"without the head ({mode})"
-        about = f"How much worse {metric} is {what}, with its paired 95 % interval."
-        title = f"{task}: {metric} lost {'when it is the only one' if alone else 'when removed'}"
+        about = f"The change of {metric} {what}, with its paired 95 % interval. Red is worse."
+        title = f"{task}: change of {metric} {'when it is the only one' if alone else 'when it is removed'}"
         title += "" if alone or mode == "zero" else f" ({mode})"
         series.append(
             HeadSeries(
-                f"{task} {metric} {mode}", title, about, lost, "lost", ("low", "high"), diverging=True, worse=True
+                f"{task} {metric} {mode}",
+                title,
+                about,
+                rows.assign(sure=np.where(np.isfinite(float_column(rows, "p_holm")), significant(rows), np.nan)),
+                "delta",
+                ("ci_low", "ci_high"),
+                diverging=True,
+                worse=metric in LOWER_IS_BETTER,
+                sure="sure",
             )
         )
     return HeadFacts(series)
@@ -53,10 +57,12 @@ def ablation_findings(run: RecordedRun) -> list[str]:
         row, sure = worst.iloc[0], int(significant(rows).sum())
         head = Head(row["stack"], int(row["layer"]), int(row["head"]))
         values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
+        # What is certain stands first.
+        before = row["task"] if sure else f"no head of {len(rows)} changes {row['task']} significantly; it"
+        after = f" {counted(sure, 'head')} of {len(rows)} {'is' if sure == 1 else 'are'} significant." if sure else ""
         sentences.append(
-            f"{model}: {row['task']} suffers most without {head}: {row['metric']} {values[0]} instead of {values[1]}, "
-            f"a change of {values[2]} [{values[3]}, {values[4]}], Holm-corrected p {_p(float(row['p_holm']))}. "
-            f"{counted(sure, 'head')} of {len(rows)} {'is' if sure == 1 else 'are'} significant."
+            f"{model}: {before} suffers most without {head}: {row['metric']} {values[0]} instead of {values[1]}, "
+            f"a change of {values[2]} [{values[3]}, {values[4]}], Holm-corrected p {_p(float(row['p_holm']))}.{after}"
         )
     if "pruning" in run.tables:
         sentences += _pruned(run.tables["pruning"])

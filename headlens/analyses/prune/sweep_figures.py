@@ -71,7 +71,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    figure, drawn = _quality_panels(sets, f"Quality by heads left: {metric} on {task}, 95 % intervals")
+    figure, drawn = _quality_panels(sets, f"Quality by heads left: {metric} on {task}\n(95 % intervals)")
     for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
         metric = str(panel.runs["metric"].iloc[0])
         style.dress(

@@ -192,7 +192,7 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     scale = Scale("share of the cluster's tokens")
     for number, row in enumerate(known.to_dict("records")):
         name = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
-        queries = f"{name}: queries ({row['information']:.0%} of the entropy of tags)"
+        queries = f"{name}: queries (explain {row['information']:.0%} of tag entropy)"
         for place, (side, title) in enumerate({"query": queries, "key": "keys"}.items()):
             line, column = divmod(number * 2 + place, abreast)
             left = _LEFT + column * (across + _GAP)

@@ -101,6 +101,15 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     )
 
 
+def test_of_an_ablation_without_a_significant_head(tmp_path: Path) -> None:
+    run = write_ablation(tmp_path / "run")
+    table = pd.read_csv(run / "ablation.csv")
+    table.assign(p_holm=1.0).to_csv(run / "ablation.csv", index=False)
+    assert found(run)[0].startswith(
+        "demo: no head of 6 changes sst2 significantly; it suffers most without encoder.0.1"
+    )
+
+
 def test_few_examples_show_no_loss_whatever_it_costs() -> None:
     (pruned,) = pruning(n=29)
     assert "(ranked) was measured on 29 examples, too few to reveal a loss: accuracy 0.825" in pruned

@@ -504,8 +504,8 @@ def test_maps_and_other_runs_of_the_model_are_on_its_card(visit: Callable[..., O
     heads.cell("encoder.0.0").click()
     assert heads.page.locator("svg.map rect").count() == 1
     heads.cell("encoder.1.2").click()
-    lost = -ablation_tables()["ablation"].query("mode == 'zero' and layer == 1 and head == 2")["delta"].item()
-    assert f"{lost:.3f}" in heads.card
+    change = ablation_tables()["ablation"].query("mode == 'zero' and layer == 1 and head == 2")["delta"].item()
+    assert f"{change:.3f}".replace("-", "−") in heads.card or f"{change:.3f}" in heads.card
     assert "relevance (taylor)" in heads.card
     assert heads.found.troubles == []
 

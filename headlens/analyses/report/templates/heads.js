@@ -125,12 +125,33 @@
     const known = allValues().filter(finite);
     if (!known.length) return [0, 1];
     if (series().diverging || minus()) {
-      const largest = Math.max(...known.map(Math.abs)) || 1;
+      // Never fitted to noise: no narrower than the usual interval.
+      const largest = Math.max(...known.map(Math.abs), usualInterval()) || 1;
       return [-largest, largest];
     }
     const [low, high] = [Math.min(0, ...known), Math.max(...known)];
     return [low, high > low ? high : low + 1];
   }
+
+  function usualInterval() {
+    const { lows, highs } = series();
+    if (minus()) return 0;
+    const widths = Object.keys(model().stacks).flatMap((stack) => (highs[stack] ?? []).flatMap((row, layer) => row.map((high, head) => [lows[stack]?.[layer]?.[head], high])));
+    const known = widths.filter(([low, high]) => finite(low) && finite(high)).map(([low, high]) => high - low).sort((a, b) => a - b);
+    return known.length ? known[Math.floor((known.length - 1) / 2)] : 0;
+  }
+
+  // Whether a difference is not significant, or its interval holds 0: its colour must not be taken for a finding.
+  function unsure(stack, layer, head) {
+    if (minus() || !series().diverging) return false;
+    const one = source(stack, layer, head);
+    const sure = one?.sure[stack]?.[layer]?.[head];
+    if (finite(sure)) return !sure;
+    const [low, high] = [one?.lows[stack]?.[layer]?.[head], one?.highs[stack]?.[layer]?.[head]];
+    return finite(low) && finite(high) && low <= 0 && high >= 0;
+  }
+
+  const pale = (rgb) => rgb.map((value) => Math.round(value + 0.65 * (255 - value)));
 
   // From red to blue; what is bad is red.
   function colours() {
@@ -157,7 +178,8 @@
   function paint() {
     const ends = limits();
     const { categories, title, about: text } = series();
-    about.textContent = minus() ? `${text} The difference is shown.` : text;
+    const doubtful = Object.entries(model().stacks).some(([stack, [layers, heads]]) => Array.from({ length: layers * heads }, (_, i) => unsure(stack, Math.floor(i / heads), i % heads)).some(Boolean));
+    about.textContent = minus() ? `${text} The difference is shown.` : doubtful ? `${text} Pale: ${Object.keys(series().sure).length ? "not significant" : "the interval contains 0"}.` : text;
     const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
     grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
     for (const box of grids.querySelectorAll(".scroll")) {
@@ -182,7 +204,8 @@
 
     function cellOf(stack, layer, h, limits) {
       const value = valueOf(stack, layer, h);
-      const rgb = colour(value, limits);
+      const full = colour(value, limits);
+      const rgb = full && unsure(stack, layer, h) ? pale(full) : full;
       const shown = categories.length ? letterOf(stack, layer, h) : short(value);
       const made = make("td", { role: "gridcell", tabindex: "-1", "data-head": `${stack} ${layer} ${h}`, "aria-label": told(stack, layer, h) }, shown);
       if (finite(value) && removed(stack, layer, h)) {
