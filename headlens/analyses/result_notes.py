@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pandas as pd
 
 from headlens.corpora.annotations import AnnotationCounts
@@ -13,6 +14,7 @@ from headlens.errors import counted
 from headlens.options import DEMO
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import FEWEST
+from headlens.statistics.intervals import wilson
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.translation import CUT
@@ -48,12 +50,22 @@ def record_notes(task: Task, records: Floats) -> list[str]:
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
-        notes.append(f"Guessing without reading has {article} {metric} of {chance:.3f}.")
+        notes.append(
+            f"Guessing without reading has {article} {metric} of {chance:.3f}.{_no_better(task, records, chance)}"
+        )
     if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
         notes.append(f"The model says {task.labels[int(said[0])]!r} of every example.")
     if cut := cut_translations(task, records):
         notes.append(f"{counted(cut, 'translation')} {were(cut)} cut: there was no end when they were too long.")
     return notes
+
+
+def _no_better(task: Task, records: Floats, chance: float) -> str:
+    """What to do where the interval of the share of right examples does not lie above what guessing gives."""
+    right = task.right(records, task.metrics[0])
+    if right is None or wilson(right.sum(), np.asarray(len(right)))[0] > chance:
+        return ""
+    return " The model is not surely better than that: train it on, or measure it on more examples."
 
 
 def narrow_interval_notes(

@@ -10,11 +10,13 @@ from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.catalogue import find_task
 
+NO_BETTER = "The model is not surely better than that: train it on, or measure it on more examples."
+
 
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("sst2", "Guessing without reading has an accuracy of 0.750."),
+        ("sst2", f"Guessing without reading has an accuracy of 0.750. {NO_BETTER}"),
         ("mrpc", "Guessing without reading has an f1 of 0.857."),
         ("cola", "Guessing without reading has a matthews of 0.000."),
         ("stsb", None),
@@ -24,6 +26,12 @@ def test_what_guessing_gives(name: str, note: str | None) -> None:
     records = np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [1.0, 1.0, 0.3]])
     notes = record_notes(find_task(name).task, records)
     assert notes == ([] if note is None else [note])
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(30, False), (45, True), (70, True)])
+def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, *, told: bool) -> None:
+    (note,) = record_notes(find_task("sst2").task, answers(wrong))
+    assert note.endswith(NO_BETTER) == told
 
 
 KEYS = [f"example {i}" for i in range(100)]

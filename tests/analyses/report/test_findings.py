@@ -100,6 +100,17 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     )
 
 
+def test_no_head_is_said_to_be_needed_where_no_change_is_significant() -> None:
+    rows = ablation_tables()["ablation"]
+    (text,) = of("ablate", ablation=rows.assign(p_holm=1.0))
+    assert text.startswith(
+        "demo: no head of 6 changes sst2 significantly by itself; the largest loss is without encoder.0.1: accuracy"
+    )
+    (text,) = of("ablate", ablation=rows.assign(delta=0.0, value=rows["baseline"], p_holm=1.0))
+    assert text == ("demo: no head of 6 is needed for sst2 by itself: without any of them accuracy 0.875, or better.")
+    assert not of("ablate", ablation=rows.assign(delta=np.nan))
+
+
 def test_few_examples_show_no_loss_whatever_it_costs() -> None:
     (pruned,) = pruning(n=29)
     assert "(ranked) was measured on 29 examples, too few to show a loss: accuracy 0.825" in pruned
