@@ -29,4 +29,5 @@ def classify(request: ClassifyRequest, screen: Screen) -> None:
 
     run = run_classify(request, screen, measured=show)
     report = shlex.join(["headlens", "report", str(run.folder)])
-    screen.finish(run.summary(), run.files, f"{report}, or {shlex.join(['headlens', 'attend', request.models[0]])}")
+    attend = shlex.join(["headlens", "attend", request.models[0], "A sentence of yours."])
+    screen.finish(run.summary(), run.files, f"{report}, or {attend}")

@@ -383,6 +383,6 @@ def _corpus(corpus: str | Path | Corpus | Iterable[str]) -> str:
             f"corpus cannot be of the type {type(corpus).__name__}.",
             "Give a list of sentences, such as frame['text'], the name of a file, or a Corpus.",
         )
-    if isinstance(corpus, pd.Series) or not hasattr(corpus, "name"):
-        corpus = TextList(tuple(corpus))
-    return Given(corpus.name, corpus)
+    texts = isinstance(corpus, pd.Series) or not hasattr(corpus, "name")
+    given: Corpus = TextList(tuple(cast("Iterable[str]", corpus))) if texts else cast("Corpus", corpus)
+    return Given(given.name, given)

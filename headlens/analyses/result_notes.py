@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pandas as pd
 
 from headlens.corpora.annotations import AnnotationCounts
@@ -13,6 +14,7 @@ from headlens.errors import counted
 from headlens.options import DEMO
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import FEWEST
+from headlens.statistics.intervals import wilson
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.translation import CUT
@@ -50,7 +52,7 @@ def record_notes(task: Task, records: Floats) -> list[str]:
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
         # The best constant class, or the expectation of a choice among candidates.
         guess = "Always giving the same answer" if task.labels else "Choosing at random"
-        notes.append(f"{guess} has {article} {metric} of {chance:.3f}.")
+        notes.append(f"{guess} has {article} {metric} of {chance:.3f}.{_no_better(task, records, chance)}")
     if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
         notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
     if cut := cut_translations(task, records):
@@ -58,6 +60,14 @@ def record_notes(task: Task, records: Floats) -> list[str]:
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
         )
     return notes
+
+
+def _no_better(task: Task, records: Floats, chance: float) -> str:
+    """What to do where the interval of the share of right examples does not lie above what guessing gives."""
+    right = task.right(records, task.metrics[0])
+    if right is None or wilson(right.sum(), np.asarray(len(right)))[0] > chance:
+        return ""
+    return " The model is not significantly better: train it further, or evaluate it on more examples."
 
 
 def narrow_interval_notes(

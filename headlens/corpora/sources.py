@@ -19,13 +19,14 @@ from headlens.corpora.parsers import Parser, make_parser
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.table import TABLES, TableCorpus
 from headlens.corpora.text import ONLY_ONCE, NamedFile, ParallelCorpus, TextCorpus, file_kind, is_no_file, readings
-from headlens.errors import CorpusError, OptionError
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.options import DEMO, Given
 
 SOURCES = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
 TREEBANKS = (".conllu", ".conll")
 # Splits that commands read without `--split`.
 _USUAL_SPLITS = ("test", "train")
+_FEW_FILES = 3  # of a folder, which a message names
 TEXTS = (".txt", ".text", "")
 LANGUAGE = re.compile(r"\.[a-z]{2}")  # parallel text is often named by its language: test.en, test.de
 
@@ -181,8 +182,7 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
     if is_no_file(Path(spec)):
         raise CorpusError("is a pipe or device, not a regular file.", ONLY_ONCE, path=spec)
     if not Path(spec).is_file():
-        problem = "is a folder" if Path(spec).is_dir() else "no such file"
-        raise CorpusError(f"{problem}.", SOURCES, path=spec)
+        raise _no_file(Path(spec))
     if kind in TREEBANKS:
         return ConlluCorpus(spec)
     if kind in TABLES:
@@ -194,6 +194,24 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
     raise CorpusError(
         f"headlens cannot read {kind} files.", "Save it as .conllu, .txt, .tsv, .csv, .jsonl or .parquet.", path=spec
     )
+
+
+def _no_file(path: Path) -> CorpusError:
+    if path.is_dir():
+        return CorpusError("is a folder.", _files_in(path), path=path)
+    return CorpusError("no such file.", SOURCES, path=path)
+
+
+def _files_in(folder: Path) -> str:
+    """What to give in the place of a folder: some of the files in it that can be read, else what can be."""
+    try:
+        files = sorted(str(f) for f in folder.iterdir() if file_kind(f) in (*TREEBANKS, *TABLES, ".txt"))
+    except OSError:
+        files = []
+    if not files:
+        return SOURCES
+    further = f" and {counted(len(files) - _FEW_FILES, 'other')}" if len(files) > _FEW_FILES else ""
+    return f"Give a file in it: {', '.join(files[:_FEW_FILES])}{further}."
 
 
 def _open_hub(name: str, options: CorpusOptions) -> HubCorpus:

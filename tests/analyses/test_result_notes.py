@@ -10,11 +10,13 @@ from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.catalogue import find_task
 
+NO_BETTER = "The model is not significantly better: train it further, or evaluate it on more examples."
+
 
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("sst2", "Always giving the same answer has an accuracy of 0.750."),
+        ("sst2", f"Always giving the same answer has an accuracy of 0.750. {NO_BETTER}"),
         ("mrpc", "Always giving the same answer has an f1 of 0.857."),
         ("cola", "Always giving the same answer has a matthews of 0.000."),
         ("swag", "Choosing at random has an accuracy of 0.250."),
@@ -25,6 +27,12 @@ def test_what_guessing_gives(name: str, note: str | None) -> None:
     records = np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [1.0, 1.0, 0.3]])
     notes = record_notes(find_task(name).task, records)
     assert notes == ([] if note is None else [note])
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(30, False), (45, True), (70, True)])
+def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, *, told: bool) -> None:
+    (note,) = record_notes(find_task("sst2").task, answers(wrong))
+    assert note.endswith(NO_BETTER) == told
 
 
 KEYS = [f"example {i}" for i in range(100)]

@@ -406,7 +406,7 @@ def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
     assert run("--no-figures").code == 0
     share = pd.read_csv("run/examples.csv")["label"].value_counts(normalize=True).max()
     notes = json.loads(Path("run/run.json").read_text())["notes"]
-    assert f"Always giving the same answer has an accuracy of {share:.3f}." in notes
+    assert [n for n in notes if n.startswith(f"Always giving the same answer has an accuracy of {share:.3f}.")]
 
 
 def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
@@ -435,8 +435,9 @@ def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, ru
             assert (few in said) == told
             assert re.search(narrow, said)
         assert ("Most important heads" in done.out) != told
-        for words in ("Heads that the task needs most", "suffers most without"):
-            assert (words in page) != told
+        assert ("Heads that the task needs most" in page) != told
+        for said in (done.out, page):
+            assert bool(re.search(r"no head of 4 is needed for cola on its own|suffers most without", said)) != told
 
 
 def test_intervals_of_models_and_of_differences_agree_where_examples_are_few(run: Callable[..., Any]) -> None:

@@ -88,6 +88,12 @@ def test_sentences_are_arguments(headlens: Headlens, tiny_bert: Path) -> None:
     assert page_data("again/attention.html") == data
 
 
+def test_without_a_sentence_an_example_is_shown_and_told(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("attend", tiny_bert, "--no-figures", "--out", "run")
+    assert "No sentence was given, and this one is shown: The quick brown fox" in " ".join(done.out.split())
+    assert "No sentence" not in headlens("attend", tiny_bert, TEXT, "--no-figures", "--out", "own").out
+
+
 def test_two_models_and_two_states_are_side_by_side(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
     other = tmp_path / "other-bert"
     shutil.copytree(tiny_bert, other)

@@ -206,12 +206,22 @@ def test_a_data_set_named_like_a_treebank_has_no_words(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("nowhere.txt", r"nowhere\.txt: no such file"), ("a/b", r"a/b: no such file"), (".", r"\.: is a folder")],
+    [
+        ("nowhere.txt", r"nowhere\.txt: no such file"),
+        ("a/b", r"a/b: no such file"),
+        ("empty", r"empty: is a folder\.\nGive 'demo', a file"),
+        ("one", r"one: is a folder\.\nGive a file in it: one/dev\.conllu\.$"),
+        ("many", r"many: is a folder\.\nGive a file in it: many/0\.txt, many/1\.txt, many/2\.txt and 2 others\.$"),
+    ],
 )
-def test_missing_files(spec: str, message: str) -> None:
+def test_missing_files(spec: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty/a.pdf", "one/dev.conllu", "one/LICENSE", *(f"many/{n}.txt" for n in range(5))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
     with pytest.raises(CorpusError, match=message) as caught:
         open_corpus(spec)
-    assert "hub:NAME" in caught.value.advice
+    assert ("hub:NAME" in caught.value.advice) == ("a file in it" not in message)
 
 
 def test_a_missing_target(tmp_path: Path) -> None:

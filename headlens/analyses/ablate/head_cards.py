@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -46,27 +48,47 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
 
 
 def ablation_findings(run: RecordedRun) -> list[str]:
-    """The head that is needed most, how many are needed for sure, and how many can go."""
+    """The findings of a run that is read from its folder, see `findings_of`."""
+    return findings_of(run.tables)
+
+
+def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """The head that is needed most, how many are needed for sure, and how many can go.
+
+    A head is not said to be needed where no change is significant.
+
+    Args:
+        tables: `ablation` and `pruning` as they are written; either may be missing.
+    """
     sentences = []
-    ablation = run.tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
+    ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
     for key, rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
-        model, _ = map(str, key)
-        worst = most_damage(rows, 1)
-        if worst.empty:
-            continue
-        row, sure = worst.iloc[0], int(significant(rows).sum())
-        head = Head(row["stack"], int(row["layer"]), int(row["head"]))
-        values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
-        # What is certain stands first.
-        before = row["task"] if sure else f"no head of {len(rows)} changes {row['task']} significantly; it"
-        after = f" {counted(sure, 'head')} of {len(rows)} {'is' if sure == 1 else 'are'} significant." if sure else ""
-        sentences.append(
-            f"{model}: {before} suffers most without {head}: {row['metric']} {values[0]} instead of {values[1]}, "
-            f"a change of {values[2]} [{values[3]}, {values[4]}], Holm-corrected p {_p(float(row['p_holm']))}.{after}"
-        )
-    if "pruning" in run.tables:
-        sentences += _pruned(run.tables["pruning"])
+        if rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
+            sentences.append(f"{key[0]}: {_needed(rows)}")
+    if "pruning" in tables:
+        sentences += _pruned(tables["pruning"])
     return sentences
+
+
+def _needed(rows: pd.DataFrame) -> str:
+    """What the heads of one model and mode are worth, in a sentence."""
+    task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
+    worst, sure = most_damage(rows, 1), int(significant(rows).sum())
+    if worst.empty:
+        whole = f"{metric} {number_text(float(baseline))}"
+        return f"no head of {len(rows)} is needed for {task} on its own: without any one of them, {whole} or better."
+    row = worst.iloc[0]
+    head = Head(row["stack"], int(row["layer"]), int(row["head"]))
+    values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
+    change = (
+        f"{metric} {values[0]} instead of {values[1]}, a change of {values[2]} [{values[3]}, {values[4]}], "
+        f"Holm-corrected p {_p(float(row['p_holm']))}."
+    )
+    if not sure:
+        none = f"no head of {len(rows)} changes {task} significantly on its own"
+        return f"{none}; the largest loss is without {head}: {change}"
+    told = f"{counted(sure, 'head')} of {len(rows)} {'is' if sure == 1 else 'are'} significant."
+    return f"{task} suffers most without {head}: {change} {told}"
 
 
 def _p(value: float) -> str:

@@ -25,9 +25,10 @@ Ends = Mapping[str, tuple[float, float]]
 
 
 def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
-    """The heads without which a model is worst, of one model and mode, worst first; none below `FEWEST` examples."""
+    """The heads without which a model is worse, of one model and mode, worst first; none below `FEWEST` examples."""
     rows = rows[rows["n"] >= FEWEST]
-    order = _worse(rows).dropna().sort_values(ascending=False, kind="stable").index
+    worse = _worse(rows)
+    order = worse[worse > 0].sort_values(ascending=False, kind="stable").index
     return rows.loc[order].head(most)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headlens.analyses.attend.compared_states import attention_of_states, states_of, view_of
 from headlens.analyses.attend.figures import drawn_maps, layer_figures
-from headlens.analyses.attend.options import AttendRequest, Selection
+from headlens.analyses.attend.options import EXAMPLE, AttendRequest, Selection
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.corpora.text import sentence_examples
 from headlens.heads import parse_heads
@@ -49,6 +49,8 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         states = states_of(request, models)
         maps = attention_of_states(states, examples, request.selection, request.level, run.tell)
         notes = list(run.warnings)
+        if request.text == (EXAMPLE,):
+            notes.append(f"No sentence was given, and this one is shown: {EXAMPLE} Give yours in quotation marks.")
         if models[0].model.config.is_encoder_decoder and not request.target_text:
             notes.append("Without --target-text only the encoder was analysed.")
         if run.folder is not None:

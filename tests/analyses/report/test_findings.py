@@ -101,13 +101,17 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     )
 
 
-def test_of_an_ablation_without_a_significant_head(tmp_path: Path) -> None:
-    run = write_ablation(tmp_path / "run")
-    table = pd.read_csv(run / "ablation.csv")
-    table.assign(p_holm=1.0).to_csv(run / "ablation.csv", index=False)
-    assert found(run)[0].startswith(
-        "demo: no head of 6 changes sst2 significantly; it suffers most without encoder.0.1"
+def test_no_head_is_said_to_be_needed_where_no_change_is_significant() -> None:
+    rows = ablation_tables()["ablation"]
+    (text,) = of("ablate", ablation=rows.assign(p_holm=1.0))
+    assert text.startswith(
+        "demo: no head of 6 changes sst2 significantly on its own; the largest loss is without encoder.0.1: accuracy"
     )
+    (text,) = of("ablate", ablation=rows.assign(delta=0.0, value=rows["baseline"], p_holm=1.0))
+    assert text == (
+        "demo: no head of 6 is needed for sst2 on its own: without any one of them, accuracy 0.875 or better."
+    )
+    assert not of("ablate", ablation=rows.assign(delta=np.nan))
 
 
 def test_few_examples_show_no_loss_whatever_it_costs() -> None:
