@@ -17,6 +17,8 @@ from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import curve, of_stacks, spread_out
 from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySweep, key_of
+from headlens.analyses.sparsefinder.pos_pairs import all_pos_pairs
+from headlens.analyses.sparsefinder.predictors import ClusterPredictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
 from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, all_contents, check_shown
@@ -78,7 +80,12 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         points = of_stacks(swept.heads)
         restricted = _restricted(request, run, loaded, opened, points, swept.fitted)
         contents = all_contents(held, swept.fitted, request.counted_clusters)
-        tables = Findings(request, loaded, held_out, swept, points, restricted, contents).tables()
+        clusters = {
+            site: ClusterPredictor(own.centroids[request.counted_clusters], own.projections, request.grid.top)
+            for site, own in swept.fitted.items()
+        }
+        pairs_of_tags = all_pos_pairs(held, clusters)
+        tables = Findings(request, loaded, held_out, swept, points, restricted, contents, pairs_of_tags).tables()
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
         left_out = [*train.notes, *(f"Held out: {note}" for note in held.notes)]

@@ -143,6 +143,12 @@ CAPTIONS = {
         "Of the heads whose clusters tell most about parts of speech: how often each part of speech is among the "
         "queries and the keys of each cluster.",
     ),
+    "pos_pairs": Caption(
+        "Parts of speech that attend to each other",
+        "Of all pairs of a query and a key of these parts of speech in the sentences held out, those to which entmax "
+        "gives weight, and those that are predicted because both are in one cluster; all heads together. A share does "
+        "not depend on how frequent a part of speech is.",
+    ),
     "examples": Caption(
         "Predicted heads on a sentence",
         "Rows are heads, named or those of which distance knows most beyond windows and global tokens: where "
@@ -171,11 +177,23 @@ REPORT = CommandReport(
             words={**_SITE, "side": ("query", "key"), "tag": ()},
             identity=("model", *KEY_COLUMNS, "cluster", "side", "tag"),
         ),
+        "pos_pairs": Columns(
+            keys=("layer", "head"),
+            numbers=("pairs", "gold", "predicted", "found", "weight"),
+            words={**_SITE, "query_tag": (), "key_tag": ()},
+            counts=("pairs", "gold", "predicted", "found"),
+            identity=("model", *KEY_COLUMNS, "query_tag", "key_tag"),
+        ),
         "examples": Columns(
             keys=("layer", "head", "query", "key"),
             numbers=("weight", "predicted", "restricted"),
             words={**_SITE, "query_token": (), "key_token": (), "method": _METHODS},
             identity=("model", *KEY_COLUMNS, "query", "key"),
+        ),
+        "times": Columns(
+            numbers=("cpu_seconds",),
+            words={"model": (), "stack": STACKS, "method": _METHODS, "parameter": ()},
+            identity=("model", "stack", "method", "value_of_parameter", "global_tokens"),
         ),
         "areas": Columns(
             numbers=("area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"),
@@ -191,6 +209,7 @@ REPORT = CommandReport(
         "pareto": ("pareto",),
         "heads": ("heads",),
         "clusters": ("clusters", "heads"),
+        "pos_pairs": ("pos_pairs",),
         "examples": ("examples",),
         ALPHAS: (ALPHAS,),
     },
