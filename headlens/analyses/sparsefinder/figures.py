@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.attend.figures import attention_maps
+from headlens.analyses.sparsefinder.query_key_store import SPECIAL
 from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.command_report import Figures
@@ -60,6 +61,7 @@ _TASKS = {
 _LEAST_HEIGHT = 0.01  # of an axis of a metric
 _ALL_BUT_DENSE = 0.01  # sparsities below leave nothing to predict
 _CLUSTER_HEADS = 3  # heads whose clusters are drawn
+_FEWEST_PAIRS = 30  # of a head, that tell anything about two parts of speech
 
 
 def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
@@ -225,22 +227,36 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
 def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
     """Which parts of speech attend to each other: entmax itself, and the graph that is predicted, on one scale.
 
+    The share of the pairs of two tags that are in a graph, as a multiple of that of all pairs, special tokens left out.
+
     Args:
         pairs: rows of `pos_pairs.csv` of one stack; counts of its heads are added up.
 
     Returns:
-        The figure, or None without rows. Pairs of tags that never met are grey.
+        The figure, or None without rows. Tags of which there are few pairs are grey.
     """
+    pairs = pairs[~pairs[["query_tag", "key_tag"]].isin([SPECIAL]).any(axis=1)]
     if pairs.empty:
         return None
+    n_heads = len(pairs[["model", *KEY_COLUMNS]].drop_duplicates())
     possible, *counts = (
         pairs.pivot_table(index="query_tag", columns="key_tag", values=name, aggfunc="sum")
         for name in ("pairs", "gold", "predicted")
     )
+    many = possible >= _FEWEST_PAIRS * n_heads
     tags = possible.sum(axis=1).sort_values(ascending=False, kind="stable").index
-    shares = [(count / possible).reindex(index=tags, columns=tags) for count in counts]
+    tags = tags[[bool(many.loc[tag].any()) for tag in tags]]
+    shares = [
+        (count / possible / (count.sum(axis=None) / possible.sum(axis=None)))
+        .where(many)
+        .reindex(index=tags, columns=tags)
+        for count in counts
+    ]
     maps = dict(zip(("entmax", "predicted by clusters"), shares, strict=True))
-    scale = Scale("share of pairs", high=float(np.nanmax([share.to_numpy(np.float64) for share in shares])))
+    scale = Scale(
+        "share of pairs, times that of all pairs",
+        high=float(np.nanmax([share.to_numpy(np.float64) for share in shares])),
+    )
     abreast = 1 if style.in_column() else 2
     names = [token_label(str(tag).lower()) for tag in tags]
     side, beside = len(tags) * _ROW, _NAMES + 0.15  # names of tags, and what they are of

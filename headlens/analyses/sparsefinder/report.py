@@ -146,8 +146,9 @@ CAPTIONS = {
     "pos_pairs": Caption(
         "Parts of speech that attend to each other",
         "Of all pairs of a query and a key of these parts of speech in the sentences held out, those to which entmax "
-        "gives weight, and those that are predicted because both are in one cluster; all heads together. A share does "
-        "not depend on how frequent a part of speech is.",
+        "gives weight, and those that are predicted because both are in one cluster; all heads together. Shares are "
+        "multiples of that of all pairs of words: above 1 where two parts of speech attend to each other more often, "
+        "however frequent they are. Grey: fewer than 30 pairs.",
     ),
     "examples": Caption(
         "Predicted heads on a sentence",

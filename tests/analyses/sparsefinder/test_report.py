@@ -160,13 +160,18 @@ def test_a_cluster_that_holds_nothing_is_grey_and_not_zero() -> None:
 
 
 def pos_pairs() -> pd.DataFrame:
-    """Two heads; determiners meet no determiner."""
+    """Two heads; determiners meet few determiners, and special tokens do not count."""
     rows = [
-        ("m", "encoder", 0, head, "NOUN", key, pairs, gold, predicted)
+        ("m", "encoder", 0, head, query, key, pairs, gold, predicted)
         for head in (0, 1)
-        for key, pairs, gold, predicted in (("NOUN", 30, 15 * head, 6), ("DET", 10, 2, 8))
+        for query, key, pairs, gold, predicted in (
+            ("NOUN", "NOUN", 60, 30 * head, 6),
+            ("NOUN", "DET", 40, 2, 8),
+            ("DET", "NOUN", 40, 6, 0),
+            ("DET", "DET", 10, 9, 9),
+            ("special", "NOUN", 50, 50, 50),
+        )
     ]
-    rows.append(("m", "encoder", 0, 0, "DET", "NOUN", 10, 1, 0))
     columns = ["model", *KEY_COLUMNS, "query_tag", "key_tag", "pairs", "gold", "predicted"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -178,12 +183,15 @@ def test_parts_of_speech_that_attend_to_each_other(width: str) -> None:
     assert figure is not None
     panels = [axes for axes in figure.axes if axes.get_xlabel() == "part of speech of the key"]
     gold, predicted = (np.ma.masked_invalid(axes.collections[0].get_array()).reshape(2, 2) for axes in panels)
-    assert gold.filled(-1) == pytest.approx(np.array([[15 / 60, 4 / 20], [1 / 10, -1]]))
-    assert predicted.filled(-1) == pytest.approx(np.array([[12 / 60, 16 / 20], [0, -1]]))
+    all_pairs, all_gold, all_predicted = 300, 30 + 2 * (2 + 6 + 9), 2 * (6 + 8 + 9)
+    of_gold = np.array([[30 / 120, 4 / 80], [12 / 80, np.nan]]) / (all_gold / all_pairs)
+    assert gold.filled(np.nan) == pytest.approx(of_gold, nan_ok=True)
+    of_predicted = np.array([[12 / 120, 16 / 80], [0, np.nan]]) / (all_predicted / all_pairs)
+    assert predicted.filled(np.nan) == pytest.approx(of_predicted, nan_ok=True)
     assert [t.get_text() for t in panels[0].get_yticklabels()] == ["noun", "det"], "the most frequent query first"
     assert panels[0].get_ylabel() == "of the query"
-    limits = {axes.collections[0].get_clim() for axes in panels}
-    assert limits == {(0.0, 0.8)}, "one scale"
+    highest = max(np.nanmax(of_gold), np.nanmax(of_predicted))
+    assert [axes.collections[0].get_clim() for axes in panels] == [pytest.approx((0.0, highest))] * 2, "one scale"
     assert pos_pair_maps(pos_pairs()[:0]) is None
 
 
