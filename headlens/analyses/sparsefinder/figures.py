@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.attend.figures import attention_maps
-from headlens.analyses.sparsefinder.query_key_store import SPECIAL
 from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.command_report import Figures
@@ -22,6 +21,7 @@ from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import has_numbers
 from headlens.plots.heatmaps import paired_maps
 
+_SPECIAL = "special"  # what special tokens have in the place of a part of speech
 GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
 # Colour, line and name of each method: Sparsefinder's own are solid, what it is compared with dashed.
 LOOKS = {
@@ -235,7 +235,7 @@ def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None without rows. Tags of which there are few pairs are grey.
     """
-    pairs = pairs[~pairs[["query_tag", "key_tag"]].isin([SPECIAL]).any(axis=1)]
+    pairs = pairs[~pairs[["query_tag", "key_tag"]].isin([_SPECIAL]).any(axis=1)]
     if pairs.empty:
         return None
     n_heads = len(pairs[["model", *KEY_COLUMNS]].drop_duplicates())
