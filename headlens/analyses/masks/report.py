@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, quality_by_degrees
+from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, learned_spans, quality_by_degrees
 from headlens.analyses.masks.draws import draw_summary, draws_markdown, mask_words, quality_of_draws
 from headlens.analyses.masks.study_figures import (
     BLOCK,
@@ -57,7 +57,7 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     """Draw every figure one after the other.
 
     Args:
-        tables: `sparsity`, `masks`, `degrees` and `draws`, as far as there: rows of the CSV files.
+        tables: `sparsity`, `masks`, `degrees`, `spans` and `draws`, as far as there: rows of the CSV files.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -71,6 +71,8 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
         yield "degrees", quality_by_degrees(tables["masks"])
     if "degrees" in tables:
         yield "learned", learned_degrees(tables["degrees"])
+    if "spans" in tables:
+        yield "spans", learned_spans(tables["spans"])
     if "draws" in tables and "masks" in tables:
         yield "draws", quality_of_draws(tables["draws"], tables["masks"])
 
@@ -137,8 +139,8 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
 
     Args:
         run: the folder, started.
-        tables: `sparsity`, `masks` where models were trained, `effects` of a grid, `degrees` that were learned, and
-            `draws` from them.
+        tables: `sparsity`, `masks` where models were trained, `effects` of a grid, `degrees` that were learned and
+            `draws` from them, `spans` that were learned.
         figures: whether to draw.
     """
     for name, frame in tables.items():
@@ -292,14 +294,19 @@ CAPTIONS = {
     "degrees": Caption(
         "Quality by sparsity, over degrees of attention",
         "Models that were trained and measured under BigBird patterns with every combination of degrees, and with "
-        "learned degrees, over the share of positions of the texts that is masked, with 95 % intervals: of the "
-        "examples for one seed, of the means for several. The dashed line has no mask. Learned degrees are measured on "
-        "the model that learned them; mask files, such as those of train-dam, on a model that was trained under them.",
+        "learned degrees or spans, over the share of positions of the texts that is masked, with 95 % intervals: of "
+        "the examples for one seed, of the means for several. The dashed line has no mask. What is learned is measured "
+        "on the model that learned it; mask files, such as those of train-dam, on a model that was trained under them.",
     ),
     "learned": Caption(
         "Degrees that were learned",
         "How many heads of each layer look how far to each side, in the end of a training under each penalty μ; where "
         "more kinds of connections have degrees, also at how many global tokens or random keys.",
+    ),
+    "spans": Caption(
+        "Adaptive attention spans that were learned",
+        "How many tokens to each side every head looks with whole weight, in the end of a training under each penalty "
+        "μ, mean over seeds; beyond a span weights fall to 0.",
     ),
     "draws": Caption(
         "Masks drawn from learned degrees",
@@ -345,6 +352,13 @@ REPORT = CommandReport(
             identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "degree"),
             later_identity=("kind",),
         ),
+        "spans": Columns(
+            keys=("layer", "head"),
+            numbers=("seed", "span", "reach"),
+            words={"model": (), "stack": (), "pattern": (), "layers": ()},
+            identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head"),
+            truths=("diagonal",),
+        ),
         "draws": Columns(
             numbers=("seed", "draw", "sparsity", "sparsity_texts", *VALUES, *DIFFERENCE, "n", *GRID),
             words={"model": (), "task": (), "metric": (), "pattern": (), "layers": ()},
@@ -366,6 +380,7 @@ REPORT = CommandReport(
         "layers": ("masks",),
         "degrees": ("masks",),
         "learned": ("degrees",),
+        "spans": ("spans",),
         "draws": ("draws", "masks"),
     },
     overviews=_overviews,
