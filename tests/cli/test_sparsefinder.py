@@ -170,6 +170,10 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
     totals = clusters.groupby(["layer", "head", "side"])["count"].sum()
     assert (totals == totals.iloc[0]).all()
     assert tables["heads"]["information"].between(0, 1).all()
+    found = pd.read_csv("run/antecedents.csv")
+    assert (found.groupby(["sentence", "mention", "antecedent", "distance"]).size() % 4 == 0).all(), "each head"
+    assert (found["gold"] == (found["weight"] > 0)).all()
+    assert set(found["predicted"]) <= {0, 1}
     # The heads where distance knows most beyond places, one of a layer
     heads = tables["heads"].set_index(["layer", "head"])
     ahead = heads["area_distance"] - np.maximum(heads["area_window"], heads["area_longformer"])

@@ -12,6 +12,7 @@ import pandas as pd
 
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.result_notes import left_out_notes
+from headlens.analyses.sparsefinder.antecedents import all_antecedents
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
@@ -84,8 +85,8 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             site: ClusterPredictor(own.centroids[request.counted_clusters], own.projections, request.grid.top)
             for site, own in swept.fitted.items()
         }
-        pairs_of_tags = all_pos_pairs(held, clusters)
-        tables = Findings(request, loaded, held_out, swept, points, restricted, contents, pairs_of_tags).tables()
+        words = all_pos_pairs(held, clusters), all_antecedents(held, clusters)
+        tables = Findings(request, loaded, held_out, swept, points, restricted, contents, *words).tables()
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
         left_out = [*train.notes, *(f"Held out: {note}" for note in held.notes)]

@@ -185,6 +185,13 @@ REPORT = CommandReport(
             counts=("pairs", "gold", "predicted", "found"),
             identity=("model", *KEY_COLUMNS, "query_tag", "key_tag"),
         ),
+        "antecedents": Columns(
+            keys=("layer", "head", "sentence"),
+            numbers=("distance", "weight", "gold", "predicted"),
+            words={**_SITE, "mention": (), "antecedent": ()},
+            counts=("distance",),
+            shares=("gold", "predicted"),
+        ),
         "examples": Columns(
             keys=("layer", "head", "query", "key"),
             numbers=("weight", "predicted", "restricted"),

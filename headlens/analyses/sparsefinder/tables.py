@@ -124,6 +124,7 @@ class Findings:
         restricted: a task at some of these.
         contents: what clusters hold, see `all_contents`.
         pos_pairs: which parts of speech attend to each other, see `all_pos_pairs`.
+        antecedents: what is found of those of mentions, see `all_antecedents`.
     """
 
     request: SparsefinderRequest
@@ -134,12 +135,13 @@ class Findings:
     restricted: RestrictedTaskResult
     contents: pd.DataFrame
     pos_pairs: pd.DataFrame
+    antecedents: pd.DataFrame
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Makes the tables by the names of their files.
 
-        `pareto`, `areas`, `heads`, where they can be had `metrics`, `clusters`, `pos_pairs` and `examples`; with blocks
-        `times`.
+        `pareto`, `areas`, `heads`, where they can be had `metrics`, `clusters`, `pos_pairs`, `antecedents` and
+        `examples`; with blocks `times`.
         """
         heads = head_table(self.swept.heads, self.contents)
         tables = {"pareto": self._pareto(), "areas": self._areas(), "heads": heads}
@@ -150,6 +152,8 @@ class Findings:
         if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
             tables["clusters"] = self.contents.assign(clusters=self.request.counted_clusters)
             tables["pos_pairs"] = self.pos_pairs.assign(clusters=self.request.counted_clusters)
+        if len(self.antecedents):
+            tables["antecedents"] = self.antecedents.assign(clusters=self.request.counted_clusters)
         example = self.request.shown.example or next(iter(shown_examples(self.held_out, self.loaded)), None)
         if example is not None:
             drawn = parse_heads(self.request.shown.heads) or self._best(heads, example)
