@@ -16,7 +16,7 @@ from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
-from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution, split_kinds
+from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelSigmoid, MaskDistribution, split_kinds
 from headlens.interventions.mask_parametrization import (
     Connections,
     Offsets,
@@ -224,13 +224,17 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
     def penalty(self, kind: PenaltyKind = "sum") -> Tensor:
         """Computes ‖M‖₁ without the positions that are always active: a scalar.
 
-        M is that of the present pass, or for a distribution with `expected` its expectation.
+        M is that of the present pass, or for a distribution with `expected` its expectation. Of adaptive
+        spans their lengths count, as shares of the largest, summed or their mean over layers and heads.
 
         Args:
             kind: "sum" over layers, heads, and all n x n positions, as the authors have it, or their "mean".
                 The scope may say that the positions of a shorter text are counted. What several kinds of connections
                 open counts once for each.
         """
+        if isinstance(self.law, AdaptiveSpan):
+            shares = self.law.shares(self.alpha)
+            return shares.sum() if kind == "sum" else shares.mean()
         values = self._padded(self.law.probabilities(self.alpha)) if self.law.expected else self.values
         shape, n = self.options.shape, self.scope.counted or self.options.longest
         # Each value counts as often as it stands in the mask: (values,)

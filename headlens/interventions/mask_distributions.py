@@ -1,4 +1,4 @@
-"""Distributions of the numbers M of a learned mask: the Gumbel-sigmoid (Shi et al. 2021) and degrees of neighbours."""
+"""Distributions of the numbers M of a learned mask: the Gumbel-sigmoid (Shi et al. 2021), degrees, adaptive spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headlens.errors import OptionError
 
-_FIRST = 0.9  # probability of the largest degree before training
+_FIRST = 0.9  # probability of the largest degree before training; share of the largest span
 
 
 @dataclass(frozen=True)
@@ -233,6 +233,72 @@ class GumbelDegrees(MaskDistribution):
     def by_kind(self, values: Tensor) -> Tensor:
         """Views what is known of every degree by kind: (..., kinds, w + 1)."""
         return split_kinds(values, self.kinds)
+
+
+@dataclass(frozen=True)
+class AdaptiveSpan(MaskDistribution):
+    """The adaptive attention span (Sukhbaatar et al. 2019, equations 4 and 5), one number α for each mask.
+
+    M_k = min(max((R + z - k) / R, 0), 1) at the distance k = |i - j|, with the span z = S sigmoid(α) from 0 to S, where
+    the authors clamp z after every update. Nothing is drawn: M is the same in training and afterwards, and falls from 1
+    at z to 0 at z + R. The penalty is on z / S, as theirs is on z.
+
+    Args:
+        largest: S, tokens.
+        ramp: R, tokens over which M falls; the authors have 32 for texts of thousands.
+
+    Raises:
+        OptionError: if the ramp is below 1.
+    """
+
+    largest: int = 127
+    ramp: int = 4
+
+    by_offset: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ramp < 1:
+            raise OptionError(f"--span-ramp {self.ramp}: a span has no end.", "Give 1 or more tokens.")
+
+    def size(self, values: int) -> int:
+        """Returns 1: a mask of any number of `values` has one span."""
+        del values
+        return 1
+
+    def start(self, near_zero: Tensor) -> Tensor:
+        """Parameters α with which spans are 0.9 of the largest, for a trained model looks anywhere."""
+        return near_zero + math.log(_FIRST / (1 - _FIRST))
+
+    def spans(self, alpha: Tensor) -> Tensor:
+        """Computes z = S sigmoid(α), in tokens, of the shape of `alpha`."""
+        return self.largest * torch.sigmoid(alpha)
+
+    def shares(self, alpha: Tensor) -> Tensor:
+        """Computes z / S, which the penalty counts, of the shape of `alpha`."""
+        return torch.sigmoid(alpha)
+
+    def noise(self, alpha: Tensor) -> Tensor:
+        """Returns zeros of the shape of `alpha`: spans are not drawn."""
+        return torch.zeros_like(alpha)
+
+    def sample(self, alpha: Tensor, noise: Tensor | float = 0.0, temperature: Tensor | float = 1.0) -> Tensor:
+        """Computes M_k of every distance from 0 to S, (..., S + 1), of α (..., 1); without noise or temperature."""
+        del noise, temperature
+        distances = torch.arange(self.largest + 1, device=alpha.device)
+        return ((self.ramp + self.spans(alpha) - distances) / self.ramp).clamp(0.0, 1.0)
+
+    def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
+        """Computes M_k, as `sample`."""
+        return self.sample(alpha, temperature=temperature)
+
+    def probabilities(self, alpha: Tensor) -> Tensor:
+        """Computes M_k, as `sample`: the factor on the weight of a key, for the probability that it counts."""
+        return self.sample(alpha)
+
+    def kept(self, alpha: Tensor) -> Tensor:
+        """True where M_k > 0, at the distances below z + R."""
+        return self.sample(alpha) > 0
 
 
 def split_kinds(values: Tensor, kinds: int) -> Tensor:

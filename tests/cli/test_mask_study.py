@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import naive_statistics
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,7 +20,7 @@ from tiers import rest_slow
 from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS, fine_tuned
+from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS, SPANS_COLUMNS, fine_tuned
 from headlens.analyses.training.training_run import CheckpointFolder, measure
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.persistent_edit import persistent_edit_of
@@ -237,7 +239,8 @@ def test_parts_of_a_learned_mask_by_importance(run: Headlens, headlens: Headlens
 def test_interrupted_and_gone_on_with(
     run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
-    options = ("--learn-degrees", 1, "--graph", "neighbour", "--no-controls", "--seeds", 2, "--no-figures")
+    learned = ("--learn-degrees", 1, "--learn-spans", 1)
+    options = (*learned, "--graph", "neighbour", "--no-controls", "--seeds", 2, "--no-figures")
     assert run(*options, out="whole").code == 0
     seen, obey = 0, CheckpointFolder.obey
 
@@ -255,7 +258,7 @@ def test_interrupted_and_gone_on_with(
     assert json.loads(Path("run/run.json").read_text())["status"] == "interrupted"
     done = headlens("masks", "--resume", "run")
     assert done.code == 0, done.err
-    for name in ("masks.csv", "degrees.csv"):
+    for name in ("masks.csv", "degrees.csv", "spans.csv"):
         assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
 
 
@@ -420,6 +423,55 @@ def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str) ->
     again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
     assert again.code == 0, again.err
     assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+
+
+def test_spans_that_are_learned(run: Headlens, headlens: Headlens) -> None:
+    options = ("--span-ramp", 2, "--layers", "last:1", "--steps", 12)
+    done = run("--learn-spans", "0,1000", *options)
+    assert done.code == 0, done.err
+    rows, spans = pd.read_csv("run/masks.csv").set_index(["pattern", "control"]), pd.read_csv("run/spans.csv")
+    names = ["spans:mu=0,ramp=2", "spans:mu=1000,ramp=2"]
+    assert sorted(set(rows.index.get_level_values(0))) == ["full", *names]
+    loose, strict = (rows.loc[(name, "kept")] for name in names)
+    assert loose["sparsity_texts"] < strict["sparsity_texts"]
+    assert rows.loc[(names[0], "dropped"), "sparsity_texts"] > loose["sparsity_texts"]
+    assert pd.isna(strict["degree_neighbour"])
+    assert rows[["value", "ci_low", "ci_high"]].notna().all(axis=None)
+    assert list(spans.columns) == SPANS_COLUMNS
+    assert not Path("run/degrees.csv").exists()
+    layer = int(spans["layer"].unique().item())
+    own = spans[(spans["pattern"] == names[1]) & spans["diagonal"]].sort_values("head")
+    assert own["reach"].tolist() == [math.ceil(span + 2) - 1 for span in own["span"]], "weight above 0 below z + R"
+    # What is counted is what the file holds, and that is what the spans say.
+    (place,) = Path("run/masks").glob("spans_mu=1000_ramp=2-kept-*/mask.safetensors")
+    allowed = AttentionMask.load(place).block(128)
+    assert allowed[:layer].all()
+    assert strict["sparsity"] == pytest.approx(float((~allowed[layer]).double().mean()))
+    far = np.abs(np.subtract.outer(np.arange(128), np.arange(128)))[1:-1, 1:-1]
+    for head, reach in zip(own["head"], own["reach"], strict=True):
+        assert (allowed[layer, head, 1:-1, 1:-1].numpy() == (far <= reach)).all()
+    assert "μ multiplies the mean span as a share of " in " ".join(done.out.split())
+    assert {"spans", "degrees"} <= {p.stem for p in Path("run/figures").glob("*.png")}
+    assert headlens("report", "run").code == 0
+    assert "Adaptive attention spans that were learned" in Path("run/report.html").read_text(encoding="utf-8")
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    for name in ("masks", "spans"):
+        assert Path(f"run/{name}.csv").read_bytes() == Path(f"again/{name}.csv").read_bytes()
+
+
+def test_spans_that_are_refused(run: Headlens) -> None:
+    for more, words in (
+        (("--learn-spans", "x"), "--learn-spans"),
+        (("--learn-spans", "-1"), "--learn-spans -1.0 is not a finite number of 0 or more"),
+        (("--learn-spans", 1, "--span-ramp", 0), "--span-ramp 0: a span has no end.\nGive 1 or more tokens."),
+        (("--span-ramp", 2), "--span-ramp is about spans that are learned.\nGive --learn-spans"),
+        (("--learn-spans", 1, "--zero-scores"), "--zero-scores: there is no mask whose scores could be 0"),
+        (("--learn-spans", 1, "--draws", 2), "--draws is about degrees that are learned"),
+    ):
+        done = run(*more, out="none")
+        assert done.code == 2, more
+        assert words in done.err, more
 
 
 def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:

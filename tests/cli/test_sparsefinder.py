@@ -35,7 +35,8 @@ from headlens.tasks.translation import Translation
 Headlens = Callable[..., Any]
 GRID = ("--windows", "0,3,5", "--groups", "2,4", "--thresholds", "1,3", "--clusters", 4, "--epochs", 1)
 METHODS = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
-TABLES = ("pareto", "areas", "heads", "clusters", "examples")
+TABLES = ("pareto", "areas", "heads", "clusters", "pos_pairs", "examples")
+BLOCKS = {"block_v1", "block_v2", "block_bigbird", "block_longformer"}
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,13 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     assert (ranges["ci_low"] <= ranges["area"]).all()
     assert (ranges["area"] <= ranges["ci_high"]).all()
     assert (ranges["ci_low"] < ranges["ci_high"]).any()
-    assert {path.stem for path in Path("run/figures").glob("*.png")} == {"pareto", "heads", "clusters", "examples"}
+    assert {path.stem for path in Path("run/figures").glob("*.png")} == {
+        "pareto",
+        "heads",
+        "clusters",
+        "pos_pairs",
+        "examples",
+    }
     assert not Path("run/.resume").exists()
     record = json.loads(Path("run/run.json").read_text())
     assert record["restricted"] == ["encoder"]
@@ -163,6 +170,10 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
     totals = clusters.groupby(["layer", "head", "side"])["count"].sum()
     assert (totals == totals.iloc[0]).all()
     assert tables["heads"]["information"].between(0, 1).all()
+    found = pd.read_csv("run/antecedents.csv")
+    assert (found.groupby(["sentence", "mention", "antecedent", "distance"]).size() % 4 == 0).all(), "each head"
+    assert (found["gold"] == (found["weight"] > 0)).all()
+    assert set(found["predicted"]) <= {0, 1}
     # The heads where distance knows most beyond places, one of a layer
     heads = tables["heads"].set_index(["layer", "head"])
     ahead = heads["area_distance"] - np.maximum(heads["area_window"], heads["area_longformer"])
@@ -176,6 +187,29 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
         outside = own[asked & (own["predicted"] == 0)]
         assert (outside["restricted"] == 0).all()
     assert "No task" not in done.out
+
+
+def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
+    """Their recall, sparsity, time and what they are worth on a task; what others have stays as it is."""
+    run = ("sparsefinder", judge, "--limit", 25, *GRID, "--points", 1, "--task", "sst2", "--data", "dev.tsv")
+    assert headlens(*run, "--no-figures", "--out", "plain").code == 0
+    assert not Path("plain/times.csv").exists()
+    done = headlens(*run, "--block-size", 3, "--out", "run")
+    assert done.code == 0, done.err
+    assert "BigBird of blocks" in done.out
+    tables, plain = written("run"), written("plain")
+    pareto = tables["pareto"]
+    others = pareto[~pareto["method"].isin(BLOCKS)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(others, plain["pareto"])
+    assert set(pareto["method"]) == METHODS | BLOCKS | {GOLD}
+    assert set(pareto.loc[pareto["value"].notna(), "method"]) == METHODS | BLOCKS | {GOLD}
+    assert set(tables["areas"]["method"]) >= BLOCKS
+    assert {f"area_{name}" for name in BLOCKS} <= set(tables["heads"].columns)
+    times = pd.read_csv("run/times.csv")
+    assert set(times["method"]) == METHODS | BLOCKS
+    assert (times["cpu_seconds"] >= 0).all()
+    assert headlens("report", "run").code == 0
+    assert "BigBird of blocks" in Path("run/report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -396,6 +430,7 @@ WRONG = {
     "no distance": (("--thresholds", "-1"), "--thresholds -1 is not a distance"),
     "no list": (("--thresholds", "near"), "is not a list of numbers"),
     "nothing": (("--windows", ","), "each need at least one number"),
+    "blocks without tokens": (("--block-size", 0), "--block-size 0: a block has a token"),
     "no rounds": (("--rounds", 0), "--rounds 0 is too few"),
     "no dimensions": (("--dimensions", 0), "--dimensions 0 is too few"),
     "no margin": (("--margin", 0), "--margin 0.0 is not a positive number"),

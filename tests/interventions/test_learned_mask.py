@@ -16,11 +16,12 @@ from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import GumbelDegrees, GumbelSigmoid, MaskDistribution
+from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelDegrees, GumbelSigmoid, MaskDistribution
 
 ENCODERS = ["bert", "albert", "albert-groups", "marian", "roberta", "distilbert", "modernbert", "bart"]
 SOFT = GumbelSigmoid(straight_through=False)
 SOFT_DEGREES = GumbelDegrees(0.7, straight_through=False, largest=5)
+SPANS = AdaptiveSpan(largest=7, ramp=3)
 SITES = [Site("encoder", layer, 4, f"layer{layer}") for layer in range(3)]
 
 
@@ -94,6 +95,7 @@ def test_masked_positions_get_no_weight(name: str, structured: bool, per_layer: 
         (LearnedMaskOptions(8, form="multiplicative", structured=True, diagonal=False), SOFT, Scope(counted=5)),
         (LearnedMaskOptions(8, form="renormalised", per_layer=True), SOFT, Scope(layers=(1,))),
         (LearnedMaskOptions(8, form="renormalised", structured=True, per_layer=True), SOFT_DEGREES, Scope()),
+        (LearnedMaskOptions(8, form="renormalised", structured=True, per_layer=True), SPANS, Scope()),
         (
             LearnedMaskOptions(8, form="renormalised", structured=True, noise="never"),
             SOFT_DEGREES,

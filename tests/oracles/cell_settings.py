@@ -37,7 +37,7 @@ _METRICS = {r"\bF1\b": "f1", r"\bEM\b": "exact", r"accuracy": "accuracy", r"BLEU
 _USUAL = {"qqp": "f1", "mrpc": "f1", "cola": "matthews", "stsb": "spearman"}
 _PATTERNS = re.compile(
     "(strided|fixed|longformer|logsparse|bigbird|star|syntax|lexical|neighbour|random|DAM|learned|global|drop-attention|"
-    "drop-layers)\\b"
+    "drop-layers|adaptive span)\\b"
 )
 _DIRECTIONS = {
     "verb to subject": "head->dep",
@@ -72,6 +72,7 @@ _VALUES = {
     "thresholds": "{thresholds}",
     "buckets and clusters": "{groups}",
     "global tokens": "{groups}",
+    "random blocks": "{groups}",
     "without [SEP]": "confidence",
     "with [SEP]": "confidence_all",
     "best head": "accuracy",
@@ -187,16 +188,17 @@ def _facts(
         if learned and control == "kept" and not request_of(recipe, steps[learned[1]]).dam.diagonal:
             facts["diagonal"] = "without"
         facts |= {"task": request.study.lesson.data.task, "layers": where.get("layers")}
-        facts["mu"] = float(mask.removeprefix("degrees:mu=")) if mask.startswith("degrees") else None
+        penalised = re.match("(?:degrees|spans):mu=([^,]+)", mask)
+        facts["mu"] = float(penalised[1]) if penalised else None
         facts |= {name: where.get(name) for name in ("degree_global", "degree_random", "degree_neighbour")}
         facts |= {"draws": request.study.degrees.draws} if source.file == "draws.csv" else {}
     elif step.command == "prune":
         facts |= {"task": request.lesson.data.task, "init": where["init"]}
     elif source.file == "pruning.csv":
         facts |= {"task": request.data.task, "n_pruned": where["n_pruned"], "strategy": where.get("strategy")}
-    facts["pattern"] = {"{dam": "DAM", "degre": "learned", "bigbird:": "global", "full": None, "": None}.get(
-        next((start for start in ("{dam", "degre", "bigbird:") if mask.startswith(start)), mask),
-        mask.removeprefix("graph:"),
+    starts = {"{dam": "DAM", "degre": "learned", "spans": "adaptive span", "bigbird:": "global"}
+    facts["pattern"] = (starts | {"full": None, "": None}).get(
+        next((start for start in starts if mask.startswith(start)), mask), mask.removeprefix("graph:")
     )
     facts["metric"] = where.get("metric")
     named = ("relation", "direction", "method", "stack", "statistic", "quantity", "other_model")

@@ -17,7 +17,7 @@ from headlens.analyses.prune.sweep import SWEEP_COLUMNS
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step
 from headlens.analyses.sparsefinder.figures import LOOKS
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS
-from headlens.analyses.sparsefinder.pareto_points import GOLD
+from headlens.analyses.sparsefinder.pareto_points import BLOCK, GOLD
 from headlens.errors import OptionError
 from headlens.metrics.syntax import DIRECTIONS
 from headlens.tasks.catalogue import CATALOGUE
@@ -160,7 +160,8 @@ def _pruned(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
 def _areas(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     begins_with = next((s.model for s in recipe.steps if s.name in step.references), step.model)
     stacks = ("encoder", "decoder", "cross") if begins_with == "new:marian-base" else ("encoder",)
-    names = product(stacks, (GOLD, *LOOKS))
+    blocks = request_of(recipe, step).grid.block_size is not None
+    names = product(stacks, (GOLD, *(name for name in LOOKS if blocks or not name.startswith(BLOCK))))
     return [_ones(AREAS_COLUMNS, stack=stack, method=method, quality="recall") for stack, method in names]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, LEARNED, ZERO, strength_of
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, MADE, SPANS, ZERO, strength_of
 from headlens.analyses.masks.study_figures import FULL
 from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import OptionError
@@ -46,8 +46,8 @@ class MaskCase:
 
     Args:
         pattern: a pattern in words, a mask file, `graph:` and a graph of each text in words, or `degrees:mu=` and the
-            penalty under which degrees are learned; `full` masks nothing. `drop-attention` and `drop-layers` take the
-            attention of the layers away, or the layers. After `zero:` a masked score is 0.
+            penalty under which degrees are learned, or spans with `spans:mu=`; `full` masks nothing. `drop-attention`
+            and `drop-layers` take the attention of the layers away, or the layers. After `zero:` a masked score is 0.
         diagonal: whether it is `kept`; `dropped`: no token looks at itself; `random`: as many other positions as the
             diagonal has are masked instead.
         layers: in which layers the mask holds, or what they lose, such as `6-11`; None for all.
@@ -103,8 +103,13 @@ class MaskCase:
 
     @property
     def strength(self) -> float | None:
-        """μ, where degrees are learned; None for other masks."""
-        return strength_of(self.pattern) if self.pattern.startswith(LEARNED) else None
+        """μ, where degrees or spans are learned; None for other masks."""
+        return strength_of(self.pattern) if self.pattern.startswith(MADE) else None
+
+    @property
+    def spanned(self) -> bool:
+        """Whether adaptive spans are learned."""
+        return self.pattern.startswith(SPANS)
 
     @property
     def removed(self) -> bool:

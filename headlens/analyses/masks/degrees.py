@@ -18,14 +18,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.masks.options import KINDS, LEARNED, strength_of
+from headlens.analyses.masks.options import KINDS, LEARNED, MADE, strength_of
 from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means, named, within_bounds
 from headlens.errors import counted
+from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import NOTHING, escaped, markdown_lines, unsigned, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import Scale
 from headlens.plots.curves import draw_intervals, draw_level
 from headlens.plots.head_grid import float_column
+from headlens.plots.heatmaps import paired_maps
 from headlens.plots.mask_points import SHARE_LABEL, short_names
 
 EFFECTS_COLUMNS = [
@@ -46,29 +49,32 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
 
     Every combination of degrees is a point: its colour tells how many neighbours to each side, its form how many
     tokens are global, and an open one has random keys. Learned degrees are joined by a line, from weak penalties to
-    strong ones. A panel per model, task, metric and range of layers, masks with the diagonal alone.
+    strong ones, and so are adaptive spans. A panel per model, task, metric and range of layers, masks with the diagonal
+    alone.
 
     Args:
         masks: rows of `masks.csv`.
 
     Returns:
-        The figure, or None where there is neither a grid nor a learned degree.
+        The figure, or None where there is neither a grid nor a learned degree or span.
     """
     table = masks[masks["control"] == "kept"]
     degrees = table.drop_duplicates("pattern").set_index("pattern")[GRID].astype(float)
     grid = {name for name in degrees.index[degrees.notna().all(axis=1)] if not name.startswith(LEARNED)}
-    learned = table["pattern"].str.startswith(LEARNED)
-    if len(grid) < 2 and not learned.any():
+    learned, spanned = (table["pattern"].str.startswith(name).any() for name in MADE)
+    if len(grid) < 2 and not (learned or spanned):
         return None
     shown = within_bounds(means(table))
     full, others = shown[shown["pattern"] == FULL], shown[shown["pattern"] != FULL]
     blocks = list(others.groupby([*BLOCK, "layers"], sort=False))
-    fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(LEARNED)]
+    fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(MADE)]
     names = list(dict.fromkeys(fewer["pattern"]))
     styles, legend = _grid_styles(degrees.loc[sorted(grid)])
-    legend += [_handle(color=style.VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(
-        learned.any()
-    )
+    for there, colour, label in (
+        (learned, style.VERMILION, "learned degrees, by μ"),
+        (spanned, style.BLUE, "adaptive spans, by μ"),
+    ):
+        legend += [_handle(color=colour, marker="D", linestyle="-", label=label)] * bool(there)
     for (name, label), marker in zip(short_names(names).items(), cycle(_OTHERS), strict=False):
         styles[name] = {"color": style.ORANGE, "marker": marker, "markersize": 5}
         legend.append(_handle(color=style.ORANGE, marker=marker, label=label))
@@ -95,7 +101,8 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
         draw_level(axes, full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)], "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], styles)
-        _line(axes, rows[rows["pattern"].str.startswith(LEARNED)])
+        for name, colour in zip(MADE, (style.VERMILION, style.BLUE), strict=True):
+            _line(axes, rows[rows["pattern"].str.startswith(name)], colour)
         _points(axes, rows[rows["pattern"].isin(names)], styles)
         axes.margins(x=0.12)
     figure.legend(
@@ -146,14 +153,14 @@ def _points(axes: Axes, rows: pd.DataFrame, styles: dict[str, dict[str, Any]]) -
         axes.plot(x, float_column(point, "value"), zorder=3, **{"linestyle": "none", "markersize": 4.5, **look})
 
 
-def _line(axes: Axes, rows: pd.DataFrame) -> None:
+def _line(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
     if rows.empty:
         return
     strengths = rows["pattern"].map(strength_of)
     rows = rows.loc[strengths.sort_values().index]
     x, y = 100 * float_column(rows, "sparsity_texts"), float_column(rows, "value")
-    draw_intervals(axes, x, rows, style.VERMILION)
-    axes.plot(x, y, "D-", color=style.VERMILION, markersize=4.5, linewidth=1, zorder=4)
+    draw_intervals(axes, x, rows, colour)
+    axes.plot(x, y, "D-", color=colour, markersize=4.5, linewidth=1, zorder=4)
     # Strengths that come to the same have one label.
     told: dict[tuple[float, float], list[str]] = {}
     for place, value, strength in zip(x, y, sorted(strengths), strict=True):
@@ -166,7 +173,7 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
             textcoords="offset points",
             fontsize=style.TICK_SIZE - 1,
             fontfamily=FAMILY,
-            color=style.VERMILION,
+            color=colour,
             zorder=2,
         )
 
@@ -220,6 +227,27 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     bar.tick_params(labelsize=style.TICK_SIZE, length=2, width=0.5)
     bar.set_ylabel("share of heads", fontsize=style.LABEL_SIZE, color=style.INK)
     return figure
+
+
+def learned_spans(spans: pd.DataFrame) -> Figure | None:
+    """How far every head looks, its span z, a map per penalty; of several seeds the mean.
+
+    Args:
+        spans: rows of `spans.csv`.
+
+    Returns:
+        The figure, or None where nothing was learned.
+    """
+    if spans.empty:
+        return None
+    words = {}
+    for pattern, layers, diagonal in spans[["pattern", "layers", "diagonal"]].drop_duplicates().itertuples(index=False):
+        more = [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
+        words[f"{pattern}|{layers}|{diagonal}"] = ", ".join([f"μ {strength_of(pattern):.10g}", *more])
+    named = spans.assign(name=spans["pattern"] + "|" + spans["layers"] + "|" + spans["diagonal"].astype(str))
+    table = named.pivot_table(index=["model", *KEY_COLUMNS], columns="name", values="span").reset_index()
+    scale = Scale("span, tokens to each side", high=float(spans["span"].max()))
+    return paired_maps(table, words, [scale], "Adaptive attention spans that were learned")
 
 
 def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:

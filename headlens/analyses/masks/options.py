@@ -36,7 +36,8 @@ PAPER = {
 }
 PAPER_LENGTH = 128
 LONGEST = 2048
-LEARNED = "degrees:mu="  # in front of μ
+LEARNED, SPANS = "degrees:mu=", "spans:mu="  # in front of μ
+MADE = (LEARNED, SPANS)  # masks that are learned in the run
 # What tables call layers without attention, and layers that are not there.
 DROP_ATTENTION, DROP_LAYERS = "drop-attention", "drop-layers"
 ZERO = "zero:"  # in front of a mask whose scores are 0 where it is closed
@@ -45,6 +46,7 @@ KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
 _LARGEST = 16
 _KINDS = ("neighbour",)
+_RAMP = 4
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,57 @@ class DegreeOptions:
 
 
 @dataclass(frozen=True)
+class SpanOptions:
+    """How adaptive attention spans are learned (Sukhbaatar et al. 2019): a training for each weight μ of the mean span.
+
+    Raises:
+        OptionError: if a number cannot be.
+    """
+
+    learn_spans: tuple[float, ...] = option(
+        (),
+        "Learn how far every head looks, its adaptive attention span, for these strengths μ of the penalty on the mean "
+        "span as a share of the longest text, such as 0.1,1,10.",
+        _STUDY,
+        metavar="NUMBERS",
+        parse=numbers,
+    )
+    span_ramp: int = option(_RAMP, "Tokens beyond a span over which weights fall to 0.", _STUDY, metavar="N")
+
+    def __post_init__(self) -> None:
+        if self.span_ramp != _RAMP:
+            from headlens.interventions.mask_distributions import AdaptiveSpan
+
+            AdaptiveSpan(ramp=self.span_ramp)
+            if not self.learn_spans:
+                raise OptionError("--span-ramp is about spans that are learned.", "Give --learn-spans 0.1,1 as well.")
+        for strength in self.learn_spans:
+            check_strength(strength, "--learn-spans")
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What tables call them, one for every μ."""
+        ramp = "" if self.span_ramp == _RAMP else f",ramp={self.span_ramp}"
+        return tuple(f"{SPANS}{strength:.10g}{ramp}" for strength in self.learn_spans)
+
+    def dam(self, longest: int, layers: str | None, largest: int, *, diagonal: bool) -> MaskLearningOptions:
+        """A mask whose heads have learned spans.
+
+        Args:
+            longest: tokens of the longest text that the mask is made for.
+            layers: in which layers it holds; None for all.
+            largest: the largest span.
+            diagonal: whether a token may look at itself.
+        """
+        from headlens.analyses.dam.learning import MaskLearningOptions
+        from headlens.interventions.learned_mask import LearnedMaskOptions
+        from headlens.interventions.mask_distributions import AdaptiveSpan
+
+        mask = LearnedMaskOptions(longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal)
+        return MaskLearningOptions(mask, AdaptiveSpan(largest=largest, ramp=self.span_ramp), "mean", layers=layers)
+
+
+@dataclass(frozen=True)
 class StudyRequest:
     """What is trained under masks.
 
@@ -202,6 +255,7 @@ class StudyRequest:
         metavar="GRAPH",
     )
     degrees: DegreeOptions = field(default_factory=DegreeOptions)
+    spans: SpanOptions = field(default_factory=SpanOptions)
     parser: str = option(
         "gold",
         "Parser that provides words and trees for --graph: spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE.",
@@ -299,7 +353,7 @@ class StudyRequest:
     @property
     def names_cases(self) -> bool:
         """Whether anything but patterns is named that models are trained under, or without."""
-        return bool(self.graph or self.mask or self.degrees.patterns or self.removed)
+        return bool(self.graph or self.mask or self.degrees.patterns or self.spans.patterns or self.removed)
 
     @property
     def options(self) -> TrainingOptions:
@@ -384,12 +438,12 @@ class MasksRequest:
 
 
 def strength_of(pattern: str) -> float:
-    """μ of degrees that are learned.
+    """μ of degrees or spans that are learned.
 
     Args:
-        pattern: what tables call them, see `DegreeOptions.patterns`.
+        pattern: what tables call them, see `DegreeOptions.patterns` and `SpanOptions.patterns`.
     """
-    return float(pattern.removeprefix(LEARNED).partition(",")[0])
+    return float(pattern.partition("=")[2].partition(",")[0])
 
 
 def parse_grid(text: str) -> tuple[str, ...]:

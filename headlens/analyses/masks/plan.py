@@ -25,7 +25,7 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
     planned = study_cases(study, request.pattern)
     loop, runs = TrainingSteps.of(study.training, learned), len(planned)
     planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))
-    drawn = study.degrees.draws * sum(case.strength is not None for case in planned)
+    drawn = study.degrees.draws * sum(case.strength is not None and not case.spanned for case in planned)
     planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=runs + drawn, length=held_out.length))
     if study.parser != "gold":
         planner.notes.append(

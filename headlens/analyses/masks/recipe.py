@@ -12,7 +12,7 @@ from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
 from headlens.analyses.masks.degrees import degree_effects
 from headlens.analyses.masks.options import (
-    LEARNED,
+    MADE,
     PAPER,
     PAPER_LENGTH,
     ZERO,
@@ -55,10 +55,10 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     seeds = tuple(range(first, first + study.seeds))
     grid = parse_grid(study.grid) if study.grid is not None else ()
     graphs = (f"{GRAPH}{text.strip()}" for text in study.graph)
-    trained = (*patterns, *grid, *study.masks, *graphs, *study.degrees.patterns)
+    trained = (*patterns, *grid, *study.masks, *graphs, *study.degrees.patterns, *study.spans.patterns)
     trained = trained if trained or study.names_cases else tuple(PAPER)
     if study.zero_scores:
-        zeroed = [f"{ZERO}{text}" for text in trained if text != FULL and not text.startswith(LEARNED)]
+        zeroed = [f"{ZERO}{text}" for text in trained if text != FULL and not text.startswith(MADE)]
         if not zeroed:
             raise OptionError("--zero-scores: no mask is given to which it could apply.", "Name one with --pattern.")
         trained += tuple(zeroed)
@@ -110,7 +110,8 @@ def _trained(
 
     chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
     parser = make_parser(study.parser, keep_words=False)
-    mask_study = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser, study.degrees)
+    learned = study.degrees, study.spans
+    mask_study = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser, *learned)
     tables, notes = mask_study.tables(chosen)
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}

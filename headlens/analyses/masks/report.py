@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, quality_by_degrees
+from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, learned_spans, quality_by_degrees
 from headlens.analyses.masks.draws import draw_summary, draws_markdown, mask_words, quality_of_draws
 from headlens.analyses.masks.study_figures import (
     BLOCK,
@@ -56,7 +56,7 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     """Draw every figure one after the other.
 
     Args:
-        tables: `sparsity`, `masks`, `degrees` and `draws`, as far as there: rows of the CSV files.
+        tables: `sparsity`, `masks`, `degrees`, `spans` and `draws`, as far as there: rows of the CSV files.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -70,6 +70,8 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
         yield "degrees", quality_by_degrees(tables["masks"])
     if "degrees" in tables:
         yield "learned", learned_degrees(tables["degrees"])
+    if "spans" in tables:
+        yield "spans", learned_spans(tables["spans"])
     if "draws" in tables and "masks" in tables:
         yield "draws", quality_of_draws(tables["draws"], tables["masks"])
 
@@ -136,8 +138,8 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
 
     Args:
         run: the folder, started.
-        tables: `sparsity`, `masks` where models were trained, `effects` of a grid, `degrees` that were learned, and
-            `draws` from them.
+        tables: `sparsity`, `masks` where models were trained, `effects` of a grid, `degrees` that were learned and
+            `draws` from them, `spans` that were learned.
         figures: whether to draw.
     """
     for name, frame in tables.items():
@@ -291,15 +293,20 @@ CAPTIONS = {
     "degrees": Caption(
         "Quality by sparsity, over degrees of attention",
         "Models that were trained and measured under BigBird patterns with every combination of degrees, and with "
-        "learned degrees, over the share of positions of the texts that is masked, with 95 % intervals: of the "
-        "examples for one seed, of the means for several. The dashed line is without a mask. Learned degrees are "
-        "measured on the model that learned them; mask files, such as those of train-dam, on a model that was trained "
+        "learned degrees or spans, over the share of positions of the texts that is masked, with 95 % intervals: of "
+        "the examples for one seed, of the means for several. The dashed line is without a mask. What is learned is "
+        "measured on the model that learned it; mask files, such as those of train-dam, on a model that was trained "
         "under them.",
     ),
     "learned": Caption(
         "Degrees that were learned",
         "How far the heads of each layer look to each side at the end of training under each penalty μ; where other "
         "kinds of connections have degrees, also how many global tokens or random keys they use.",
+    ),
+    "spans": Caption(
+        "Adaptive attention spans that were learned",
+        "Up to how many tokens away on each side a head's weights are unchanged, at the end of training under each "
+        "penalty μ, mean over seeds; beyond the span, weights fall to 0.",
     ),
     "draws": Caption(
         "Masks drawn from learned degrees",
@@ -346,6 +353,13 @@ REPORT = CommandReport(
             identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "degree"),
             later_identity=("kind",),
         ),
+        "spans": Columns(
+            keys=("layer", "head"),
+            numbers=("seed", "span", "reach"),
+            words={"model": (), "stack": (), "pattern": (), "layers": ()},
+            identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head"),
+            truths=("diagonal",),
+        ),
         "draws": Columns(
             numbers=("seed", "draw", "sparsity", "sparsity_texts", *VALUES, *DIFFERENCE, "n", *GRID),
             words={"model": (), "task": (), "metric": (), "pattern": (), "layers": ()},
@@ -367,6 +381,7 @@ REPORT = CommandReport(
         "layers": ("masks",),
         "degrees": ("masks",),
         "learned": ("degrees",),
+        "spans": ("spans",),
         "draws": ("draws", "masks"),
     },
     overviews=_overviews,

@@ -20,7 +20,7 @@ from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOption
 from headlens.analyses.dam.sweep import MASKS, save_mask
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, DegreeOptions
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, DegreeOptions, SpanOptions
 from headlens.analyses.masks.study_figures import GRID, SHARES
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
@@ -33,7 +33,8 @@ from headlens.interventions.attention_mask import FILE, MaskSource
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.importance_mask import FiledMask
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope, SettledMask
-from headlens.interventions.mask_distributions import GumbelDegrees
+from headlens.interventions.learned_mask_model import MaskedModel
+from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelDegrees
 from headlens.interventions.removed_layers import remove_layers, without_attention
 from headlens.interventions.zeroed_scores import zeroed_scores
 from headlens.models.loading import LoadedModel
@@ -50,6 +51,7 @@ DEGREES_COLUMNS = [
     *("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"),
     *("degree", "p", "chosen", "kind"),
 ]
+SPANS_COLUMNS = [*("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"), *("span", "reach")]
 DRAWS_COLUMNS = [
     *("model", "task", "metric", "pattern", "layers", "diagonal", "seed", "draw", *GRID),
     *("sparsity", "sparsity_texts", "value", "ci_low", "ci_high", "n", *DIFFERENCE),
@@ -58,6 +60,11 @@ _DEGREES = (
     "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean length. Models "
     "with learned degrees are measured as they were trained, under the degrees that are left; --mask trains a new "
     "model under the saved mask files."
+)
+_SPANS = (
+    "μ multiplies the mean span as a share of {n} tokens. Models with learned spans are measured as they were trained: "
+    "beyond the span, weights fall to 0 over {ramp}, and only positions without any weight count as masked; --mask "
+    "trains a new model under the saved mask files, which keep every position with any weight fully open."
 )
 _RANDOM_FILES = (
     "Random keys are drawn for the length of each text; the mask files hold those of {n} tokens, and shorter texts "
@@ -154,6 +161,7 @@ class CaseOutcome:
         notes: what to know about them.
         mask: the file of a mask that was learned, below the folder of the run.
         degrees: of the heads of that mask, see `degree_rows`.
+        spans: of the heads of that mask, see `span_rows`.
         shares: that it masks, of n tokens and of the texts.
         draws: the metrics under masks that were drawn from the degrees, a row each, see `DRAWS_COLUMNS`; differences
             are from the mask that was learned.
@@ -170,6 +178,7 @@ class CaseOutcome:
     draws: list[Record] = field(default_factory=list)
     records: list[list[float]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    spans: list[Record] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -184,6 +193,7 @@ class MaskStudy:
         longest: a limit of tokens of what is measured on, below the model's own.
         parser: of the texts, for graphs; None without trees.
         degrees: how degrees are learned.
+        spans: how spans are learned.
     """
 
     run: Run
@@ -193,6 +203,7 @@ class MaskStudy:
     longest: int | None = None
     parser: Parser | None = None
     degrees: DegreeOptions = field(default_factory=DegreeOptions)
+    spans: SpanOptions = field(default_factory=SpanOptions)
 
     @property
     def trainings(self) -> Trainings:
@@ -200,7 +211,7 @@ class MaskStudy:
         return Trainings(self.run, self.training, self.longest)
 
     def tables(self, planned: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
-        """`masks`, where degrees are learned also `degrees` and `draws`, and what to know about them.
+        """`masks`, where degrees or spans are learned also `degrees`, `draws` and `spans`, and what to know about them.
 
         Raises:
             OptionError: if a mask does not fit the model.
@@ -209,6 +220,7 @@ class MaskStudy:
         baseline: Baseline | None = None
         degrees: list[Record] = []
         draws: list[Record] = []
+        spans: list[Record] = []
         notes: list[str] = []
         notes_of_cases: list[tuple[str, list[str]]] = []
         for case in planned:
@@ -230,14 +242,17 @@ class MaskStudy:
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
             degrees += [about | row for row in outcome.degrees]
             draws += [_key(case) | row for row in outcome.draws]
+            spans += [about | row for row in outcome.spans]
             if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
                 settling = f"{share:.0%} of the degrees have not settled; more updates would let them settle."
                 notes.append(f"{case.words}: {settling}")
         notes += told_of_trainings(notes_of_cases)
         notes += [] if texts is None else self._notes(planned, texts)
         tables = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
-        if any(case.strength is not None for case in planned):
+        if degrees:
             tables["degrees"] = degrees_table(degrees)
+        if spans:
+            tables["spans"] = pd.DataFrame(spans, columns=SPANS_COLUMNS)
         if draws:
             tables["draws"] = pd.DataFrame(draws, columns=DRAWS_COLUMNS)
         return tables, list(dict.fromkeys(notes))
@@ -255,7 +270,10 @@ class MaskStudy:
             yield _ZEROED
         if len({case.seed for case in planned}) == 2:
             yield "Intervals over two seeds say little; use three or more seeds to see how much they differ."
-        if any(case.strength is not None for case in planned):
+        if any(case.spanned for case in planned):
+            ramp = counted(self.spans.span_ramp, "token")
+            yield _SPANS.format(n=texts.longest - 1, ramp=ramp)
+        if any(case.strength is not None and not case.spanned for case in planned):
             yield _DEGREES.format(n=round(texts.mean_length))
             if len(self.degrees.degree_kinds) > 1:
                 yield _KINDS
@@ -294,7 +312,7 @@ class MaskStudy:
                 learned = learn_mask(loaded, lesson, case.strength, dam, training, callbacks, scope)
                 model = learned.model
         source = None if learned is None else SettledMask.kept(learned.mask)
-        with under(model, case, texts.books, source) as edit:
+        with under(model, case, texts.books, source) as edit, _spanned(case, lesson, learned):
             measured = self.trainings.compared(loaded, lesson, model, baseline)
         compared_with = vars(measured.as_baseline) if case.whole else {}
         notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
@@ -304,11 +322,12 @@ class MaskStudy:
         place = f"{MASKS}/{case.name}/{FILE}"
         if self.run.writes:
             save_mask(self.run.path / place, LearnedMask.of(case.name, learned.mask), learned)
+        outcome = replace(outcome, mask=place, shares=self._shares(case, texts, source))
+        if case.spanned:
+            return replace(outcome, spans=span_rows(learned.mask))
         return replace(
             outcome,
-            mask=place,
             degrees=degree_rows(learned.mask),
-            shares=self._shares(case, texts, source),
             draws=list(self._drawn(opened, case, texts, learned, measured.as_baseline)),
         )
 
@@ -337,6 +356,8 @@ class MaskStudy:
 
     def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
         longest = max(self.n, texts.longest)
+        if case.spanned:
+            return self.spans.dam(longest, case.layers, texts.longest - 1, diagonal=case.diagonal == "kept"), Scope()
         dam = self.degrees.dam(longest, case.layers, diagonal=case.diagonal == "kept", seed=case.seed)
         return dam, self.degrees.scope(round(texts.mean_length))
 
@@ -349,6 +370,16 @@ class MaskStudy:
             _key(case) | degrees | masked | {k: row[k] for k in names} | {k: row[k] for k in DIFFERENCE if k in row}
             for row in outcome.metrics
         ]
+
+
+@contextmanager
+def _spanned(case: MaskCase, lesson: TrainingSet, learned: LearnedMaskResult | None) -> Iterator[None]:
+    """Inside, weights within a learned mask are multiplied by its numbers, where these are not 0 and 1 alone."""
+    if learned is None or not case.spanned:
+        yield
+        return
+    with MaskedModel(lesson.task.network(learned.model), learned.mask).eval().opened():
+        yield
 
 
 def _key(case: MaskCase) -> Record:
@@ -381,6 +412,22 @@ def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
         for site in (mask.sites[row],)
         for number, kind in enumerate(mask.options.connections)
         for degree, p in enumerate(masses[row, head, number])
+    ]
+
+
+def span_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
+    """The span z of every head, in tokens, and its reach: the largest distance at which a key still has weight."""
+    assert isinstance(mask.law, AdaptiveSpan)
+    alpha = mask.alpha.detach().cpu()
+    spans, reaches = mask.law.spans(alpha)[..., 0], mask.law.kept(alpha).sum(dim=-1) - 1
+    return [
+        {
+            "layer": mask.sites[row].layer,
+            "head": head,
+            "span": float(spans[row, head]),
+            "reach": int(reaches[row, head]),
+        }
+        for row, head in _masked_heads(mask)
     ]
 
 

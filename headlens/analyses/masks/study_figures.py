@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.options import LEARNED, ZERO
+from headlens.analyses.masks.options import LEARNED, MADE, ZERO
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_lines, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
@@ -24,7 +24,7 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 
 FULL = "full"
 # Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.
-OF_TEXTS = ("graph:", f"{ZERO}graph:", LEARNED)
+OF_TEXTS = ("graph:", f"{ZERO}graph:", *MADE)
 GRID = ["degree_global", "degree_random", "degree_neighbour"]
 _LEAST = 4  # combinations, from which on they are a grid
 CONTROLS = {"kept": "all", "random": "random positions instead", "dropped": "no diagonal"}

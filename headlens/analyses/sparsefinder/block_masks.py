@@ -7,11 +7,15 @@ blocks a query block looks at:
 2. `by_cluster`: of each centroid the k nearest query blocks look at the k nearest key blocks; a block may be in several
    clusters, or in none.
 
-A window of neighbouring blocks is added to both. Blocks without a real token are never chosen.
+A window of neighbouring blocks is added to both. Blocks without a real token are never chosen. Of n blocks and C
+clusters k is ⌊n / C⌋ + 1, as in the authors' code of clusters of one size, or a number that is given.
 
 The two versions are our reading of the paper's text. The authors' released model for language modelling is another:
 it clusters the projected vectors of a block laid end to end, instead of their mean; each block is in its two nearest
 clusters, and meets the nearest of those that share one; the first and last block are global, as in BigBird.
+
+What they are compared with, windows, global tokens (Longformer) and random keys (BigBird), has blocks in the place of
+tokens by `OfBlocks`.
 """
 
 from __future__ import annotations
@@ -48,14 +52,14 @@ def block_means(vectors: Tensor, real: Tensor, size: int) -> tuple[Tensor, Tenso
     return sums / totals.clamp(min=1)[:, None, :, None], totals > 0
 
 
-def by_query(queries: Tensor, keys: Tensor, centroids: Tensor, top: int, real_keys: Tensor) -> Tensor:
+def by_query(queries: Tensor, keys: Tensor, centroids: Tensor, top: int | None, real_keys: Tensor) -> Tensor:
     """Pairs of each query block and the `top` key blocks nearest to its centroid: bool, `(batch, heads, query, key)`.
 
     Args:
         queries: block means, `(batch, heads, query blocks, r)`.
         keys: block means, `(batch, heads, key blocks, r)`.
         centroids: `(heads, clusters, r)`.
-        top: key blocks of a query block, at most all.
+        top: k, key blocks of a query block, at most all; None for ⌊n / C⌋ + 1 of n real blocks and C clusters.
         real_keys: which key blocks have a token, `(batch, key blocks)`.
     """
     key_blocks = _nearest(keys, centroids, top, real_keys)
@@ -64,7 +68,7 @@ def by_query(queries: Tensor, keys: Tensor, centroids: Tensor, top: int, real_ke
 
 
 def by_cluster(
-    queries: Tensor, keys: Tensor, centroids: Tensor, top: int, real_queries: Tensor, real_keys: Tensor
+    queries: Tensor, keys: Tensor, centroids: Tensor, top: int | None, real_queries: Tensor, real_keys: Tensor
 ) -> Tensor:
     """Pairs of the `top` query blocks and the `top` key blocks nearest to any centroid; arguments as in `by_query`."""
     query_blocks = _nearest(queries, centroids, top, real_queries)
@@ -73,12 +77,14 @@ def by_cluster(
     return meetings > 0
 
 
-def _nearest(blocks: Tensor, centroids: Tensor, top: int, real: Tensor) -> Tensor:
+def _nearest(blocks: Tensor, centroids: Tensor, top: int | None, real: Tensor) -> Tensor:
     """Which blocks are among those nearest to each centroid: bool, `(batch, heads, clusters, blocks)`."""
     distances = torch.cdist(centroids[None].to(blocks), blocks).masked_fill(~real[:, None, None], torch.inf)
-    nearest = distances.topk(min(top, blocks.shape[2]), dim=-1, largest=False).indices
+    share = (real.sum(dim=1) // centroids.shape[1] + 1)[:, None, None, None]
+    # The rank of a block is where the order of the blocks has it: the inverse of a permutation is its argsort.
+    ranks = distances.argsort(dim=-1, stable=True).argsort(dim=-1)
     # Where there are fewer real blocks than `top`, the others are taken out again.
-    return torch.zeros_like(distances, dtype=torch.bool).scatter_(-1, nearest, value=True) & real[:, None, None]
+    return (ranks < (share if top is None else top)) & real[:, None, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +93,9 @@ class Blocked(Predictor):
 
     Args:
         projections: of queries and keys.
-        centroids: of projected vectors, `(heads, clusters, r)`.
+        centroids: of means of blocks, `(heads, clusters, r)`.
         size: tokens of a block.
-        top: k, blocks of a query (version 1) or of a cluster (version 2).
+        top: k, blocks of a query (version 1) or of a cluster (version 2); None for a share of them, see the module.
         version: see the module.
         window: blocks on each side that are added; -1 for none.
     """
@@ -97,7 +103,7 @@ class Blocked(Predictor):
     projections: QueryKeyProjections
     centroids: Tensor
     size: int = 64
-    top: int = 2
+    top: int | None = 2
     version: Version = 2
     window: int = 1
 
@@ -117,8 +123,46 @@ class Blocked(Predictor):
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Returns all pairs of tokens of blocks that meet: bool, `(batch, heads, query, key)`."""
-        pairs = self.blocks(vectors).repeat_interleave(self.size, 2).repeat_interleave(self.size, 3)
-        return pairs[:, :, : vectors.queries.shape[2], : vectors.keys.shape[2]]
+        return _pairs_of_tokens(self.blocks(vectors), self.size, vectors)
+
+
+@dataclass(frozen=True, eq=False)
+class OfBlocks(Predictor):
+    """Predicts of blocks what a predictor that looks at places alone predicts of tokens.
+
+    Args:
+        places: such as windows, global tokens or random keys; what it says of token i holds for block i.
+        size: tokens of a block; the last one of a text may be shorter.
+    """
+
+    places: Predictor
+    size: int
+
+    @property
+    def pairwise(self) -> bool:  # type: ignore[override]
+        """Whether the predictor of places is, of which a block is one."""
+        return self.places.pairwise
+
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
+        """Returns all pairs of tokens of blocks that meet: bool, `(batch, heads or 1, query, key)`."""
+        size, inside = self.size, vectors.before % self.size  # tokens of the first query's block that came before it
+        # The first token of a block stands for it: no block is real without that, and nobody asks what vectors hold.
+        blocks = QueryKeyVectors(
+            functional.pad(vectors.queries, (0, 0, inside, 0))[:, :, ::size],
+            vectors.keys[:, :, ::size],
+            functional.pad(vectors.real_queries, (inside, 0), value=True)[:, ::size],
+            vectors.real_keys[:, ::size],
+            vectors.before // size,
+            causal=vectors.causal,
+        )
+        return _pairs_of_tokens(self.places.graph(blocks), size, vectors)
+
+
+def _pairs_of_tokens(pairs: Tensor, size: int, vectors: QueryKeyVectors) -> Tensor:
+    """The pairs of tokens of pairs of blocks, the first of which has the first query: `(batch, heads, query, key)`."""
+    inside = vectors.before % size
+    tokens = pairs.repeat_interleave(size, 2).repeat_interleave(size, 3)
+    return tokens[:, :, inside : inside + vectors.queries.shape[2], : vectors.keys.shape[2]]
 
 
 def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tensor, size: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import has_numbers
 from headlens.plots.heatmaps import paired_maps
 
+_SPECIAL = "special"  # what special tokens have in the place of a part of speech
 GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
 # Colour, line and name of each method: Sparsefinder's own are solid, what it is compared with dashed.
 LOOKS = {
@@ -32,6 +34,18 @@ LOOKS = {
     "longformer": (style.YELLOW, "--", "Longformer"),
     "random": (style.INK, ":", "random and window"),
     "window": (style.FAINT, ":", "window"),
+    "block_v1": (style.PURPLE, "-", "Sparsefinder, blocks v1"),
+    "block_v2": (style.PURPLE, "-", "Sparsefinder, blocks v2"),
+    "block_bigbird": (style.GREEN, "--", "BigBird of blocks"),
+    "block_longformer": (style.YELLOW, "--", "Longformer of blocks"),
+}
+# Graphs of blocks have the colours of the same of tokens, and squares; those of the second version are open.
+_SQUARE: dict[str, Any] = {"marker": "s", "markersize": 3}
+MARKERS = {
+    "block_v1": _SQUARE,
+    "block_v2": {**_SQUARE, "markerfacecolor": "white"},
+    "block_bigbird": _SQUARE,
+    "block_longformer": _SQUARE,
 }
 # inches
 _TOP, _PANEL, _WORDS = 0.35, 2.4, 0.65
@@ -47,13 +61,14 @@ _TASKS = {
 _LEAST_HEIGHT = 0.01  # of an axis of a metric
 _ALL_BUT_DENSE = 0.01  # sparsities below leave nothing to predict
 _CLUSTER_HEADS = 3  # heads whose clusters are drawn
+_FEWEST_PAIRS = 30  # of a head, that tell anything about two parts of speech
 
 
 def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     """Draws every figure one after the other, so that only one is in memory.
 
     Args:
-        tables: `pareto`, `heads`, `clusters`, `examples` and `alphas`, as far as there.
+        tables: `pareto`, `heads`, `clusters`, `pos_pairs`, `examples` and `alphas`, as far as there.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -66,6 +81,9 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         yield "heads", sparse_heads(tables["heads"])
         if "clusters" in tables:
             yield "clusters", cluster_pictures(tables["clusters"], tables["heads"])
+    if "pos_pairs" in tables:
+        for number, (stack, rows) in enumerate(tables["pos_pairs"].groupby("stack", sort=False)):
+            yield f"pos_pairs_{stack}" if number else "pos_pairs", pos_pair_maps(rows)
     if "examples" in tables:
         by_stack = tables["examples"].groupby("stack", sort=False)
         for stack, rows in by_stack:
@@ -97,6 +115,8 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     across = 1 if style.in_column() else len(panels)
     stacked = len(panels) // across
     lines, below = _LEGEND[stacked, across]
+    if not MARKERS.keys().isdisjoint(methods["method"]):
+        lines, below = lines * 4 // 3, below * 4 / 3
     height = _TOP + _PANEL + _WORDS + below + (stacked - 1) * (_PANEL + _WORDS)
     figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
     style.headline(
@@ -134,7 +154,8 @@ def _draw_methods(axes: Axes, curves: pd.DataFrame, place: str, column: str) -> 
         rows = curves[(curves["method"] == method) & curves[column].notna()].sort_values(place)
         if len(rows):
             x, y = rows[[place, column]].to_numpy(np.float64).T
-            axes.plot(x, y, line, color=colour, marker="o", markersize=2, linewidth=1, label=label)
+            look: dict[str, Any] = {"marker": "o", "markersize": 2, **MARKERS.get(method, {})}
+            axes.plot(x, y, line, color=colour, linewidth=1, label=label, **look)
             if column == "value":
                 draw_intervals(axes, x, rows, colour)
     axes.set_xlim(0, 1.02)
@@ -207,6 +228,62 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
                 axes.set_yticklabels([])
             if line < lines - 1:
                 axes.set_xticklabels([])
+    add_bar(figure, scale, BAR_SLOT, _CLUSTERS_TOP + _TITLE)
+    return figure
+
+
+def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
+    """Which parts of speech attend to each other: entmax itself, and the graph that is predicted, on one scale.
+
+    The share of the pairs of two tags that are in a graph, as a multiple of that of all pairs, special tokens left out.
+
+    Args:
+        pairs: rows of `pos_pairs.csv` of one stack; counts of its heads are added up.
+
+    Returns:
+        The figure, or None without rows. Tags of which there are few pairs are grey.
+    """
+    pairs = pairs[~pairs[["query_tag", "key_tag"]].isin([_SPECIAL]).any(axis=1)]
+    if pairs.empty:
+        return None
+    n_heads = len(pairs[["model", *KEY_COLUMNS]].drop_duplicates())
+    possible, *counts = (
+        pairs.pivot_table(index="query_tag", columns="key_tag", values=name, aggfunc="sum")
+        for name in ("pairs", "gold", "predicted")
+    )
+    many = possible >= _FEWEST_PAIRS * n_heads
+    tags = possible.sum(axis=1).sort_values(ascending=False, kind="stable").index
+    tags = tags[[bool(many.loc[tag].any()) for tag in tags]]
+    shares = [
+        (count / possible / (count.sum(axis=None) / possible.sum(axis=None)))
+        .where(many)
+        .reindex(index=tags, columns=tags)
+        for count in counts
+    ]
+    maps = dict(zip(("entmax", "predicted by clusters"), shares, strict=True))
+    scale = Scale(
+        "share of pairs, times that of all pairs",
+        high=float(np.nanmax([share.to_numpy(np.float64) for share in shares])),
+    )
+    abreast = 1 if style.in_column() else 2
+    names = [token_label(str(tag).lower()) for tag in tags]
+    side, beside = len(tags) * _ROW, _NAMES + 0.15  # names of tags, and what they are of
+    slot, width = _TITLE + side + beside, style.page_width()
+    height = _CLUSTERS_TOP + 2 // abreast * slot
+    across = (width - beside - BAR_SLOT - 0.1) / abreast - _GAP
+    figure = style.new_figure(width, height)
+    style.headline(figure, f"Parts of speech that attend to each other, {pairs['stack'].iloc[0]}")
+    for number, (title, share) in enumerate(maps.items()):
+        line, column = divmod(number, abreast)
+        left, low = beside + column * (across + _GAP), height - _CLUSTERS_TOP - line * slot - _TITLE - side
+        axes = figure.add_axes((left / width, low / height, across / width, side / height))
+        _draw_shares(axes, share.set_axis(names), scale)
+        axes.set_xlabel("part of speech of the key", fontsize=style.LABEL_SIZE, color=style.INK)
+        style.heading(axes, title, across)
+        if column:
+            axes.set_yticklabels([])
+        else:
+            axes.set_ylabel("of the query", fontsize=style.LABEL_SIZE, color=style.INK)
     add_bar(figure, scale, BAR_SLOT, _CLUSTERS_TOP + _TITLE)
     return figure
 

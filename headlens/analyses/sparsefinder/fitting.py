@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,17 +12,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from headlens.analyses.sparsefinder.block_masks import block_means
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, directions
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, QueryKeyVectors, directions
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError, read_errors
 from headlens.files import atomic_path, output_errors
 
 _FORMAT = "headlens sparsefinder 1"
 _POINTS = 8_000  # vectors of a head that clusters are fitted to
+_CENTROIDS = ("centroids", "routing", "blocks")  # fields of `FittedSite`
 Batches = Callable[[], Iterable[StoredBatch]]
 # Vectors of queries and of keys, (batch, heads, tokens, r), and the sentences that they are of.
-_Vectors = tuple[Tensor, Tensor, StoredBatch]
+_Vectors = tuple[Tensor, Tensor, QueryKeyVectors]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,8 @@ class FittedSite:
         centroids: of projected queries and keys, `(heads, clusters, r)`, by the number of clusters.
         routing: of the directions of queries and keys as they are, `(heads, clusters, d)`, by the number of clusters.
         seed: of what is drawn at random where nothing is learned: hashes, random keys.
+        blocks: centroids of the means of projected vectors in blocks, `(heads, clusters, r)`, by the number of
+            clusters; none without blocks.
     """
 
     projections: QueryKeyProjections
@@ -42,6 +46,7 @@ class FittedSite:
     centroids: Mapping[int, Tensor] = field(default_factory=dict)
     routing: Mapping[int, Tensor] = field(default_factory=dict)
     seed: int = 0
+    blocks: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 def fit_site(
@@ -65,10 +70,21 @@ def fit_site(
     projections, losses = fit_projections(batches, options, advance)
     projected = points_of(((*projections(b.queries, b.keys), b) for b in batches()), seed=options.seed)
     raw = points_of(((directions(b.queries), directions(b.keys), b) for b in batches()), seed=options.seed)
-    centroids, routing = (
-        {count: fit_centroids(points, count, options.seed) for count in grid.groups} for points in (projected, raw)
+    all_points = [projected, raw]
+    if grid.block_size is not None:
+        all_points.append(points_of(_blocks(batches(), projections, grid.block_size), seed=options.seed))
+    centroids, routing, *blocks = (
+        {count: fit_centroids(points, count, options.seed) for count in grid.groups} for points in all_points
     )
-    return FittedSite(projections, losses, centroids, routing, options.seed)
+    return FittedSite(projections, losses, centroids, routing, options.seed, *blocks)
+
+
+def _blocks(batches: Iterable[StoredBatch], projections: QueryKeyProjections, size: int) -> Iterator[_Vectors]:
+    """Means of the projected queries and keys of blocks, and which blocks have a token."""
+    for b in batches:
+        projected = zip(projections(b.queries, b.keys), (b.real_queries, b.real_keys), strict=True)
+        (queries, real_queries), (keys, real_keys) = (block_means(vectors, real, size) for vectors, real in projected)
+        yield queries, keys, QueryKeyVectors(queries, keys, real_queries, real_keys)
 
 
 def fit_projections(
@@ -237,8 +253,9 @@ def save_fitted(path: Path, fitted: Mapping[str, FittedSite]) -> None:
         tensors |= {f"{site}/{name}": tensor for name, tensor in at_site.projections.state_dict().items()}
         tensors[f"{site}/losses"] = torch.tensor(at_site.losses, dtype=torch.float64)
         tensors[f"{site}/seed"] = torch.tensor(at_site.seed)
-        for kind, centroids in (("centroids", at_site.centroids), ("routing", at_site.routing)):
-            tensors |= {f"{site}/{kind}/{count}": tensor.contiguous() for count, tensor in centroids.items()}
+        for kind in _CENTROIDS:
+            by_count = getattr(at_site, kind)
+            tensors |= {f"{site}/{kind}/{count}": tensor.contiguous() for count, tensor in by_count.items()}
     with output_errors(path), atomic_path(path) as temporary:
         save_file(tensors, temporary, {"format": _FORMAT})
 
@@ -263,10 +280,10 @@ def _fitted_site(site: str, tensors: Mapping[str, Tensor]) -> FittedSite:
     maps, heads, size, dimensions = state["weight"].shape
     projections = QueryKeyProjections(heads, size, dimensions, shared=maps == 1)
     projections.load_state_dict(state)
-    centroids, routing = (
-        {int(name.split("/")[2]): t for name, t in tensors.items() if name.startswith(f"{site}/{kind}/")}
-        for kind in ("centroids", "routing")
-    )
+    centroids = {
+        kind: {int(name.split("/")[2]): t for name, t in tensors.items() if name.startswith(f"{site}/{kind}/")}
+        for kind in _CENTROIDS
+    }
     seed = int(tensors.get(f"{site}/seed", 0))
     projections.requires_grad_(requires_grad=False)
-    return FittedSite(projections, tensors[f"{site}/losses"].tolist(), centroids, routing, seed)
+    return FittedSite(projections, tensors[f"{site}/losses"].tolist(), seed=seed, **centroids)

@@ -124,7 +124,9 @@ def allowed_pairs(queries: Tensor, keys: Tensor, *, causal: bool = False) -> Ten
     return pairs.tril() if causal else pairs
 
 
-def counts_by_window(weights: Tensor, base: Tensor, allowed: Tensor, windows: Sequence[int]) -> list[GraphCounts]:
+def counts_by_window(
+    weights: Tensor, base: Tensor, allowed: Tensor, windows: Sequence[int], size: int = 1
+) -> list[GraphCounts]:
     """Counts, as `GraphCounts.of`, of a graph to which windows of several widths are added, for the price of one.
 
     What a window of width w adds are the pairs with |i - j| ≤ w that the graph does not have, so it is enough to know
@@ -136,6 +138,7 @@ def counts_by_window(weights: Tensor, base: Tensor, allowed: Tensor, windows: Se
         base: the graph without a window, broadcastable to these.
         allowed: see `allowed_pairs`.
         windows: widths; -1 adds nothing.
+        size: tokens of the blocks that windows are made of, at i // size and j // size.
 
     Returns:
         The counts with each window.
@@ -144,10 +147,10 @@ def counts_by_window(weights: Tensor, base: Tensor, allowed: Tensor, windows: Se
     allowed = allowed.expand_as(weights)
     weights, base = weights * allowed, base & allowed
     n, m = weights.shape[2:]
-    offset = (torch.arange(n)[:, None] - torch.arange(m)).abs().to(weights.device)
+    offset = (torch.arange(n)[:, None] // size - torch.arange(m) // size).abs().to(weights.device)
     missing = (weights > 0) & ~base
     reach = min(max(windows, default=0), max(n, m) - 1)
-    # Of an offset there are at most n + m pairs, which float32 counts exactly; what no window reaches is left out.
+    # Of an offset there are at most (n + m) size pairs, exact in float32; what no window reaches is left out.
     near = functional.one_hot(offset.flatten().clamp(max=reach + 1), reach + 2)[:, :-1].float()
 
     def within(pairs: Tensor, dtype: torch.dtype) -> Tensor:

@@ -58,7 +58,9 @@ class ParameterGrid:
     `windows` are keys of the window, the query's own among them; `thresholds` are t of `distance`; `groups` are β of
     `bucket`, clusters of `cluster` and `routing`, hashes of `lsh`, tokens of `longformer`, keys of `random`, both of
     `bigbird`. Global tokens see all and are seen by all; they are added to the graphs of methods by content, which are
-    `distance`, `bucket`, `cluster`, `routing` and `lsh`.
+    `distance`, `bucket`, `cluster`, `routing` and `lsh`. With `block_size` there are methods of whole blocks, too:
+    `groups` are clusters of `block_v1` and `block_v2`, and random blocks of `block_bigbird`; its global tokens, and
+    those of `block_longformer`, are as many as of the methods of tokens, and windows as wide, made up to whole blocks.
 
     Raises:
         OptionError: if a number cannot be meant.
@@ -80,6 +82,14 @@ class ParameterGrid:
         tuple(range(2, 21, 2)),
         "Numbers of clusters, buckets, hashes, global tokens and random keys to try; even numbers.",
         **_WHOLE_NUMBERS,
+    )
+    block_size: int | None = option(
+        None,
+        "Also try graphs of whole blocks of so many tokens: both versions of Sparsefinder on blocks, BigBird's random "
+        "blocks, Longformer's global ones.",
+        _GRAPHS,
+        metavar="N",
+        shown="no blocks",
     )
     top: int = option(
         1,
@@ -111,6 +121,8 @@ class ParameterGrid:
         groups = "--groups {}: hashes come in pairs."
         _check(self.groups, lambda n: n >= 2 and n % 2 == 0, groups, "Give even numbers.")
         _check_counts(self, "top", "rounds")
+        if self.block_size is not None and self.block_size < 1:
+            raise OptionError(f"--block-size {self.block_size}: a block has a token.", "Give 1 or more.")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import pandas as pd
 import torch
 
 from headlens.analyses.sparsefinder import predictors
+from headlens.analyses.sparsefinder.block_masks import Blocked, OfBlocks, Version
 from headlens.analyses.sparsefinder.fitting import Batches, FittedSite, fit_site, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, GraphMeans, counts_by_window
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
@@ -28,7 +30,9 @@ from headlens.statistics.bootstrap import FEWEST, Draws
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
 PARETO_COLUMNS = [*POINT, "head", *MEASURES]
+TIMES_COLUMNS = ["method", "parameter", "value_of_parameter", "global_tokens", "cpu_seconds"]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
+BLOCK = "block_"  # before the names of methods whose graphs are of whole blocks
 EVERY = "all"  # stacks
 REPLICATES = 1000  # bootstrap samples
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
@@ -44,7 +48,24 @@ def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[s
         yield "longformer", "global_tokens", count, count, first
         yield "random", "keys", count, 0, drawn
         yield "bigbird", "keys", count, count, first | drawn
+    if grid.block_size is not None:
+        yield from _block_predictors(grid, grid.block_size, fitted)
     yield "window", "window", np.nan, 0, predictors.EmptyPredictor()
+
+
+def _block_predictors(
+    grid: ParameterGrid, size: int, fitted: FittedSite
+) -> Iterator[tuple[str, str, float, int, Predictor]]:
+    """Yields the same of graphs of blocks of so many tokens; global tokens are made up to whole blocks."""
+    firsts = {-(-count // size): OfBlocks(FixedGraph(Global(-(-count // size))), size) for count in grid.groups}
+    for blocks, first in firsts.items():
+        yield "block_longformer", "global_blocks", blocks, blocks * size, first
+    for count in dict.fromkeys(grid.groups):
+        for version in get_args(Version):
+            blocked = Blocked(fitted.projections, fitted.blocks[count], size, None, version, -1)
+            yield f"{BLOCK}v{version}", "clusters", count, 0, blocked
+        blocks, drawn = -(-count // size), OfBlocks(predictors.RandomPredictor(count, fitted.seed), size)
+        yield "block_bigbird", "random_blocks", count, blocks * size, firsts[blocks] | drawn
 
 
 def _content_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, Predictor]]:
@@ -58,6 +79,21 @@ def _content_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tup
         yield "cluster", "clusters", count, predictors.ClusterPredictor(centroids, near, grid.top)
         yield "routing", "clusters", count, predictors.ClusterPredictor(routing, None, grid.top)
         yield "lsh", "hashes", count, predictors.HashPredictor(count, grid.rounds, fitted.seed)
+
+
+def windows_of(method: str, grid: ParameterGrid) -> dict[int, int]:
+    """The windows of a method: how far they reach on each side, -1 for none, by the keys that they have.
+
+    Those of methods of blocks are made up to whole blocks, and reach so many of these; each is there once.
+    """
+    size = block_of(method, grid)
+    reaches = [-(-((window - 1) // 2) // size) if window else -1 for window in grid.windows]
+    return {max(0, (2 * reach + 1) * size): reach for reach in reaches}
+
+
+def block_of(method: str, grid: ParameterGrid) -> int:
+    """Tokens of the blocks that the graphs of a method are made of; 1 for those of tokens."""
+    return grid.block_size or 1 if method.startswith(BLOCK) else 1
 
 
 def key_of(point: Mapping[Any, Any]) -> tuple[str, Any, int, int]:
@@ -85,13 +121,11 @@ def predictor_of(
     """
     for name, _, grid_value, grid_tokens, predictor in grid_predictors(grid, fitted):
         if name == method and (method == "window" or (grid_value == value and grid_tokens == tokens)):
-            return predictor | FixedGraph(Window(radius(window))) if window else predictor
+            if not window:
+                return predictor
+            near, size = FixedGraph(Window(windows_of(method, grid)[window])), block_of(method, grid)
+            return predictor | (near if size == 1 else OfBlocks(near, size))
     raise KeyError(f"the grid has no {method} of {value:g}")
-
-
-def radius(window: int) -> int:
-    """Keys on each side of a query in a window of so many keys; -1 for no window."""
-    return (window - 1) // 2 if window else -1
 
 
 class SitePoints(NamedTuple):
@@ -101,10 +135,13 @@ class SitePoints(NamedTuple):
         table: columns `PARETO_COLUMNS`, a row for each head; first of all those of `GOLD`, which finds everything.
         samples: recall and sparsity of every point over all heads in bootstrap samples of the sentences, float32,
             `(replicates, points, 2)`; points are in the order of the table.
+        times: columns `TIMES_COLUMNS`, a row for each method and parameter: the time that all cores worked on
+            predicting its graphs of all sentences and heads, windows left out, and on nothing else.
     """
 
     table: pd.DataFrame
     samples: npt.NDArray[np.float32]
+    times: pd.DataFrame
 
 
 def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates: int = 0) -> SitePoints:
@@ -123,16 +160,23 @@ def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates
     draws = Draws.of(list(map(str, range(sentences))), replicates if sentences >= FEWEST else 0, fitted.seed)
     rows = _rows((GOLD, "none", np.nan, 0, 0), gold.heads[0])
     samples = [_sampled(gold.examples, draws)]
-    windows = list(dict.fromkeys(grid.windows))
+    times = []
     for method, parameter, value, tokens, predictor in grid_predictors(grid, fitted):
-        means = GraphMeans()
+        means, windows, seconds = GraphMeans(), windows_of(method, grid), 0.0
         for batch in batches():
-            graph = predictor.graph(batch).expand_as(batch.weights)
-            means.add(counts_by_window(batch.weights, graph, batch.allowed, list(map(radius, windows))))
+            begun = time.process_time()
+            graph = predictor.graph(batch)
+            seconds += time.process_time() - begun
+            graph = graph.expand_as(batch.weights)
+            means.add(
+                counts_by_window(batch.weights, graph, batch.allowed, list(windows.values()), block_of(method, grid))
+            )
         samples.append(_sampled(means.examples, draws))
+        times.append((method, parameter, value, tokens, seconds))
         for window, shares in zip(windows, means.heads, strict=True):
             rows += _rows((method, parameter, window if method == "window" else value, window, tokens), shares)
-    return SitePoints(pd.DataFrame(rows, columns=PARETO_COLUMNS), np.concatenate(samples, axis=1))
+    tables = pd.DataFrame(rows, columns=PARETO_COLUMNS), pd.DataFrame(times, columns=TIMES_COLUMNS)
+    return SitePoints(tables[0], np.concatenate(samples, axis=1), tables[1])
 
 
 def _sampled(shares: torch.Tensor, draws: Draws) -> npt.NDArray[np.float32]:
@@ -163,11 +207,13 @@ class SparsitySweepResult(NamedTuple):
         fitted: what was learned, by site.
         samples: recall and sparsity of every point in bootstrap samples of the sentences, the mean over heads, by stack
             as of `of_stacks`: `(replicates, points, 2)`.
+        times: columns stack, layer and `TIMES_COLUMNS`.
     """
 
     heads: pd.DataFrame
     fitted: dict[str, FittedSite]
     samples: dict[str, npt.NDArray[np.float64]]
+    times: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -198,7 +244,9 @@ class SparsitySweep:
             OptionError: if there are too few sentences.
             OutputError: if the results of a site cannot be written.
         """
-        tables, fitted = [], {}
+        tables: list[pd.DataFrame] = []
+        times: list[pd.DataFrame] = []
+        fitted: dict[str, FittedSite] = {}
         sums: dict[str, npt.NDArray[np.float64]] = {}
         heads: dict[str, int] = {}
         for site in self.train.sites():
@@ -208,15 +256,18 @@ class SparsitySweep:
             for level in (stack, EVERY):
                 sums[level] = sums.get(level, np.zeros(1)) + points.samples * count
                 heads[level] = heads.get(level, 0) + count
-            points.table.insert(0, "stack", stack)
-            points.table.insert(1, "layer", int(layer))
-            tables.append(points.table)
+            for kept, table in ((tables, points.table), (times, points.times)):
+                table.insert(0, "stack", stack)
+                table.insert(1, "layer", int(layer))
+                kept.append(table)
             advance(1)
         means = {level: total / heads[level] for level, total in sums.items()}
-        return SparsitySweepResult(pd.concat(tables, ignore_index=True), fitted, means)
+        whole, whole_times = (pd.concat(kept, ignore_index=True) for kept in (tables, times))
+        return SparsitySweepResult(whole, fitted, means, whole_times)
 
     def _site(self, site: str) -> tuple[FittedSite, SitePoints]:
-        table, projections, samples = (self.folder / f"{site}{end}" for end in (".csv", ".safetensors", ".samples.npy"))
+        ends = (".csv", ".safetensors", ".samples.npy", ".times.csv")
+        table, projections, samples, times = (self.folder / f"{site}{end}" for end in ends)
         if not table.is_file():  # written last
             fitted = fit_site(lambda: self.train.batches(site), self.grid, self.fit)
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -224,8 +275,12 @@ class SparsitySweep:
             points = pareto(lambda: self.held_out.batches(site), self.grid, fitted, REPLICATES)
             with output_errors(samples), atomic_path(samples) as temporary, temporary.open("wb") as file:
                 np.save(file, points.samples)
+            write_csv(points.times, times)
             write_csv(points.table, table)
         # Read also where it was just measured, so that a run that goes on has the same numbers.
         with read_errors(self.folder / site, "cannot be resumed from", "Start again with --overwrite.", ResumeError):
-            rows = read_csv(table, words=("method", "parameter"))[PARETO_COLUMNS]
-            return load_fitted(projections)[site], SitePoints(rows, np.load(samples))
+            rows, seconds = (
+                read_csv(path, words=("method", "parameter"))[columns]
+                for path, columns in ((table, PARETO_COLUMNS), (times, TIMES_COLUMNS))
+            )
+            return load_fitted(projections)[site], SitePoints(rows, np.load(samples), seconds)

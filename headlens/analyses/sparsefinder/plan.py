@@ -28,8 +28,9 @@ def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
     fixed = 0.0 if corpus.tokens is None else _PROJECTION_SECONDS * corpus.tokens * model.heads
     planner.add(Work(f"projections, clusters and all methods, {model.heads} heads", length=corpus.length, fixed=fixed))
     if request.metric.task != "none":
-        points = request.metric.points
-        text, passes = f"the task at {points} points on each of nine curves", 4.0 * 9 * points
+        points, curves = request.metric.points, 9 if request.grid.block_size is None else 13
+        words = "nine" if curves == 9 else str(curves)
+        text, passes = f"the task at {points} points on each of {words} curves", 4.0 * curves * points
         planner.add(Work(text, tokens=held_out.tokens, each=passes, batch_tokens=size, length=held_out.length))
     return planner.plan()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from dataclasses import asdict, dataclass, field
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from headlens.errors import CorpusError, OptionError, SelfCheckError, read_error
 from headlens.files import atomic_path, output_errors, write_json
 from headlens.heads import STACKS
 from headlens.models.loading import LoadedModel
-from headlens.nested_text import parse_json
+from headlens.nested_text import conform, parse_json
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
 
@@ -170,6 +171,50 @@ def write_tags(folder: Path, side: str, sentences: Iterable[Sequence[str]]) -> N
 
 
 @dataclass(frozen=True)
+class AntecedentPair:
+    """A mention of an entity and the nearest earlier one in the same sentence, by their head words.
+
+    Args:
+        sentence: its number in the order in which sentences are collected, from 0.
+        query: first and last token of the mention's head word.
+        key: the same of the antecedent's.
+        mention, antecedent: these words.
+    """
+
+    sentence: int
+    query: tuple[int, int]
+    key: tuple[int, int]
+    mention: str
+    antecedent: str
+
+
+def antecedent_pairs(row: EncodedSequence, sentence: int) -> list[AntecedentPair]:
+    """The mentions of a sentence that have an antecedent there; two texts in one sequence name entities apart."""
+    tokens: dict[int, tuple[int, int]] = {}  # first and last, by unit
+    for place, unit in enumerate(row.units):
+        tokens[unit] = (tokens.get(unit, (place, place))[0], place)
+    last = row.between[0] if row.between else len(row.sentence.text)
+    latest: dict[tuple[str, bool], tuple[int, str]] = {}
+    pairs = []
+    for word, unit in zip(row.sentence.words, row.unit_of_word, strict=True):
+        for name in word.entities if unit >= 0 else ():
+            entity = name, word.start > last
+            earlier, form = latest.get(entity, (unit, ""))
+            if earlier != unit:
+                pairs.append(AntecedentPair(sentence, tokens[unit], tokens[earlier], word.form, form))
+            latest[entity] = unit, word.form
+    return pairs
+
+
+def write_antecedents(folder: Path, side: str, pairs: Sequence[AntecedentPair]) -> None:
+    """Adds the antecedents in some more sentences; arguments and errors as of `write_tags`."""
+    if pairs:
+        path = folder / f"{side}.antecedents"
+        with output_errors(path), path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(pair)) + "\n" for pair in pairs)
+
+
+@dataclass(frozen=True)
 class QueryKeyStore:
     """Reads what a `QueryKeyCollector` wrote.
 
@@ -223,6 +268,22 @@ class QueryKeyStore:
         with query_path.open(encoding="utf-8") as query_file, key_path.open(encoding="utf-8") as key_file:
             for queries, keys in zip(query_file, key_file, strict=True):
                 yield queries.split(), keys.split()
+
+    def antecedents(self, site: str) -> Iterator[AntecedentPair]:
+        """Yields the mentions that have antecedents, of the text whose tokens are queries and keys of a site, if any.
+
+        Raises:
+            OptionError: if they cannot be read.
+        """
+        stack = site.partition(".")[0]
+        sides = {"encoder": ("source",), "decoder": ("target", "source"), "cross": ()}[stack]
+        # The only text of a model without an encoder is its source.
+        side = next((side for side in sides if (self.folder / f"{side}.tags").is_file()), None)
+        path = self.folder / f"{side}.antecedents"
+        if path.is_file():
+            with read_errors(path, "cannot be read", "Collect queries and keys again.", OptionError):
+                for line in path.read_text(encoding="utf-8").splitlines():
+                    yield conform(parse_json(line), AntecedentPair)
 
     def batches(self, site: str, sentences: int = 16) -> Iterator[StoredBatch]:
         """Yields the sentences of a site, so many at a time, in the order in which they were collected.
@@ -296,15 +357,20 @@ def collect(
     reader = CorpusReader.of(loaded, first, long_sentences)
     annotator, collector, state = Annotator(()), QueryKeyCollector(folder), PassState({})
     session = AttentionSession(reader.model, observers=[collector])
+    collected = count()
 
     def step(batch: Batch) -> AnnotationCounts:
         counts = AnnotationCounts()
         with session.batch(annotator.annotate(batch, counts, decoder_only=reader.decoder_only)):
             reader.model(**batch.inputs, **reader.arguments)
-        write_tags(folder, "source", (token_tags(example.source) for example in batch.examples))
+        texts = {"source": [example.source for example in batch.examples]}
         if batch.target is not None:
-            targets = [example.target for example in batch.examples if example.target is not None]
-            write_tags(folder, "target", map(token_tags, targets))
+            texts["target"] = [example.target for example in batch.examples if example.target is not None]
+        numbers = [next(collected) for _ in batch.examples]
+        for side, rows in texts.items():
+            write_tags(folder, side, map(token_tags, rows))
+            pairs = (antecedent_pairs(row, number) for row, number in zip(rows, numbers, strict=True))
+            write_antecedents(folder, side, list(chain.from_iterable(pairs)))
         return counts
 
     with session, torch.inference_mode():

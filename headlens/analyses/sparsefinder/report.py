@@ -143,6 +143,13 @@ CAPTIONS = {
         "For the heads whose clusters say most about parts of speech: how often each part of speech is among the "
         "queries and the keys of each cluster.",
     ),
+    "pos_pairs": Caption(
+        "Parts of speech that attend to each other",
+        "Of all pairs of a query and a key of these parts of speech in the sentences held out, those to which entmax "
+        "gives weight, and those that are predicted because both are in one cluster; all heads together. Shares are "
+        "multiples of that of all pairs of words: above 1 where two parts of speech attend to each other more often, "
+        "however frequent they are. Grey: fewer than 30 pairs.",
+    ),
     "examples": Caption(
         "Predicted heads on a sentence",
         "Rows are heads: those asked for, or those for which distance improves most on windows and global tokens. "
@@ -171,11 +178,30 @@ REPORT = CommandReport(
             words={**_SITE, "side": ("query", "key"), "tag": ()},
             identity=("model", *KEY_COLUMNS, "cluster", "side", "tag"),
         ),
+        "pos_pairs": Columns(
+            keys=("layer", "head"),
+            numbers=("pairs", "gold", "predicted", "found", "weight"),
+            words={**_SITE, "query_tag": (), "key_tag": ()},
+            counts=("pairs", "gold", "predicted", "found"),
+            identity=("model", *KEY_COLUMNS, "query_tag", "key_tag"),
+        ),
+        "antecedents": Columns(
+            keys=("layer", "head", "sentence"),
+            numbers=("distance", "weight", "gold", "predicted"),
+            words={**_SITE, "mention": (), "antecedent": ()},
+            counts=("distance",),
+            shares=("gold", "predicted"),
+        ),
         "examples": Columns(
             keys=("layer", "head", "query", "key"),
             numbers=("weight", "predicted", "restricted"),
             words={**_SITE, "query_token": (), "key_token": (), "method": _METHODS},
             identity=("model", *KEY_COLUMNS, "query", "key"),
+        ),
+        "times": Columns(
+            numbers=("cpu_seconds",),
+            words={"model": (), "stack": STACKS, "method": _METHODS, "parameter": ()},
+            identity=("model", "stack", "method", "value_of_parameter", "global_tokens"),
         ),
         "areas": Columns(
             numbers=("area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"),
@@ -191,6 +217,7 @@ REPORT = CommandReport(
         "pareto": ("pareto",),
         "heads": ("heads",),
         "clusters": ("clusters", "heads"),
+        "pos_pairs": ("pos_pairs",),
         "examples": ("examples",),
         ALPHAS: (ALPHAS,),
     },

@@ -22,7 +22,14 @@ from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.options import ShownOptions, SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, areas, with_curves
-from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT, SparsitySweepResult, key_of, predictor_of
+from headlens.analyses.sparsefinder.pareto_points import (
+    GOLD,
+    POINT,
+    TIMES_COLUMNS,
+    SparsitySweepResult,
+    key_of,
+    predictor_of,
+)
 from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, clusters_of
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
@@ -94,6 +101,16 @@ def head_table(pareto: pd.DataFrame, contents: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(heads).astype({"information": float})
 
 
+def times_table(times: pd.DataFrame) -> pd.DataFrame:
+    """Sums the times of all layers of a stack: columns stack and `TIMES_COLUMNS`.
+
+    Args:
+        times: of all layers, see `SparsitySweep.run`.
+    """
+    keys = ["stack", *TIMES_COLUMNS[:-1]]
+    return times.groupby(keys, sort=False, dropna=False)["cpu_seconds"].sum().reset_index()
+
+
 @dataclass(frozen=True, eq=False)
 class Findings:
     """Everything that was measured of a model.
@@ -106,6 +123,8 @@ class Findings:
         points: points of stacks, see `of_stacks`.
         restricted: a task at some of these.
         contents: what clusters hold, see `all_contents`.
+        pos_pairs: which parts of speech attend to each other, see `all_pos_pairs`.
+        antecedents: what is found of those of mentions, see `all_antecedents`.
     """
 
     request: SparsefinderRequest
@@ -115,18 +134,26 @@ class Findings:
     points: pd.DataFrame
     restricted: RestrictedTaskResult
     contents: pd.DataFrame
+    pos_pairs: pd.DataFrame
+    antecedents: pd.DataFrame
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Makes the tables by the names of their files.
 
-        `pareto`, `areas`, `heads`, where they can be had `metrics`, `clusters` and `examples`.
+        `pareto`, `areas`, `heads`, where they can be had `metrics`, `clusters`, `pos_pairs`, `antecedents` and
+        `examples`; with blocks `times`.
         """
         heads = head_table(self.swept.heads, self.contents)
         tables = {"pareto": self._pareto(), "areas": self._areas(), "heads": heads}
         if self.restricted.results:
             tables["metrics"] = self._metrics()
+        if self.request.grid.block_size is not None:
+            tables["times"] = times_table(self.swept.times)
         if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
             tables["clusters"] = self.contents.assign(clusters=self.request.counted_clusters)
+            tables["pos_pairs"] = self.pos_pairs.assign(clusters=self.request.counted_clusters)
+        if len(self.antecedents):
+            tables["antecedents"] = self.antecedents.assign(clusters=self.request.counted_clusters)
         example = self.request.shown.example or next(iter(shown_examples(self.held_out, self.loaded)), None)
         if example is not None:
             drawn = parse_heads(self.request.shown.heads) or self._best(heads, example)

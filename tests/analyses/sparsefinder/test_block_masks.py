@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,8 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headlens.analyses.sparsefinder.block_masks import Blocked, block_attention, block_means, by_cluster, by_query
-from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, QueryKeyVectors
+from headlens.analyses.sparsefinder.block_masks import (
+    Blocked,
+    OfBlocks,
+    block_attention,
+    block_means,
+    by_cluster,
+    by_query,
+)
+from headlens.analyses.sparsefinder.predictors import (
+    FixedGraph,
+    QueryKeyProjections,
+    QueryKeyVectors,
+    RandomPredictor,
+)
+from headlens.interventions.patterns import Global, Window
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
 
@@ -42,25 +56,27 @@ def naive(vectors: QueryKeyVectors, own: Blocked) -> list[list[set[tuple[int, in
                 length = int(real[row].sum())
                 means.append([x[row, head, a : min(a + own.size, length)].mean(0) for a in range(0, length, own.size)])
             ours, theirs = means
+            tops = [own.top or len(side) // own.centroids.shape[1] + 1 for side in means]
             pairs = {(i, j) for i in range(len(ours)) for j in range(len(theirs)) if abs(i - j) <= own.window}
             centroids = own.centroids[head]
             if own.version == 1:
                 for i, block in enumerate(ours):
                     centroid = centroids[int((centroids - block).norm(dim=-1).argmin())]
-                    pairs |= {(i, j) for j in nearest(theirs, centroid, own.top)}
+                    pairs |= {(i, j) for j in nearest(theirs, centroid, tops[1])}
             else:
                 for centroid in centroids:
                     pairs |= {
-                        (i, j) for i in nearest(ours, centroid, own.top) for j in nearest(theirs, centroid, own.top)
+                        (i, j) for i in nearest(ours, centroid, tops[0]) for j in nearest(theirs, centroid, tops[1])
                     }
             found[-1].append(pairs)
     return found
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@given(sizes=SIZES, window=st.integers(-1, 1), seed=st.integers(0, 5))
-def test_blocks_by_loops(version: int, sizes: tuple[int, ...], window: int, seed: int) -> None:
+@given(sizes=SIZES, window=st.integers(-1, 1), seed=st.integers(0, 5), balanced=st.booleans())
+def test_blocks_by_loops(version: int, sizes: tuple[int, ...], window: int, seed: int, balanced: bool) -> None:
     n, m, size, top, clusters = sizes
+    top = None if balanced else top
     vectors, projections = drawn(n, m, seed)
     centroids = torch.randn(2, clusters, 3, generator=torch.Generator().manual_seed(seed))
     own = Blocked(projections, centroids, size, top, version, window)
@@ -83,6 +99,52 @@ def test_blocks_of_half_precision() -> None:
     half = Blocked(copy.deepcopy(projections).bfloat16(), own.centroids, 4, 1, 1)
     assert half.blocks(coarse).shape == own.blocks(exact).shape
     assert half.blocks(coarse).any(dim=-1).equal(own.blocks(exact).any(dim=-1))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@given(sizes=SIZES)
+def test_places_of_blocks_by_loops(causal: bool, sizes: tuple[int, ...]) -> None:
+    """A pair of tokens is there if their blocks are, as the pattern of so many blocks, or the draw, has it."""
+    n, m, size, width, count = sizes
+    m = n if causal else m
+    vectors, _ = drawn(n, m)
+    vectors = replace(vectors, causal=causal)
+    window, first, chosen = FixedGraph(Window(width - 1)), FixedGraph(Global(count)), RandomPredictor(count, seed=3)
+    graphs = [OfBlocks(places, size).graph(vectors) for places in (window, first, chosen)]
+    for row in range(2):
+        length, of_keys = int(vectors.real_queries[row].sum()), int(vectors.real_keys[row].sum())
+        n_blocks = -(-of_keys // size)
+        for i in range(length):
+            own = i // size
+            assert {j for j in range(of_keys) if graphs[0][row, 0, i, j]} == {
+                j for j in range(of_keys) if abs(own - j // size) < width
+            }
+            assert [bool(x) for x in graphs[1][row, 0, i, :of_keys]] == [
+                own < count or j // size < count for j in range(of_keys)
+            ]
+            possible = own if causal else n_blocks - (own < n_blocks)
+            for head in range(2):
+                blocks = [j // size for j in range(of_keys) if graphs[2][row, head, i, j]]
+                assert len(set(blocks)) == min(count, possible)
+                assert own not in blocks
+                assert not causal or max(blocks, default=-1) < own
+                assert all(blocks.count(b) == min(size, of_keys - b * size) for b in set(blocks)), "whole blocks"
+                first_of_block = graphs[2][row, head, own * size]
+                assert graphs[2][row, head, i].equal(first_of_block), "queries of a block look at the same keys"
+
+
+@given(sizes=SIZES, more=st.integers(1, 7))
+def test_blocks_of_a_text_that_is_written(sizes: tuple[int, ...], more: int) -> None:
+    """With a cache the last queries alone are asked: they look where they do in the whole text."""
+    n, _, size, width, count = sizes
+    whole, _ = drawn(n + more, n + more)
+    whole = replace(whole, real_queries=torch.ones(2, n + more).bool(), real_keys=torch.ones(2, n + more).bool())
+    whole = replace(whole, causal=True)
+    last = replace(whole, queries=whole.queries[:, :, n:], real_queries=whole.real_queries[:, n:], before=n)
+    for places in (FixedGraph(Window(width - 1)), FixedGraph(Global(count)), RandomPredictor(count)):
+        own = OfBlocks(places, size)
+        assert own.pairwise
+        assert own.graph(last).equal(own.graph(whole)[:, :, n:])
 
 
 def test_how_many_pairs_there_are() -> None:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from headlens.analyses.sparsefinder.fitting import FittedSite, fit_site
+from headlens.analyses.sparsefinder.fitting import FittedSite, fit_site, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, allowed_pairs
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import (
+    BLOCK,
     GOLD,
     OWN,
     PARETO_COLUMNS,
+    TIMES_COLUMNS,
     grid_predictors,
     pareto,
     predictor_of,
+    windows_of,
 )
 from headlens.analyses.sparsefinder.predictors import DistancePredictor, FixedGraph
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
@@ -28,6 +32,7 @@ from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import Draws
 
 SMALL = ParameterGrid(windows=(0, 1, 5), thresholds=(0.3, 1.0, 1e9), groups=(2, 4))
+BLOCKS = replace(SMALL, block_size=3)
 
 
 def sentences(*seeds: int) -> Iterator[StoredBatch]:
@@ -152,12 +157,46 @@ def test_global_tokens_are_added_to_methods_by_content(fitted: FittedSite) -> No
     pd.testing.assert_frame_equal(without.reset_index(drop=True), plain)
 
 
-def test_a_point_of_the_grid_by_name(fitted: FittedSite) -> None:
+@pytest.fixture(scope="module")
+def fitted_blocks() -> FittedSite:
+    return fit_site(lambda: sentences(*range(12)), BLOCKS, FitOptions(3, epochs=2))
+
+
+def test_methods_of_blocks_beside_those_of_tokens(fitted: FittedSite, fitted_blocks: FittedSite) -> None:
+    """They change nothing of the others; windows and global tokens are made up to whole blocks."""
+    points = pareto(lambda: sentences(100, 101), BLOCKS, fitted_blocks)
+    of_blocks = points.table["method"].str.startswith(BLOCK)
+    plain = pareto(lambda: sentences(100, 101), SMALL, fitted)
+    pd.testing.assert_frame_equal(points.table[~of_blocks].reset_index(drop=True), plain.table)
+    own = points.table[of_blocks]
+    assert set(own["method"]) == {"block_v1", "block_v2", "block_bigbird", "block_longformer"}
+    assert windows_of("block_v1", BLOCKS) == {0: -1, 3: 0, 9: 1}, "reach 0 is the own block, 2 the next one as well"
+    assert windows_of("distance", BLOCKS) == {0: -1, 1: 0, 5: 2}
+    assert set(own["window"]) == {0, 3, 9}
+    first = own[own["method"] == "block_longformer"].drop_duplicates(["value_of_parameter", "global_tokens"])
+    assert first[["value_of_parameter", "global_tokens"]].to_numpy().tolist() == [[1, 3], [2, 6]]
+    assert points.times.columns.tolist() == TIMES_COLUMNS
+    keys = TIMES_COLUMNS[:-1]
+    assert points.times[keys].fillna(0).apply(tuple, axis=1).is_unique
+    assert set(points.times["method"]) == set(points.table["method"]) - {GOLD}
+    assert (points.times["cpu_seconds"] >= 0).all()
+
+
+def test_blocks_of_a_saved_site(fitted_blocks: FittedSite, tmp_path: Path) -> None:
+    save_fitted(tmp_path / "fitted.safetensors", {"encoder.0": fitted_blocks})
+    read = load_fitted(tmp_path / "fitted.safetensors")["encoder.0"]
+    assert read.blocks.keys() == fitted_blocks.blocks.keys() == {2, 4}
+    assert all(torch.equal(own, read.blocks[count]) for count, own in fitted_blocks.blocks.items())
+
+
+@pytest.mark.parametrize("grid", [SMALL, BLOCKS])
+def test_a_point_of_the_grid_by_name(grid: ParameterGrid, fitted_blocks: FittedSite) -> None:
     """Every row of the table again, from the predictor of its point."""
-    table = pareto(lambda: sentences(100), SMALL, fitted).table
+    fitted = fitted_blocks
+    table = pareto(lambda: sentences(100), grid, fitted).table
     (held,) = sentences(100)
     for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
-        predictor = predictor_of(*key, SMALL, fitted)
+        predictor = predictor_of(*key, grid, fitted)
         graph = predictor.graph(held)
         expected = averages([GraphCounts.of(held.weights, graph.expand_as(held.gold), held.allowed)])
         for name, values in expected.items():

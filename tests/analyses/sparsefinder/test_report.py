@@ -15,6 +15,7 @@ from headlens.analyses.sparsefinder.figures import (
     cluster_pictures,
     example_maps,
     pareto_curves,
+    pos_pair_maps,
     sparse_heads,
     sparsefinder_figures,
 )
@@ -24,6 +25,7 @@ from headlens.analyses.sparsefinder.pareto_points import pareto
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.analyses.sparsefinder.report import REPORT, method_areas
 from headlens.heads import KEY_COLUMNS
+from headlens.plots import style
 
 
 def test_names_are_those_of_the_tables() -> None:
@@ -31,7 +33,7 @@ def test_names_are_those_of_the_tables() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, 4, 8, generator=generator) for _ in range(2))
     gold, real = torch.eye(4, dtype=torch.bool)[None, None], torch.ones(1, 4, dtype=torch.bool)
-    one, grid = StoredBatch(q, k, real, real, weights=gold), ParameterGrid((0, 3), (1.0,), (2,))
+    one, grid = StoredBatch(q, k, real, real, weights=gold), ParameterGrid((0, 3), (1.0,), (2,), block_size=2)
     found = pareto(lambda: [one], grid, fit_site(lambda: [one], grid, FitOptions(epochs=1))).table
     assert set(found["method"]) == {GOLD, *LOOKS}
 
@@ -157,6 +159,42 @@ def test_a_cluster_that_holds_nothing_is_grey_and_not_zero() -> None:
     assert not keys[1:].any()
 
 
+def pos_pairs() -> pd.DataFrame:
+    """Two heads; determiners meet few determiners, and special tokens do not count."""
+    rows = [
+        ("m", "encoder", 0, head, query, key, pairs, gold, predicted)
+        for head in (0, 1)
+        for query, key, pairs, gold, predicted in (
+            ("NOUN", "NOUN", 60, 30 * head, 6),
+            ("NOUN", "DET", 40, 2, 8),
+            ("DET", "NOUN", 40, 6, 0),
+            ("DET", "DET", 10, 9, 9),
+            ("special", "NOUN", 50, 50, 50),
+        )
+    ]
+    columns = ["model", *KEY_COLUMNS, "query_tag", "key_tag", "pairs", "gold", "predicted"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@pytest.mark.parametrize("width", ["full", "column"])
+def test_parts_of_speech_that_attend_to_each_other(width: str) -> None:
+    with style.drawn_for(width):
+        figure = pos_pair_maps(pos_pairs())
+    assert figure is not None
+    panels = [axes for axes in figure.axes if axes.get_xlabel() == "part of speech of the key"]
+    gold, predicted = (np.ma.masked_invalid(axes.collections[0].get_array()).reshape(2, 2) for axes in panels)
+    all_pairs, all_gold, all_predicted = 300, 30 + 2 * (2 + 6 + 9), 2 * (6 + 8 + 9)
+    of_gold = np.array([[30 / 120, 4 / 80], [12 / 80, np.nan]]) / (all_gold / all_pairs)
+    assert gold.filled(np.nan) == pytest.approx(of_gold, nan_ok=True)
+    of_predicted = np.array([[12 / 120, 16 / 80], [0, np.nan]]) / (all_predicted / all_pairs)
+    assert predicted.filled(np.nan) == pytest.approx(of_predicted, nan_ok=True)
+    assert [t.get_text() for t in panels[0].get_yticklabels()] == ["noun", "det"], "the most frequent query first"
+    assert panels[0].get_ylabel() == "of the query"
+    highest = max(np.nanmax(of_gold), np.nanmax(of_predicted))
+    assert [axes.collections[0].get_clim() for axes in panels] == [pytest.approx((0.0, highest))] * 2, "one scale"
+    assert pos_pair_maps(pos_pairs()[:0]) is None
+
+
 def examples() -> pd.DataFrame:
     rows = [
         ("m", stack, 0, 1, i, j, "ab"[i], "cde"[j], i / 2, 1.0, j / 3)
@@ -184,10 +222,12 @@ def test_all_figures_by_name() -> None:
         "pareto": pd.concat([points().assign(stack="all"), points()]),
         "heads": heads(),
         "clusters": clusters(),
+        "pos_pairs": pos_pairs(),
         "examples": examples(),
     }
     found = dict(sparsefinder_figures(tables))
-    assert list(found) == ["pareto", "pareto_encoder", "heads", "clusters", "examples_encoder", "examples_cross"]
+    maps = ["clusters", "pos_pairs", "examples_encoder", "examples_cross"]
+    assert list(found) == ["pareto", "pareto_encoder", "heads", *maps]
     assert all(figure is not None for figure in found.values())
     assert list(sparsefinder_figures({})) == []
 

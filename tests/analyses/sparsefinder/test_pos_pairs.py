@@ -1,0 +1,69 @@
+"""Pairs of parts of speech, against counting pair by pair."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headlens.analyses.sparsefinder.pos_pairs import PAIR_COLUMNS, all_pos_pairs, pos_pairs
+from headlens.analyses.sparsefinder.predictors import DistancePredictor, FixedGraph, QueryKeyProjections
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, write_tags
+from headlens.interventions.patterns import Window
+
+WORDS = ("NOUN", "VERB", "DET", "special")
+KEY = PAIR_COLUMNS[:3]
+
+
+@pytest.fixture
+def tagged(collected: Callable[..., QueryKeyStore], tmp_path: Path) -> QueryKeyStore:
+    store = collected(tmp_path)
+    for side, site in (("source", "encoder.0"), ("target", "decoder.0")):
+        real = [row for batch in store.batches(site) for row in batch.real_queries]
+        write_tags(
+            tmp_path, side, ([WORDS[(i * i + n) % 4] for i in range(int(row.sum()))] for n, row in enumerate(real))
+        )
+    return store
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("site", ["encoder.1", "decoder.0", "cross.1"])
+def test_pairs_one_by_one(site: str, fixed: bool, tagged: QueryKeyStore) -> None:
+    first = next(tagged.batches(site))
+    _, heads, _, size = first.queries.shape
+    projections = QueryKeyProjections(heads, size, 3).requires_grad_(requires_grad=False)
+    predictor = FixedGraph(Window(1)) if fixed else DistancePredictor(projections, 1.0)
+    found = pos_pairs(tagged, site, predictor)
+    assert found.columns.tolist() == PAIR_COLUMNS
+    tags = list(tagged.tags(site))
+    expected: dict[str, Counter[tuple[int, str, str]]] = {name: Counter() for name in PAIR_COLUMNS[3:]}
+    for n, one in enumerate(tagged.batches(site, 1)):
+        graph = predictor.graph(one).expand_as(one.weights)
+        for head in range(heads):
+            for i, query in enumerate(tags[n][0]):
+                for j, key in enumerate(tags[n][1]):
+                    if site.startswith("decoder") and j > i:
+                        continue
+                    place = (head, query, key)
+                    weight, guess = float(one.weights[0, head, i, j]), bool(graph[0, head, i, j])
+                    expected["pairs"][place] += 1
+                    expected["gold"][place] += weight > 0
+                    expected["predicted"][place] += guess
+                    expected["found"][place] += guess and weight > 0
+                    expected["weight"][place] += weight
+    for name, counts in expected.items():
+        assert found.set_index(KEY)[name].to_dict() == pytest.approx(dict(counts), abs=1e-5), name
+    assert found["predicted"].sum() > 0
+    assert found["weight"].sum() == pytest.approx(heads * sum(len(queries) for queries, _ in tags), rel=1e-2)
+
+
+def test_all_sites_and_no_tags(
+    tagged: QueryKeyStore, collected: Callable[..., QueryKeyStore], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    predictors = {site: FixedGraph(Window(1)) for site in ("encoder.0", "cross.1")}
+    table = all_pos_pairs(tagged, predictors)
+    assert set(zip(table["stack"], table["layer"], strict=True)) == {("encoder", 0), ("cross", 1)}
+    bare = collected(tmp_path_factory.mktemp("bare"))
+    assert all_pos_pairs(bare, predictors).empty
