@@ -1,7 +1,7 @@
 """Everything headlens raises on purpose.
 
 HeadlensError
-├── InputError                 the user can mend it; the command line exits with 2 and shows no traceback
+├── InputError                 the user can correct it; the command line exits with 2 and shows no traceback
 │   ├── ModelError             a model that cannot be had, loaded or looked into
 │   │   ├── UnsupportedModelError  its attention cannot be reached, or not be changed as it was asked for
 │   │   └── NoHeadsError       it has lost all the heads that were to be looked at
@@ -64,7 +64,7 @@ class HeadlensError(Exception):
 
 
 class InputError(HeadlensError):
-    """Something the user gave is wrong and the user can mend it."""
+    """Something the user gave is wrong and the user can correct it."""
 
 
 class ModelError(InputError):

@@ -153,8 +153,8 @@ class FileRows(NamedFile):
             return json_rows(self.path)
         if kind in JSON:
             return json_array(self.path)
-        advice = f"Name it {', '.join([*TABS, *COMMAS, *LINES, *JSON])}, according to what it is."
-        raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
+        advice = f"Name it {', '.join([*TABS, *COMMAS, *LINES, *JSON])}, according to its format."
+        raise CorpusError(f"a table of unknown type {kind!r}.", advice, path=self.path)
 
     def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any] | CorpusError]]:
         first = next(rows, None)
@@ -172,7 +172,7 @@ class FileRows(NamedFile):
         for line, cells in chain([first], rows) if bare else rows:
             if len(cells) < len(names) or (len(cells) > len(names) and not (bare and self._has_more)):
                 message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
-                advice = f"Mend the line{', or name the columns in the first row' if bare else ''}."
+                advice = f"Correct the line{', or name the columns in the first row' if bare else ''}."
                 yield line, CorpusError(message, advice, path=self.path, line=line)
             else:
                 yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))

@@ -440,7 +440,7 @@ WRONG = {
     "no words": (("--text", " "), "--text: a sentence has no words"),
     "a sentence beyond the model": (("--text", "cat " * 600), "is longer than the model's"),
     "no head": (("--heads", "encoder.9.0"), "There is no head encoder.9.0"),
-    "no head's name": (("--heads", "nine"), "'nine' is not a head"),
+    "no head's name": (("--heads", "nine"), "'nine' is not the name of a head"),
     "a head of another stack": (("--heads", "cross.0.0"), "There is no head cross.0.0"),
     "translations of nothing": (("--dev-target", "b.txt"), "--dev-target names translations of --dev"),
     "data for no task": (("--data", "dev.tsv"), "--data is given, but no task"),

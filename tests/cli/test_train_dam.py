@@ -67,7 +67,7 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     assert sweep["delta"].iloc[:2].isna().all()
     assert sweep["delta"].iloc[2:].to_numpy() == pytest.approx(sweep["value"].iloc[2:] - sweep["value"].iloc[1])
     assert (sweep["delta_low"].iloc[2:] <= sweep["delta"].iloc[2:]).all()
-    assert "minus unmasked" in done.out
+    assert "difference from unmasked" in done.out
     assert set(positions["class"]) == {"special", "diagonal", "neighbourhood", "rest", "offset"}
     assert log.groupby("run").size().to_dict() == dict.fromkeys(RUNS, 2)
     assert importance.groupby(["run", "class"])["step"].apply(list).tolist() == [[0, 3, 6]] * 2 * 4

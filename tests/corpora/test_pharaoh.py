@@ -68,10 +68,10 @@ def test_words_of_treebanks_are_theirs() -> None:
 @pytest.mark.parametrize(
     ("links", "message"),
     [
-        (["0-0", "1:1"], "gold:2: '1:1' is no link"),
-        (["0-0", "1-"], "gold:2: '1-' is no link"),
-        (["0-0", "0-0-0"], "gold:2: '0-0-0' is no link"),
-        (["0-0", "-1-0"], "gold:2: '-1-0' is no link"),
+        (["0-0", "1:1"], "gold:2: '1:1' is not a link"),
+        (["0-0", "1-"], "gold:2: '1-' is not a link"),
+        (["0-0", "0-0-0"], "gold:2: '0-0-0' is not a link"),
+        (["0-0", "-1-0"], "gold:2: '-1-0' is not a link"),
         (["0-0 3-0", "0-0"], "gold:1: there is no source word 3: it has 3 words from 0 on"),
         (["0-0", "0-3"], "gold:2: there is no target word 3: it has 3 words from 0 on"),
         (["3-4 1-5", "1-1"], "gold:1: there is no target word 5: it has 4 words from 1 on"),

@@ -166,7 +166,7 @@ def test_blank_and_null_cells_are_left_out(tmp_path: Path, caplog: pytest.LogCap
         assert read(path, "a") == [("1", "x", None)]
         assert not caplog.records
         assert read(path, "a", "b") == [("1", "x", "y")]
-    assert [r.getMessage() for r in caplog.records] == ["a: skipped 1 pair of which one side is empty"]
+    assert [r.getMessage() for r in caplog.records] == ["a: skipped 1 pair in which one side is empty"]
 
 
 def test_path_in_json(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ FAULTS = {
     ),
     "text after a quote": ("a.csv", 'text\n"x" y\n', 2, r"broken CSV: text after a closing quotation mark"),
     "huge cell": ("a.csv", f"text\nx\n{'y' * 200_000}\n", 3, r"broken CSV: a cell of more than 131,072 characters"),
-    "no JSON": ("a.jsonl", '{"text": "x"}\n\n{"text": x}\n', 3, r"broken JSON: Expecting value\.\nMend the line"),
+    "no JSON": ("a.jsonl", '{"text": "x"}\n\n{"text": x}\n', 3, r"broken JSON: Expecting value\.\nCorrect the line"),
     "two objects": ("a.jsonl", '{"text": "x"} {"text": "y"}\n', 1, r"broken JSON: Extra data"),
     "too deep": ("a.jsonl", "[" * 200_000 + "\n", 1, r"broken JSON: nested too deeply\."),
     "endless number": ("a.jsonl", '{"text": "x"}\n{"n": ' + "9" * 5000 + "}\n", 2, r"broken JSON: Exceeds the limit"),
@@ -232,7 +232,7 @@ def test_unknown_target_column(tmp_path: Path) -> None:
 
 def test_unknown_kind(tmp_path: Path) -> None:
     with pytest.raises(
-        CorpusError, match=r"a table of unknown kind '\.xls'\.\nName it \.tsv, \.csv, \.jsonl, \.ndjson"
+        CorpusError, match=r"a table of unknown type '\.xls'\.\nName it \.tsv, \.csv, \.jsonl, \.ndjson"
     ):
         read(save(tmp_path, "a.xls", TSV))
 
@@ -305,5 +305,5 @@ def test_lists_that_are_written_as_text_are_no_sentences(tmp_path: Path, cell: s
     path = tmp_path / "s.csv"
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([["sentence"], ["A cat."], [cell]])
-    with pytest.raises(CorpusError, match=r"'sentence' holds a list or a mapping that is written as text"):
+    with pytest.raises(CorpusError, match=r"'sentence' holds a list or mapping written out as text"):
         list(open_corpus(str(path), CorpusOptions(column="sentence")))

@@ -276,7 +276,7 @@ def test_full_examples(caplog: pytest.LogCaptureFixture) -> None:
     rows: list[tuple[Sentence, Sentence | None]] = [(full, full), (full, empty), (empty, full), (empty, empty)]
     with caplog.at_level(logging.WARNING):
         assert [(e.source, e.target) for e in full_examples(rows, "pairs")] == [(full, full)]
-    assert [r.getMessage() for r in caplog.records] == ["pairs: skipped 2 pairs of which one side is empty"]
+    assert [r.getMessage() for r in caplog.records] == ["pairs: skipped 2 pairs in which one side is empty"]
     caplog.clear()
     assert [e.source for e in full_examples([(full, None), (empty, None)], "single")] == [full]
     assert not caplog.records
@@ -312,7 +312,7 @@ def test_blank_sides_are_left_out_and_nothing_shifts(tmp_path: Path, caplog: pyt
     target = text(tmp_path, "a.de", ["eins", "zwei", "", "\t", "fünf"])
     with caplog.at_level(logging.WARNING):
         assert pairs(ParallelCorpus(source, target)) == [("one", "eins"), ("five", "fünf")]
-    assert [r.getMessage() for r in caplog.records] == ["a.en+a.de: skipped 2 pairs of which one side is empty"]
+    assert [r.getMessage() for r in caplog.records] == ["a.en+a.de: skipped 2 pairs in which one side is empty"]
 
 
 @pytest.mark.parametrize(("longer", "shorter"), [(3, 2), (5, 1), (1, 0), (4, 0)])

@@ -110,7 +110,7 @@ def test_weights_without_a_place_below_a_head_are_refused(tmp_path: Path) -> Non
     folder = save(of_class("RobertaForSequenceClassification"), tmp_path / "model")
     names = [f"roberta.encoder.layer.{i}.output.adapter.{n}.weight" for i in (0, 1) for n in ("down", "up")]
     error = refused(rewrite(folder, lambda w: w.update({n: torch.ones(4, 16) for n in names})))
-    assert "no place for 4 weights of the checkpoint: " + ", ".join(sorted(names)[:3]) + " …" in error
+    assert "cannot hold 4 weights of the checkpoint: " + ", ".join(sorted(names)[:3]) + " …" in error
     assert "Without them" in error
 
 

@@ -81,7 +81,7 @@ def test_a_class_that_cannot_generate(tmp_path: Path, kind: str, token: object) 
 def test_files_that_differ_are_told(tmp_path: Path, kind: str) -> None:
     folder = saved(tmp_path / "model", kind, {"decoder_start_token_id": 5}, {"decoder_start_token_id": 7})
     (note,) = load(folder).notes
-    assert note == ("The decoder starts with token 5 by config.json, with 7 by generation_config.json: 7 is taken.")
+    assert note == ("The decoder starts with token 5 by config.json, with 7 by generation_config.json: 7 is used.")
 
 
 @pytest.mark.parametrize("kind", [MARIAN, BART])
@@ -90,7 +90,7 @@ def test_what_training_starts_with_goes_before_what_begins_sentences(tmp_path: P
     folder = saved(tmp_path / "model", kind, {"decoder_start_token_id": 5}, {"bos_token_id": 6})
     loaded = load(folder)
     assert loaded.decoder_start_id == 5 == start_of_generate(loaded.model)
-    assert "with 6 by generation_config.json: 5 is taken." in loaded.notes[0]
+    assert "with 6 by generation_config.json: 5 is used." in loaded.notes[0]
 
 
 @pytest.mark.parametrize("tokens", [[5, 7], []])

@@ -106,7 +106,7 @@ HIDDEN = {
 @pytest.mark.parametrize("case", HIDDEN)
 def test_a_pattern_of_transformers_hides_no_part_of_a_name(tmp_path: Path, case: str) -> None:
     kind, name = HIDDEN[case]
-    assert f"no place for 1 weight of the checkpoint: {name}." in refused(
+    assert f"cannot hold 1 weight of the checkpoint: {name}." in refused(
         rewrite(save(build(kind), tmp_path / "m"), added(name))
     )
 

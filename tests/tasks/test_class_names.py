@@ -134,14 +134,14 @@ SST2, MNLI, RTE = (CATALOGUE[name].task.labels for name in ("sst2", "mnli", "rte
     ("names", "classes", "reason"),
     [
         (("POS", "positive"), SST2, "'POS' and 'positive' are the same class"),
-        (("negative", "good"), SST2, "'good' is none of the task's classes"),
-        (("LABEL_1", "LABEL_0"), SST2, "'LABEL_1' is none"),
-        (("1", "2"), SST2, "'1' is none"),
-        (("-1", "1"), SST2, "'-1' is none"),
-        (("LABEL_0", "negative"), SST2, "'LABEL_0' is none"),
-        (("entailment", "not_entailment", "neutral"), MNLI, "'not_entailment' is none"),
-        (("none", "entailment"), RTE, "'none' is none"),
-        (("", "entailment"), RTE, "'' is none"),
+        (("negative", "good"), SST2, "'good' is not one of the task's classes"),
+        (("LABEL_1", "LABEL_0"), SST2, "'LABEL_1' is not one of"),
+        (("1", "2"), SST2, "'1' is not one of"),
+        (("-1", "1"), SST2, "'-1' is not one of"),
+        (("LABEL_0", "negative"), SST2, "'LABEL_0' is not one of"),
+        (("entailment", "not_entailment", "neutral"), MNLI, "'not_entailment' is not one of"),
+        (("none", "entailment"), RTE, "'none' is not one of"),
+        (("", "entailment"), RTE, "'' is not one of"),
         (("entailment", "neutral", "contradiction"), RTE, "they are 3, not 2"),
     ],
 )
@@ -250,8 +250,8 @@ def test_labels_that_cannot_be_meant(given: str) -> None:
     ("task", "whose", "names", "message"),
     [
         ("sst2", "model", "positive", r"--labels positive: .*they are 1, not 2.\nName each of negative, positive once"),
-        ("sst2", "data", "good,bad", r"--labels good,bad: .*'good' is none"),
-        ("mnli", "data", "0,1,2", r"--labels 0,1,2: numbers do not say which is which"),
+        ("sst2", "data", "good,bad", r"--labels good,bad: .*'good' is not one of"),
+        ("mnli", "data", "0,1,2", r"--labels 0,1,2: numbers do not show which class is which"),
         ("stsb", "data", "a,b", r"The task has no classes: leave --labels out"),
         ("mlm", "model", "a,b", r"The task has no classes: leave --labels out"),
     ],
@@ -336,7 +336,9 @@ def test_a_data_set_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_other_classes_of_a_data_set_and_what_settles_them(tmp_path: Path) -> None:
     path = tmp_path / "own.parquet"
     data_set(("glad", "sad"), [0, 0, 1], 1).to_parquet(path)
-    with pytest.raises(CorpusError, match=r"own\.parquet: its classes are glad, sad, and .*'glad' is none") as caught:
+    with pytest.raises(
+        CorpusError, match=r"own\.parquet: its classes are glad, sad, and .*'glad' is not one of"
+    ) as caught:
         read("sst2", path)
     assert "--labels data=NAME,NAME" in caught.value.advice
     for order, labels in ((("positive", "negative"), [1, 1, 0]), (("NEG", "POS"), [0, 0, 1])):
@@ -422,4 +424,4 @@ def test_one_order_of_several_sources_is_told(tmp_path: Path) -> None:
     data, counts = TaskData("sst2", files, labels=("data=positive,negative",)), SourceCounts()
     found = list(open_examples(data)[1].read(counts))
     assert [example.label for example in found if isinstance(example, TextExample)] == [1, 0, 1, 0]
-    assert counts.notes == ("--labels data=positive,negative is taken for each of a, b.",)
+    assert counts.notes == ("--labels data=positive,negative is applied to each of a, b.",)

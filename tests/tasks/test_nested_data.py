@@ -198,7 +198,7 @@ def test_endings_that_are_refused(tmp_path: Path, cell: Any, message: str) -> No
 
 def test_lists_are_no_texts(tmp_path: Path) -> None:
     """Where one column holds all texts, each role would be given all of them."""
-    message = r"s\.csv:2: '{}' holds a list or a mapping that is written as text"
+    message = r"s\.csv:2: '{}' holds a list or mapping written out as text"
     for cell in (["A man."], {"en": "A man."}, np.array(["A", "B"], dtype=object)):
         with pytest.raises(CorpusError, match=message.format("sentence1")):
             read("rte", write(tmp_path / "s.csv", [{"sentence1": repr(cell), "sentence2": "B.", "label": 1}]))
@@ -275,7 +275,7 @@ def test_commas_or_semicolons(tmp_path: Path, line: str) -> None:
 )
 def test_texts_are_not_cut_at_commas(tmp_path: Path, task: str, content: str) -> None:
     (tmp_path / "m.csv").write_text(content)
-    message = r"m\.csv:1: \d columns where there should be \d.\nMend the line, or name the columns in the first row"
+    message = r"m\.csv:1: \d columns where there should be \d.\nCorrect the line, or name the columns in the first row"
     with pytest.raises(CorpusError, match=message):
         read(task, tmp_path / "m.csv")
 

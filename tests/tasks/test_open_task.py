@@ -213,7 +213,7 @@ def test_columns_by_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codes", [("de", "en"), ("deu", "eng"), ("zh_Hant", "pt-BR")])
 def test_languages_above_pairs_are_no_pair(tmp_path: Path, codes: tuple[str, str]) -> None:
     path = write(tmp_path, "p.csv", f"{codes[0]},{codes[1]}\nHallo,Hello\n")
-    with pytest.raises(CorpusError, match=f"look like a header.*\n.*source={codes[0]},target={codes[1]}"):
+    with pytest.raises(CorpusError, match=f"look like a header row.*\n.*source={codes[0]},target={codes[1]}"):
         read("translation", path)
     named = read("translation", path, columns={"source": codes[0], "target": codes[1]})[0]
     assert named == [TextExample("1", ("Hallo", "Hello"))]

@@ -169,7 +169,10 @@ def test_a_model_has_these_classes_by_name(wordpiece_tokenizer: PreTrainedTokeni
     kept = with_task_head(model("0", "1"), numbers, 0)
     assert (kept.fresh, kept.notes) == ((), ())
     both = "tiny calls its outputs {}, and the task has the classes bad, good: {}"
-    for other, reason in ((("LABEL_0", "LABEL_1"), "numbers do not say which is which"), (("x", "bad"), "'x' is none")):
+    for other, reason in (
+        (("LABEL_0", "LABEL_1"), "numbers do not show which class is which"),
+        (("x", "bad"), "'x' is not one of"),
+    ):
         message = both.format(", ".join(other), reason)
         with pytest.raises(ModelError, match=f"{message}.*\n.*--labels model=NAME,NAME"):
             check_head(model(*other), words)

@@ -176,7 +176,7 @@ def test_errors(reader: Reader, marian_tokenizer: PreTrainedTokenizerBase) -> No
     batch = batch_of(TASK, reader, LONG)
     with pytest.raises(OptionError, match="needs a model with a question-answering head"):
         TASK.read(object(), batch)
-    with pytest.raises(OptionError, match="not of this batch"):
+    with pytest.raises(OptionError, match="do not belong to this batch"):
         TASK.read(Outputs(torch.zeros(1, 24), torch.zeros(1, 24)), batch)
     with pytest.raises(ModelError, match="MarianTokenizer is a slow tokenizer"):
         TASK.prepare(LONG, Reader(marian_tokenizer))

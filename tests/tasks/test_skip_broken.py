@@ -46,7 +46,7 @@ def test_questions_that_a_line_break_cuts_in_two(tmp_path: Path) -> None:
     path = tmp_path / "qqp.tsv"
     path.write_text("\n".join(rows))
     with pytest.raises(
-        CorpusError, match=r"qqp\.tsv:3: 4 columns .* 6\.\nMend the line\. Or .* --skip-broken\."
+        CorpusError, match=r"qqp\.tsv:3: 4 columns .* 6\.\nCorrect the line\. Or .* --skip-broken\."
     ) as found:
         kept("qqp", path, DataOptions())
     assert (found.value.path, found.value.line) == (path, 3)
