@@ -40,12 +40,12 @@ def test_a_shape_can_be_that_of_a_named_model() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("bert-0x8x128", "none of them is 0"),
-        ("bert-3x8x100", "3 layers of 8 heads, 100 wide, make no model"),
+        ("bert-0x8x128", "none of them may be 0"),
+        ("bert-3x8x100", "3 layers of 8 heads, 100 wide, do not make a valid model"),
         ("marian-3x1x127", "even for marian"),
-        ("bert-3x8", "new:bert-3x8 is no model"),
+        ("bert-3x8", "new:bert-3x8 is not a known model"),
         ("marian-huge", "new:marian-LAYERSxHEADSxWIDTH"),
-        ("gpt-3x8x128", "new:gpt-3x8x128 is no model"),
+        ("gpt-3x8x128", "new:gpt-3x8x128 is not a known model"),
     ],
 )
 def test_what_is_no_shape_is_refused(name: str, said: str) -> None:
@@ -55,7 +55,7 @@ def test_what_is_no_shape_is_refused(name: str, said: str) -> None:
 
 
 def test_a_shape_of_the_other_kind_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(OptionError, match=r"new:marian-3x8x128 is no model\.\n.*new:bert-LAYERS"):
+    with pytest.raises(OptionError, match=r"new:marian-3x8x128 is not a known model\.\n.*new:bert-LAYERS"):
         masked_model("marian-3x8x128", tokenizer, 64, seed=0)
-    with pytest.raises(OptionError, match=r"new:bert-3x8x128 is no model\.\n.*new:marian-LAYERS"):
+    with pytest.raises(OptionError, match=r"new:bert-3x8x128 is not a known model\.\n.*new:marian-LAYERS"):
         translation_model("bert-3x8x128", tokenizer, 64, seed=0)

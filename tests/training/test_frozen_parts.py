@@ -36,7 +36,7 @@ def test_parts_of_a_translator_with_what_they_share() -> None:
 
 
 def test_parts_that_are_not_there() -> None:
-    with pytest.raises(OptionError, match=r"--freeze pooler: there is no such part\.\nParts: encoder, decoder, emb"):
+    with pytest.raises(OptionError, match=r"--freeze pooler: unknown part\.\nParts: encoder, decoder, emb"):
         trained("bert", "pooler")
     with pytest.raises(OptionError, match="--freeze decoder: BertModel has no such weights"):
         trained("bert", "decoder")

@@ -200,7 +200,9 @@ def test_in_half_precision(learned: nn.Module) -> None:
 def test_nothing_left_to_train() -> None:
     model = build("BertForSequenceClassification")
     model.requires_grad_(requires_grad=False)
-    with pytest.raises(OptionError, match=r"Nothing is left to be trained: all weights are frozen\.\nFreeze less\."):
+    with pytest.raises(
+        OptionError, match=r"There is nothing left to train: all weights are frozen\.\nFreeze fewer parts\."
+    ):
         Trainer(TrainingOptions(steps=1), ModelLoss()).fit(model, Sentences())
 
 

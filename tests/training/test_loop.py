@@ -152,7 +152,7 @@ def test_a_state_of_another_model_or_half_of_one(tmp_path: Path) -> None:
     with pytest.raises(ResumeError, match="another model"):
         Trainer(OPTIONS, ModelLoss(), keeper=keeper).fit(build("AlbertForSequenceClassification"), Sentences())
     (tmp_path / "state" / "optimiser.pt").write_bytes(b"half")
-    with pytest.raises(ResumeError, match="cannot be gone on with"):
+    with pytest.raises(ResumeError, match="cannot be resumed from"):
         Trainer(OPTIONS, ModelLoss(), keeper=keeper).fit(model(), Sentences())
     (tmp_path / "state" / "random-0.pt").unlink()
 

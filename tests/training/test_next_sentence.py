@@ -89,7 +89,7 @@ def test_text_is_framed_as_the_tokenizer_frames_pairs() -> None:
     batch, pair = data.batch((0,), epoch), tokenizer("the and of", "the of and")
     assert unmasked(batch)[0].tolist() == pair["input_ids"]
     assert batch["token_type_ids"][0].tolist() == pair["token_type_ids"]
-    with pytest.raises(OptionError, match="--longest 4 leaves no room for two halves"):
+    with pytest.raises(OptionError, match="--longest 4 leaves no room for the two halves"):
         read_halves(TEXTS, tokenizer, 4, masking, "random")
     with pytest.raises(CorpusError, match="too short for --next-sentence"):
         read_halves(TEXTS[:1], tokenizer, 128, masking, "random")

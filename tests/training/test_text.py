@@ -122,7 +122,7 @@ def test_models_by_name(pieces: PreTrainedTokenizerBase, marian: PreTrainedToken
         same = masked_model(name, pieces, 64, 0).state_dict()
         assert all(same[k].equal(v) for k, v in model.state_dict().items())
     assert translation_model("marian-tiny", marian, 64, 0).config.pad_token_id == marian.pad_token_id
-    with pytest.raises(OptionError, match="new:bert-huge is no model"):
+    with pytest.raises(OptionError, match="new:bert-huge is not a known model"):
         masked_model("bert-huge", pieces, 64, 0)
     with pytest.raises(OptionError, match="new:marian-small"):
         translation_model("bert-tiny", marian, 64, 0)

@@ -36,7 +36,7 @@ def test_maps_compose(first: set[Head], second: set[Head]) -> None:
 
 
 def test_nothing_left() -> None:
-    with pytest.raises(OptionError, match=r"No head of the model would be left.\nLeave one."):
+    with pytest.raises(OptionError, match=r"No head of the model would be left.\nKeep at least one."):
         WHOLE.without(HEADS)
 
 

@@ -130,7 +130,9 @@ def test_a_cache_that_could_not_count_is_off_and_refused(name: str, tmp_path: Pa
     inputs = {k: source[k] for k in ("input_ids", "attention_mask", "encoder_hidden_states") if k in source}
     if name == "marian":
         assert torch.equal(*(m.generate(**inputs, max_new_tokens=8) for m in (found, model)))
-    with pytest.raises(ModelError, match=r"no heads left, so that a cache could not count.*\n.*use_cache=False"):
+    with pytest.raises(
+        ModelError, match=r"no heads left, so a key-value cache could not keep track.*\n.*use_cache=False"
+    ):
         found(**{**source, "use_cache": True})
     refilled(found)
     assert found.config.use_cache is True
@@ -143,7 +145,7 @@ def first(content: dict[str, Any]) -> dict[str, Any]:
 
 
 DAMAGE: dict[str, tuple[Change, str]] = {
-    "another format": (lambda c: c.update(format="x"), "is no head map of headlens"),
+    "another format": (lambda c: c.update(format="x"), "is not a head map of headlens"),
     "a newer version": (lambda c: c.update(version=2), "is of version 2.*\nUpdate headlens"),
     "no sites": (lambda c: c.update(sites=[]), "has no sites"),
     "sites of another kind": (lambda c: c.update(sites=["x"]), "site 0 does not have the keys stack, layer"),
@@ -157,7 +159,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "heads in disorder": (lambda c: first(c).update(left=[2, 0]), "not ascending"),
     "heads of text": (lambda c: first(c).update(left="02"), "not ascending"),
     "masked, but gone": (lambda c: first(c).update(masked=[1]), "masked is .*not ascending"),
-    "a layer twice": (lambda c: c["sites"].append(first(c)), "has a layer twice"),
+    "a layer twice": (lambda c: c["sites"].append(first(c)), "lists a layer twice"),
     "lists that lie": (lambda c: c.update(removed=["encoder.0.0"]), "contradict its sites"),
     "unknown module": (lambda c: first(c).update(module="encoder.x"), "names encoder.x, which BertModel does not have"),
     "module of another kind": (lambda c: first(c).update(module="embeddings"), "cannot be cut out"),
@@ -180,7 +182,7 @@ def test_damaged_maps(change: Change, message: str, tmp_path: Path) -> None:
 def test_files_that_are_no_map(text: str, tmp_path: Path) -> None:
     folder = written(small("bert"), tmp_path / "bert")
     Path(folder, FILE).write_bytes(text.encode("latin-1"))
-    with pytest.raises(ModelError, match=rf"{FILE} (cannot be read|is no head map)"):
+    with pytest.raises(ModelError, match=rf"{FILE} (cannot be read|is not a head map)"):
         load(folder)
 
 

@@ -93,5 +93,5 @@ def test_a_module_that_reshapes_by_the_number_of_heads_keeps_one(name: str) -> N
     model = zoo.ZOO[name].build()
     place = find_sites(model)[0].module
     check_shrinks(model, place, [0])
-    with pytest.raises(UnsupportedModelError, match=r"cannot run without any head.\nLeave one"):
+    with pytest.raises(UnsupportedModelError, match=r"cannot run without any head.\nKeep at least one"):
         check_shrinks(model, place, [])

@@ -43,7 +43,7 @@ def test_queries_keys_and_values_are_not_mixed_up(name: str) -> None:
 def test_other_layouts_are_refused(name: str) -> None:
     model = zoo.ZOO[name].build()
     with pytest.raises(
-        UnsupportedModelError, match=r"cannot be cut out: .*\nIt can for BERT, RoBERTa, ELECTRA, ALBERT"
+        UnsupportedModelError, match=r"cannot be cut out: .*\nIt can cut out heads of BERT, RoBERTa, ELECTRA, ALBERT"
     ):
         projections(model, find_sites(model)[0].module)
 

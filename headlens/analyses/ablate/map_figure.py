@@ -14,7 +14,7 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"
-_DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; pale: not."
+_DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; the others are pale."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"

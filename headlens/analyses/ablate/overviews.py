@@ -71,11 +71,9 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
                     records += [run_label(run, runs) | _damage(str(layer), rows)] if rows["worse"].notna().any() else []
     about = (
         f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEWEST} "
-        "examples. "
-        "The change of the metric when a single head is removed: the mean over the heads of a stack or layer, and "
-        "the largest "
-        "loss. Needed: heads whose removal makes the task significantly worse (Holm's correction for all heads). "
-        "What removing several heads at once costs is a different question; see pruning."
+        "examples. The change of the metric when a single head is removed: the mean over the heads of a stack or "
+        "layer, and the largest loss. Needed: heads whose removal makes the task significantly worse (Holm's "
+        "correction for all heads). What removing several heads at once costs is a different question; see pruning."
     )
     return page_table("Damage by stack and layer", records, about)
 
@@ -102,8 +100,8 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
                     | {"pruned": row["n_pruned"], **told, "value": _cell(row["value"])}
                 )
     about = (
-        "How many heads of each kind of attention are among those that were pruned: if a strategy prunes many heads "
-        "of a stack, the task can do without them."
+        "How many heads of each kind of attention are among those that were pruned: a strategy that prunes many "
+        "heads of a stack judges that the task can do without them."
     )
     return page_table("Pruned heads by stack", records, about)
 
@@ -137,8 +135,7 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Task performance when many heads are pruned, on examples that were not used to choose heads, with 95 % "
         "intervals (dot, line; tick: the whole model); next to it the value on the examples that were used to "
-        "choose them. "
-        "The speed-up counts the operations of a forward pass."
+        "choose them. The speed-up counts the operations of a forward pass."
     )
     return page_table("Pruned models", records, about)
 

@@ -56,7 +56,7 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
         elif entry.scored_by == "metric" and tried > 0:
             add(f"{strategy}: tries heads, up to {counts[-1]} gone", ranked, tried / saved)
         orders = pruning.orders if entry.seeded else 1
-        add(f"{strategy}: evaluate {', '.join(map(str, counts))} heads removed", rest, len(counts) * orders)
+        add(f"{strategy}: evaluate with {', '.join(map(str, counts))} heads removed", rest, len(counts) * orders)
 
 
 PLANS = {AblateRequest: ablate_plan}

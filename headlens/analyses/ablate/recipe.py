@@ -25,7 +25,13 @@ from headlens.analyses.ablate.sweep import TaskSweep, check_effect, suitable_tok
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
 from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
-from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes
+from headlens.analyses.result_notes import (
+    cut_translations,
+    left_out_notes,
+    narrow_interval_notes,
+    record_notes,
+    were,
+)
 from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
@@ -216,9 +222,8 @@ class _Ablated:
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
             worst = next(head for head, number in cut.items() if number == most)
             notes.append(
-                f"Without {worst}, {most} of {counted(len(examples), 'translation')} reached the length "
-                "limit and were cut "
-                "off, more than without any other head."
+                f"Without {worst}, {most} of {counted(len(examples), 'translation')} {were(most)} cut off at the "
+                "length limit, the largest number for any head."
             )
         if self.request.pruning.prune and self.request.options.mode != "zero":
             notes.append(

@@ -12,6 +12,7 @@ from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.prune.report import write_gates
 from headlens.analyses.prune.sweep import GateSweep, PenaltyOutcome, RoleCorpus, forget_models, gate_tables, nearest
 from headlens.analyses.prune.sweep_runs import UNPRUNED
+from headlens.analyses.result_notes import were
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun, told_once
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
@@ -148,8 +149,8 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
     for outcome in outcomes:
         if outcome.between:
             notes.append(
-                f"{outcome.run}: {counted(outcome.between, 'gate')} with values between 0 and 1 were folded into "
-                "the weights."
+                f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 {were(outcome.between)} folded "
+                "into the weights."
             )
         if outcome.values and not _heads_left(outcome):
             notes.append(f"{outcome.run}: all gates are closed.")

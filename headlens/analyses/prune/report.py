@@ -75,14 +75,13 @@ CAPTIONS = {
         "Task performance with fewer heads, with 95 % intervals: blue for models that were trained and then pruned, "
         "orange for the same architectures trained from scratch. Dashed lines with bands are the models with all "
         "heads. The penalty λ that left this number of heads is printed above. If models from scratch were trained "
-        "for as "
-        "long as the model itself, and orange falls faster below its dashed line than blue, the heads that are "
+        "for as long as the model itself, and orange falls faster below its dashed line than blue, the heads that are "
         "gone were needed to learn the task, but not to do it.",
     ),
     "kept": Caption(
         "Heads left per layer",
         "How many heads every layer keeps, from weak penalties λ on the left to strong ones on the right; white layers "
-        "keep none. Columns that fade from dark to white are layers that can do without heads.",
+        "keep none. Rows that fade from dark to white are layers that can do without heads.",
     ),
     "functions": Caption(
         "Roles of the heads that are left",

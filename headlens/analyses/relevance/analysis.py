@@ -281,7 +281,11 @@ def _relevance_notes(
     if feed.masking is not None:
         drawn = encoding.sentences - encoding.unmaskable - encoding.own_masks
         masked = f"{counted(encoding.masked, 'token')} of {counted(drawn, 'sentence')} {were(encoding.masked)} masked"
-        own = f"{counted(encoding.own_masks, 'sentence')} that contain mask tokens were not masked further"
+        contain = "contains" if encoding.own_masks == 1 else "contain"
+        own = (
+            f"{counted(encoding.own_masks, 'sentence')} that {contain} mask tokens {were(encoding.own_masks)} not "
+            "masked further"
+        )
         notes.append("; ".join([masked] * bool(drawn) + [own] * bool(encoding.own_masks)) + ".")
     for rule, flow in conservation.items():
         mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"

@@ -55,7 +55,7 @@ _LEFT, _CLUSTERS_TOP, _TITLE, _NAMES, _GAP, _ROW = 0.45, 0.32, 0.3, 0.55, 0.15, 
 _METRICS = {"bleu": "BLEU", "chrf": "chrF"}
 _TASKS = {
     "mlm": "on masked words",
-    "translation": "on translations",
+    "translation": "of translations",
     "translation-loss": "on next-word prediction in translations",
 }
 _LEAST_HEIGHT = 0.01  # of an axis of a metric

@@ -76,7 +76,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The model at the end, on the examples that were held out, with intervals over examples: Wilson intervals "
-        "for accuracies, otherwise bootstrap intervals."
+        "for accuracy and exact match, otherwise bootstrap intervals."
     )
     return [page_table("What the model achieves", records, about)] if records else []
 

@@ -104,7 +104,7 @@ def test_a_size_that_failed_is_not_tried_again(loaded: LoadedModel, examples: Ex
 
 @pytest.mark.parametrize("mode", ["zero", "mean"])
 def test_no_memory_for_a_single_example(loaded: LoadedModel, examples: Examples, mode: Mode) -> None:
-    with scarce(0), pytest.raises(ModelError, match=r"(?s)no memory for a single example.*--device cpu"):
+    with scarce(0), pytest.raises(ModelError, match=r"(?s)not have enough memory for a single example.*--device cpu"):
         TaskSweep(mode, TOKENS, warn=lambda _: None).run(loaded.model, examples)
     # nothing is left of it
     assert_same(TaskSweep(mode).run(loaded.model, examples), TaskSweep(mode).run(loaded.model, examples))
@@ -119,7 +119,7 @@ def test_importances_in_parts(loaded: LoadedModel, examples: Examples) -> None:
     assert refused
     assert len(warnings) == 1
     assert found == pytest.approx(expected, rel=1e-10)
-    with scarce(0), pytest.raises(ModelError, match="no memory for a single example"):
+    with scarce(0), pytest.raises(ModelError, match="not have enough memory for a single example"):
         ImportanceEstimator(loaded.model, examples, TOKENS, lambda _: None)(removed)
 
 
@@ -171,6 +171,6 @@ def test_a_whole_run_in_parts(ask: Ask, tmp_path: Path) -> None:
 
 
 def test_a_run_without_memory_leaves_nothing(ask: Ask, tmp_path: Path) -> None:
-    with scarce(0), pytest.raises(ModelError, match="no memory for a single example"):
+    with scarce(0), pytest.raises(ModelError, match="not have enough memory for a single example"):
         run_ablate(ask(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -40,7 +40,7 @@ def test_lines_go_through_the_values(make_pruning: Make) -> None:
     frame = make_pruning()
     (axes,) = drawn(frame).axes
     found = lines(axes)
-    assert list(found) == ["all heads", "ranked", "importance", "random, mean of 3"]
+    assert list(found) == ["no heads pruned", "ranked", "importance", "random, mean of 3"]
     found["random"] = found["random, mean of 3"]
     for strategy in ("ranked", "importance", "random"):
         own = frame[frame["strategy"] == strategy].groupby("n_pruned")["value"].mean()
@@ -48,7 +48,7 @@ def test_lines_go_through_the_values(make_pruning: Make) -> None:
         # beside each other, but at their number
         np.testing.assert_allclose(found[strategy].get_xdata(), own.index, atol=1.0)
     assert len({found[s].get_xdata()[0] for s in ("ranked", "importance", "random")}) == 3
-    assert found["all heads"].get_ydata()[0] == frame["value"].iloc[0]
+    assert found["no heads pruned"].get_ydata()[0] == frame["value"].iloc[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("heads pruned", "accuracy")
     assert axes.get_title(loc="left") == "demo"
 
@@ -97,7 +97,7 @@ def test_nothing_is_cut_off_or_covered(make_pruning: Make, strategies: tuple[str
     frame = pd.concat([make_pruning(f"model {n}", strategies) for n in range(models)])
     figure = drawn(frame)
     assert fits_a_page(figure)
-    assert [name.removesuffix(", mean of 3") for name in legend(figure)] == ["all heads", *strategies]
+    assert [name.removesuffix(", mean of 3") for name in legend(figure)] == ["no heads pruned", *strategies]
     box = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0
     assert box.x1 <= figure.bbox.x1
@@ -120,7 +120,7 @@ def test_models_have_panels_with_the_same_axes(make_pruning: Make) -> None:
     assert first.get_xticks().tolist() == second.get_xticks().tolist() == [3, 10, 20, 30, 60]
     assert [axes.get_title(loc="left") for axes in (first, second)] == ["bert", "albert"]
     # a legend for all panels
-    assert set(legend(drawn(frame))) == {"all heads", "ranked", "importance", "random, mean of 3", "greedy"}
+    assert set(legend(drawn(frame))) == {"no heads pruned", "ranked", "importance", "random, mean of 3", "greedy"}
 
 
 @pytest.mark.parametrize("counts", [(3, 10, 20, 30), (7,), (1, 2), range(1, 70), (1, 2, 3, 100, 200, 300)])
@@ -138,7 +138,7 @@ def test_numbers_of_heads_can_be_read(make_pruning: Make, counts: tuple[int, ...
 def test_strategies_do_not_stand_at_other_numbers(make_pruning: Make) -> None:
     (axes,) = drawn(make_pruning(strategies=STRATEGIES, counts=range(1, 40))).axes
     for name, line in lines(axes).items():
-        if name != "all heads":
+        if name != "no heads pruned":
             np.testing.assert_allclose(line.get_xdata(), range(1, 40), atol=0.5)
 
 

@@ -255,7 +255,7 @@ def test_the_model_is_left_as_it_was() -> None:
         assert not any(p.requires_grad for p in model.parameters())
     assert all(p.grad is None and p.requires_grad is (p is not frozen) for p in model.parameters())
     assert torch.equal(model(**inputs).logits, before)
-    with pytest.raises(RuntimeError, match="inside `with`"):
+    with pytest.raises(RuntimeError, match="only be computed inside the `with` block"):
         session.derivatives(inputs, loss)
 
 
@@ -288,7 +288,7 @@ def test_gates_belong_to_one_pass() -> None:
         (lambda o, _: o.logits.sum(), r"Losses have the shape \(\)"),
         (lambda o, _: o.logits, r"Losses have the shape \(3, 2\)"),
         (lambda o, _: o.logits[:0, 0], r"Losses have the shape \(0,\)"),
-        (lambda o, _: o.logits[:2, 0], "2 losses do not fit 3 rows"),
+        (lambda o, _: o.logits[:2, 0], "2 losses do not match 3 rows"),
         (lambda o, _: o.logits.detach()[:, 0], "do not depend on any head"),
     ],
 )
@@ -307,7 +307,7 @@ def test_derivatives_that_overflow() -> None:
 @pytest.mark.parametrize("rows", [[1, 1], [1, 1, 2], [2, 0, 0]])
 def test_rows_that_do_not_fit(rows: list[int]) -> None:
     model, inputs = model_of("bert-classifier"), zoo.padded(zoo.ZOO["bert-classifier"])
-    with ImportanceSession(model) as session, pytest.raises(SelfCheckError, match="3 losses do not fit 3 rows"):
+    with ImportanceSession(model) as session, pytest.raises(SelfCheckError, match="3 losses do not match 3 rows"):
         session.derivatives(inputs, loss, rows=rows)
 
 

@@ -36,7 +36,7 @@ def told(
 
 def test_the_heads_that_change_most() -> None:
     assert told(1.0) == [
-        "so far, 10 of 100 examples, short ones first: accuracy changes most without encoder.0.4 (-0.500), "
+        "preliminary, after 10 of 100 examples, short ones first: accuracy changes most without encoder.0.4 (-0.500), "
         "encoder.0.1 (-0.200), encoder.0.3 (-0.100)"
     ]
     assert "changes most with only encoder.0.4" in told(1.0, mode="keep-only")[0]

@@ -42,7 +42,7 @@ def test_cells_hold_the_changes_of_the_table(make_ablation: Make) -> None:
     assert figure is not None
     assert figure.texts[0].get_text().replace("\n", " ") == "Ablation: accuracy on sst2 without each head"
     note = figure.texts[1].get_text().replace("\n", " ")
-    assert note.endswith("Dot: p < 0.05 after Holm's correction for all heads; pale: not.")
+    assert note.endswith("Dot: p < 0.05 after Holm's correction for all heads; the others are pale.")
     assert axes.get_title(loc="left") == "demo, encoder\n0.910 with all heads"
     assert "change of accuracy" in {own.get_ylabel() for own in figure.axes}
 
@@ -87,8 +87,8 @@ def test_a_loss_that_explodes_does_not_wash_out_the_rest(make_ablation: Make) ->
     ("mode", "title"),
     [
         ("zero", "Ablation: accuracy on sst2 without each head"),
-        ("mean", "Ablation: accuracy on sst2 with each head's output at its mean"),
-        ("uniform", "Ablation: accuracy on sst2 with even attention in each head"),
+        ("mean", "Ablation: accuracy on sst2 with each head's output replaced by its mean"),
+        ("uniform", "Ablation: accuracy on sst2 with uniform attention in each head"),
     ],
 )
 def test_titles_say_how_heads_were_taken_out(make_ablation: Make, mode: str, title: str) -> None:
@@ -105,7 +105,7 @@ def test_each_head_alone_is_another_figure(make_ablation: Make) -> None:
         (axes,) = panels(figure)
         np.testing.assert_array_equal(np.asarray(mesh(axes).get_array()).ravel(), frame["delta"])
         assert figure is not None
-        assert ("alone in its layer" in figure.texts[0].get_text()) == keep_only
+        assert ("as the only one in its layer" in figure.texts[0].get_text()) == keep_only
     assert ablation_map(zero, keep_only=True) is None
 
 
@@ -135,7 +135,7 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
         assert not axes.texts
     assert figure is not None
     assert fits_a_page(figure)
-    assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction for all heads; pale: not."
+    assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction for all heads; the others are pale."
 
 
 def test_places_without_a_head_look_otherwise_than_heads_without_effect(make_ablation: Make) -> None:

@@ -110,7 +110,7 @@ def test_pruned_models_beside_the_whole_one() -> None:
     assert column(table, "pruned") == ["0", "1", "2", "1", "2", "1", "2"]
     assert column(table, "left") == ["6", "5", "4", "5", "4", "5", "4"]
     assert column(table, "value")[:3] == ["0.875", "0.825", "0.775"]
-    assert column(table, "chosen on")[0] == "0.885"
+    assert column(table, "selection split")[0] == "0.885"
     assert column(table, "parameters")[:2] == ["10,000", "9,999"]
     assert column(table, "speed-up")[2] == "1.200"
     # from 0.625 to 0.925; the tick is the whole model's 0.875
@@ -144,11 +144,11 @@ def test_damage_by_stack_and_layer() -> None:
     assert column(table, "heads") == ["6", "3", "3", "3"]
     # Means over the heads that have a number: -0.6 / 5, -0.3 / 3, -0.3 / 2, 0.2 / 2.
     assert column(table, "mean change") == ["-0.120", "-0.100", "-0.150", "0.100"]
-    assert column(table, "missed most") == ["encoder.0.1", "encoder.0.1", "encoder.1.0", "cross.0.0"]
-    assert column(table, "change without it") == ["-0.400", "-0.400", "-0.300", "-0.300"]
+    assert column(table, "largest loss") == ["encoder.0.1", "encoder.0.1", "encoder.1.0", "cross.0.0"]
+    assert column(table, "change when removed") == ["-0.400", "-0.400", "-0.300", "-0.300"]
     # A head without which the task does better is not needed, however sure that is.
     assert column(table, "needed") == ["2", "1", "1", "1"]
-    (worse,) = {*column(damage_by_layer([run(changes(CHANGES, metric="loss"))]), "missed most")[:1]}
+    (worse,) = {*column(damage_by_layer([run(changes(CHANGES, metric="loss"))]), "largest loss")[:1]}
     assert worse == "encoder.0.2"
     assert damage_by_layer([run({"ablation": rows.assign(n=29)})]).rows == ()
     assert damage_by_layer([run(changes(CHANGES, "keep-only"))]).rows == ()

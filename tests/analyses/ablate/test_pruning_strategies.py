@@ -327,7 +327,7 @@ def test_more_than_all_heads_cannot_go(name: str) -> None:
 def test_widths_and_steps_are_at_least_1() -> None:
     with pytest.raises(OptionError, match="A beam of 0 keeps nothing"):
         BeamSearch(additive([0] * 6), 0)
-    with pytest.raises(OptionError, match="0 heads cannot go at once"):
+    with pytest.raises(OptionError, match="0 heads cannot be removed per step"):
         Greedy(additive([0] * 6), 0)
 
 
@@ -345,7 +345,7 @@ def test_costs_of_a_large_model() -> None:
     [
         ([72], "72 heads cannot be pruned: nothing would be left.\n--prune can be up to 71."),
         ([3, 80], "80 heads cannot be pruned: the model has 72.\n--prune can be up to 71."),
-        ([0], "0 heads cannot be pruned.\nGive numbers from 1 up"),
+        ([0], "0 heads cannot be pruned.\nGive numbers of at least 1"),
         ([], "No number of heads to prune was given"),
     ],
 )
@@ -390,5 +390,6 @@ def test_another_package_adds_a_strategy_that_help_and_options_know(tmp_path: Pa
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path}
     )
     assert done.stdout == (
-        "How heads are chosen: ranked, importance, importance-steps, greedy, beam, relevance, random, last; or all.\n"
+        "Strategies for choosing the heads to prune: ranked, importance, importance-steps, greedy, beam, relevance, "
+        "random, last; or all.\n"
     )

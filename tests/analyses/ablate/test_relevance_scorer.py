@@ -106,7 +106,7 @@ def test_a_run_that_measured_the_model_is_gone_by(model: str, data: str, tmp_pat
     folder = measured(tmp_path / "relevance", model, RAW)
     found = prune(model, data, tmp_path / "run", relevance=folder)
     assert removed(found) == [{str(D)}, {str(D), str(A)}, {str(D), str(A), str(C)}]
-    (note,) = [note for note in found.notes if "`relevance` went by" in note]
+    (note,) = [note for note in found.notes if "`relevance` used" in note]
     assert f"{folder} (rule epsilon, target predicted on other.txt)" in note
 
 
@@ -126,7 +126,7 @@ def test_heads_are_measured_on_the_examples_that_they_are_chosen_on(model: str, 
     assert removed(here) == removed(prune(model, data, tmp_path / "there", relevance=folder))
     order = sorted(HEADS, key=lambda head: own[head])
     assert removed(here) == [{str(h) for h in order[:size]} for size in (1, 2, 3)]
-    assert [n for n in here.notes if "`relevance` went by rule epsilon, target predicted" in n]
+    assert [n for n in here.notes if "`relevance` used rule epsilon, target predicted" in n]
 
 
 def test_a_head_without_output_goes_first(
@@ -179,7 +179,7 @@ def test_a_run_of_other_weights_or_heads_is_refused(model: str, data: str, tmp_p
     wrong = {
         other: r"(?s)measured judge, whose weights are not those of .*judge.*headlens relevance",
         some: r"(?s)no raw relevance of 3 heads of 4, such as encoder\.0\.1.*leave --relevance out",
-        tmp_path / "empty": r"(?s)is no finished run that measured relevance.*headlens classify --relevance",
+        tmp_path / "empty": r"(?s)is not a finished run that measured relevance.*headlens classify --relevance",
         tmp_path / "none": "does not exist",
     }
     for folder, message in wrong.items():
@@ -195,7 +195,9 @@ def test_a_run_of_other_weights_or_heads_is_refused(model: str, data: str, tmp_p
 
 def test_a_run_is_asked_for_with_the_strategy_alone() -> None:
     for options in ({"strategies": ("ranked",), "prune": (3,)}, {}):
-        with pytest.raises(OptionError, match=r"(?s)--relevance is for the strategy relevance.*--strategies relevance"):
+        with pytest.raises(
+            OptionError, match=r"(?s)--relevance applies to the strategy relevance.*--strategies relevance"
+        ):
             PruneOptions(**options, relevance=Path("run"))
 
 
@@ -203,9 +205,11 @@ def test_a_model_without_rules_is_told_before_anything_runs(
     model: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise UnsupportedModelError("There is no rule of relevance for this.", "Another advice.")
+        raise UnsupportedModelError("There is no relevance rule for this.", "Another advice.")
 
     monkeypatch.setattr(relevance_session.RelevanceSession, "relevance", refuse)
-    with pytest.raises(UnsupportedModelError, match=r"(?s)--strategies relevance: There is no rule.*--rule gradxact"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"(?s)--strategies relevance: There is no relevance rule.*--rule gradxact"
+    ):
         prune(model, data, tmp_path / "run")
     assert not (tmp_path / "run").exists()

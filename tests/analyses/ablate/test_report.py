@@ -85,10 +85,10 @@ def test_empty_numbers_are_no_fault() -> None:
         ("ablation", {"ci_low": -np.inf}, r"ablation\.csv:2: column ci_low holds '-inf'"),
         ("ablation", {"stack": "all"}, r"ablation\.csv:2: column stack holds 'all'"),
         ("ablation", {"layer": 0.5}, r"ablation\.csv:2: column layer holds '0.5'"),
-        ("ablation", {"mode": "zero"}, r"ablation\.csv:3: a row for demo, zero, encoder, 0, 0 comes a second time"),
+        ("ablation", {"mode": "zero"}, r"ablation\.csv:3: a row for demo, zero, encoder, 0, 0 appears twice"),
         ("pruning", {"speedup": "x"}, r"pruning\.csv:2: column speedup holds 'x'"),
         ("pruning", {"n_pruned": -1}, r"pruning\.csv:2: column n_pruned holds '-1'"),
-        ("pruning", {"seed": 0}, r"pruning\.csv:7: a row for demo, random, 0, 1 comes a second time"),
+        ("pruning", {"seed": 0}, r"pruning\.csv:7: a row for demo, random, 0, 1 appears twice"),
     ],
 )
 def test_cells_that_cannot_be_meant_are_refused(table: str, change: dict[str, object], message: str) -> None:

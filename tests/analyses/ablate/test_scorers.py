@@ -74,7 +74,7 @@ def test_nan_counts_as_worst_and_silence_is_an_error() -> None:
             return {A: float("nan"), B: -1e300}
 
     assert scores_of(Undefined(), frozenset(), [A, B]) == {A: Score(-np.inf), B: Score(-1e300)}
-    with pytest.raises(SelfCheckError, match=r"Nothing is known about the head encoder\.1\.0 with 1 others gone"):
+    with pytest.raises(SelfCheckError, match=r"No score is known for head encoder\.1\.0 with 1 others gone"):
         scores_of(Undefined(), frozenset({D}), [A, C])
 
 

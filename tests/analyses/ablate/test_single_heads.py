@@ -107,7 +107,7 @@ def test_options() -> None:
         AblationOptions(replicates=0)
     with pytest.raises(OptionError, match="--batch-tokens -1 is not a positive number"):
         AblationOptions(batch_tokens=-1)
-    with pytest.raises(OptionError, match="Give --keep-only beside --mode"):
+    with pytest.raises(OptionError, match="Give --keep-only in addition to --mode"):
         AblationOptions("keep-only")
 
 

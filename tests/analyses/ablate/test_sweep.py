@@ -192,7 +192,7 @@ def test_even_attention_is_one_row_a_mean_of_values(wordpiece_tokenizer: PreTrai
 
 def test_generation_takes_no_means(marian_tokenizer: PreTrainedTokenizerBase) -> None:
     model, examples = made(CATALOGUE["translation"].task, marian_tokenizer, "MarianMTModel")
-    with pytest.raises(OptionError, match=r"(?s)writes token by token.*--mode zero, or .* translation-loss"):
+    with pytest.raises(OptionError, match=r"(?s)generates token by token.*--mode zero, or .* translation-loss"):
         TaskSweep("mean").run(model, examples)
 
 

@@ -135,8 +135,8 @@ def test_a_compacted_model_can_be_pruned_further(wordpiece_tokenizer: PreTrained
     ("wrong", "message"),
     [
         ({"gates": ("lower",)}, r"--gates lower: there is no such stack\.\nStacks: encoder, decoder, cross\."),
-        ({"penalty": "max"}, "--penalty max is none"),
-        ({"save": "whole"}, "--save whole is none"),
+        ({"penalty": "max"}, "--penalty max is unknown"),
+        ({"save": "whole"}, "--save whole is unknown"),
         ({"gate_learning_rate": 0.0}, r"--gate-learning-rate 0\.0 is not a positive number"),
         ({"gate_start": float("inf")}, "--gate-start inf is not a finite number"),
     ],
@@ -191,7 +191,7 @@ def test_what_is_held_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     given = TrainingSet.of_task(loaded, task, source, lesson.held)
     assert given.held == lesson.held
     assert lesson.task.reported == ("accuracy",)
-    with pytest.raises(CorpusError, match="none of its 5 examples can be asked"):
+    with pytest.raises(CorpusError, match="none of its 5 examples can be used"):
         TrainingSet.of_task(loaded, task, source, longest=2)
     before = SourceCounts(unlabelled=4, too_short=2)
     facts = TrainingSet.of_task(loaded, task, source, lesson.held, counts=before).facts["data"]

@@ -73,11 +73,11 @@ def test_roles_that_die_last_come_first() -> None:
     frame = pd.DataFrame(rows, columns=["run", "penalty", "model", "stack", "layer", "head", "role", "kept"])
     table = lasting_roles([run({"roles": frame})])
     assert column(table, "role") == ["rare", "separator", "positional"]
-    assert column(table, "heads with it") == ["2", "2", "1"]
-    assert column(table, "fewest heads left with it") == ["1", "3", "never"]
-    assert column(table, "λ then") == ["0.5", "0.1", ""]
-    assert column(table, "mean share left") == ["0.750", "0.250", "0.000"]
-    assert set(column(table, "of all heads")) == {"0.400"}
+    assert column(table, "heads with this role") == ["2", "2", "1"]
+    assert column(table, "fewest heads left while it occurs") == ["1", "3", "never"]
+    assert column(table, "λ of that run") == ["0.5", "0.1", ""]
+    assert column(table, "mean share of its heads left") == ["0.750", "0.250", "0.000"]
+    assert set(column(table, "mean share of all heads left")) == {"0.400"}
 
 
 def test_several_folders_have_their_labels() -> None:

@@ -72,7 +72,7 @@ def test_a_finished_run_needs_gates_and_sweep_but_no_roles() -> None:
         ("gates", {"gate": "open"}, r"gates\.csv:2: column gate holds 'open'"),
         ("gates", {"step": np.inf}, r"gates\.csv:2: column step holds 'inf'"),
         ("gates", {"stack": "all"}, r"gates\.csv:2: column stack holds 'all'"),
-        ("gates", {"step": 0}, r"gates\.csv:8: a row for opus-mt-en-de, lambda-0.01, 0, encoder, 0, 0 comes a second"),
+        ("gates", {"step": 0}, r"gates\.csv:8: a row for opus-mt-en-de, lambda-0.01, 0, encoder, 0, 0 appears twice"),
         ("sweep", {"init": "random"}, r"sweep\.csv:2: column init holds 'random'"),
         ("sweep", {"heads_encoder": "few"}, r"sweep\.csv:2: column heads_encoder holds 'few'"),
         ("sweep", {"run": "a", "init": "trained"}, r"sweep\.csv:3: a row for opus-mt-en-de, a, trained, accuracy"),
@@ -132,7 +132,7 @@ def test_the_page_shows_the_tables_and_the_films_behind_a_switch(tmp_path: Path)
     html = render([RunSection(read, pictures)])
     order = [
         "Heads left and what they achieve",
-        "What remained",
+        "Heads that remain",
         "Which roles die last",
         "Gates during training",
         "Heads closing",

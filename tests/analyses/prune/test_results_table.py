@@ -60,7 +60,7 @@ def test_differences_stand_beside_what_is_compared() -> None:
     assert table["scratch_delta"].isna().all()
     lines = results_markdown(compared).split("\n## ")[1].strip().split("\n")[2:]
     assert cells(lines[0])[2:] == [
-        "bleu from trained [95 % interval]", "minus unpruned [paired]", "bleu from scratch [95 % interval]",
+        "bleu from trained [95 % interval]", "difference from unpruned [paired]", "bleu from scratch [95 % interval]",
     ]  # fmt: skip
     row = table.iloc[1]
     found = f"{row['trained_delta']:.2f} [{row['trained_delta_low']:.2f}, {row['trained_delta_high']:.2f}], p"

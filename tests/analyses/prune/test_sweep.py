@@ -92,10 +92,10 @@ def test_of_two_as_near_the_one_with_more_heads() -> None:
     ("wrong", "message"),
     [
         ({"lambdas": (0.1, -1.0)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
-        ({"lambdas": ()}, r"No penalty is given\.\nName some with --lambdas"),
+        ({"lambdas": ()}, r"No penalty was given\.\nName some with --lambdas"),
         ({"target_heads": 0}, "--target-heads 0 leaves no head"),
-        ({"target_heads": 4, "lambdas": (0.1,)}, r"--target-heads searches for λ itself; .*\nGive one of them\."),
-        ({"target_heads": 4, "lambdas": LAMBDAS}, "--target-heads searches for λ itself"),
+        ({"target_heads": 4, "lambdas": (0.1,)}, r"--target-heads searches for λ, but .*\nGive only one of them\."),
+        ({"target_heads": 4, "lambdas": LAMBDAS}, "--target-heads searches for λ, but --lambdas also gives values"),
         ({"most_runs": 0}, "--most-runs 0 is not a positive number"),
     ],
 )
@@ -130,7 +130,7 @@ def test_trainings_that_cannot_be() -> None:
         ("sst2", {"dev": "a.txt"}, "--dev is not for --task sst2"),
         ("mlm", {"dev_data": "a.tsv"}, "--dev-data is not for --task mlm"),
         ("translation", {"dev_target": "a.en"}, "--dev-target names translations of --dev, which is not given"),
-        ("translation-loss", {}, "--task translation-loss is only measured"),
+        ("translation-loss", {}, "--task translation-loss can only be evaluated, not trained on"),
         ("sst2", {"dev_share": 0.95}, r"--dev-share 0\.95 is not above 0"),
         ("sst2", {"dev_share": 0.0}, r"--dev-share 0\.0 is not above 0"),
         ("mlm", {"column": "text"}, "--column"),

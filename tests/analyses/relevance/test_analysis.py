@@ -193,9 +193,12 @@ def test_masks_are_told(loaded: Loaded) -> None:
     model = loaded("AlbertForMaskedLM")
     texts = ["the [MASK] teachers see mice", "dogs chase small cats in the house", "birds sleep"]
     found = head_relevance(model, Memory([Example(sentence(t)) for t in texts]), FAST)
-    assert "2 tokens of 2 sentences were masked; 1 sentence with mask tokens in the text got no others." in found.notes
+    assert (
+        "2 tokens of 2 sentences were masked; 1 sentence that contains mask tokens was not masked further."
+        in found.notes
+    )
     assert (found.encoding.masked, found.encoding.own_masks) == (2, 1)
-    with pytest.raises(OptionError, match="--mask-share: nothing is masked for the target embedding"):
+    with pytest.raises(OptionError, match="--mask-share: no tokens are masked for the target embedding"):
         head_relevance(loaded("BertModel"), SINGLE, RelevanceOptions(mask_share=0.5))
 
 
@@ -339,7 +342,7 @@ def test_similarity_batches_count_both_sentences(loaded: Loaded) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": "lrp"}, "--rule lrp is no rule"),
+        ({"rule": "lrp"}, "--rule lrp is not a rule"),
         ({"replicates": 0}, "--replicates 0"),
     ],
 )
@@ -349,7 +352,7 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_bad_comparison(bert: LoadedModel) -> None:
-    with pytest.raises(OptionError, match="--compare lrp is no rule"):
+    with pytest.raises(OptionError, match="--compare lrp is not a rule"):
         head_relevance(bert, SINGLE, compare=("lrp",))  # type: ignore[arg-type]
 
 

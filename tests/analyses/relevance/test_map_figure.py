@@ -53,7 +53,7 @@ def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None
     np.testing.assert_array_equal(np.asarray(mesh(axes).get_array()).ravel(), frame["relevance"][:72])
     assert figure is not None
     assert figure.texts[0].get_text() == "Relevance of attention heads (rule taylor, target class)"
-    assert figure.texts[1].get_text().endswith("need not be symmetric. Pale: the interval holds 0.")
+    assert figure.texts[1].get_text().endswith("need not be symmetric. Pale: the interval contains 0.")
 
 
 def test_one_head_per_layer(make_relevance: Make) -> None:

@@ -42,7 +42,7 @@ def test_heads_stand_in_the_order_of_their_relevance() -> None:
     assert column(table, "head") == heads
     assert column(table, "relevance") == ["0.400", "0.300", "0.250", "0.100", "-0.200"]
     assert column(table, "95 % CI")[0] == "0.300 to 0.500"
-    assert column(table, "even share") == ["0.333"] * 5
+    assert column(table, "equal share") == ["0.333"] * 5
     assert set(column(table, "rule")) == {"epsilon"}
     assert set(column(table, "target")) == {"class"}
     # the picture runs from the lowest end of an interval, -0.3, to the highest, 0.5

@@ -66,13 +66,13 @@ def test_empty_shares_are_no_fault() -> None:
         (
             "relevance",
             {"rule": "epsilon"},
-            r"relevance\.csv:3: a row for demo, encoder, 0, 0, epsilon comes a second time",
+            r"relevance\.csv:3: a row for demo, encoder, 0, 0, epsilon appears twice",
         ),
         ("correlations", {"spearman": "x"}, r"correlations\.csv:2: column spearman holds 'x'"),
         (
             "correlations",
             {"stack": "all", "of": "relevance", "scope": "heads"},
-            r"correlations\.csv:3: a row for demo, all, .* comes a second time",
+            r"correlations\.csv:3: a row for demo, all, .* appears twice",
         ),
     ],
 )

@@ -41,7 +41,7 @@ def test_dots_are_the_heads_in_the_colour_of_their_role(make_heads: Make) -> Non
     np.testing.assert_array_equal(dots.get_offsets(), heads[["confidence", "relevance"]])
     assert [to_hex(c) for c in dots.get_facecolor()] == [COLOURS[family(r)].lower() for r in heads["role"]]
     labels = [t.get_text() for t in figure.legends[0].get_texts()]
-    assert set(labels) == {"no role" if f == "none" else f for f in map(family, heads["role"])} | {"even share"}
+    assert set(labels) == {"no role" if f == "none" else f for f in map(family, heads["role"])} | {"equal share"}
     assert [float(line.get_ydata()[0]) for line in axes.lines] == [1 / 12, 0.0]  # type: ignore[index, arg-type]
 
 

@@ -41,13 +41,13 @@ def test_word_for_word(texts: tuple[str, ...], found: bool) -> None:
     notes = seen_notes(LEARNED, held(texts))
     assert bool(notes) is found
     if found:
-        assert notes[0].startswith("Of 1 example that is measured on, 1 stands word for word")
+        assert notes[0].startswith("Of 1 example that is measured on, 1 occurs word for word")
         assert "--dev-data" in notes[0]
 
 
 def test_a_tenth_is_told_and_less_is_not() -> None:
     assert seen_notes(LEARNED, held(("is a quiet joy",), fresh=9))[0].startswith(
-        "Of 10 examples that are measured on, 1 stands"
+        "Of 10 examples that are measured on, 1 occurs"
     )
     assert not seen_notes(LEARNED, held(("is a quiet joy",), fresh=10))
 
@@ -60,7 +60,7 @@ def test_nothing_to_look_for() -> None:
 
 def test_of_many_examples_200_are_looked_at() -> None:
     many = held(*[("is a quiet joy",)] * 450)
-    assert seen_notes(LEARNED, many)[0].startswith("Of 150 examples that are measured on, 150 stand")  # every third
+    assert seen_notes(LEARNED, many)[0].startswith("Of 150 examples that are measured on, 150 occur")  # every third
 
 
 def test_questions_have_to_be_there_with_their_text() -> None:

@@ -171,7 +171,7 @@ def test_counts_of_what_was_left_out(wordpiece_tokenizer: PreTrainedTokenizerBas
     summary = TaskRows.of(TaskForward.of(task, loaded), source, SourceCounts(unlabelled=4, too_short=2)).summary
     counts = summary.rows, summary.unlabelled, summary.too_short, summary.too_long, summary.examples
     assert counts == (9, 4, 2, 1, 2)
-    with pytest.raises(CorpusError, match=r"made: none of its 3 examples can be asked: .* 2 tokens"):
+    with pytest.raises(CorpusError, match=r"made: none of its 3 examples can be used: .* 2 tokens"):
         TaskRows.of(TaskForward.of(task, loaded, 2), source)
 
 

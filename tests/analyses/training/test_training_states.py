@@ -64,13 +64,13 @@ def test_a_damaged_state_is_told_and_the_one_before_taken(
     assert found is not None
     assert (found / "state.json").read_text() == "b"
     assert told == [
-        f"{found.with_name('state-000000002')} is damaged; training goes on from {found.name}, the state before."
+        f"{found.with_name('state-000000002')} is damaged; training continues from {found.name}, the state before."
     ]
     # What is learned anew takes a number of its own.
     write(tmp_path, "d")
     assert (tmp_path / "run/.resume/training/state-000000003/state.json").read_text() == "d"
     damage(found.with_name("state-000000003") / file)
-    with pytest.raises(ResumeError, match=r"(?s)state-000000003 cannot be gone on with.*--overwrite"):
+    with pytest.raises(ResumeError, match=r"(?s)state-000000003 cannot be resumed from.*--overwrite"):
         kept(tmp_path).found  # noqa: B018 - reads the disk
 
 

@@ -109,7 +109,7 @@ def test_too_little_memory_gives_the_same_in_smaller_parts(rows: int) -> None:
 def test_too_little_memory_for_anything_is_told() -> None:
     model = zoo.ZOO["bert"].build()
     Scarce(model, 0)
-    with pytest.raises(ModelError, match="no memory for a single example"):
+    with pytest.raises(ModelError, match="not have enough memory for a single example"):
         sweep(model, batches("bert"), read)
 
 
@@ -119,7 +119,7 @@ def test_memory_that_fits_the_intact_pass_but_no_replay_is_told(monkeypatch: pyt
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Replay, "changed", fail)
-    with pytest.raises(ModelError, match="no memory for a single example of 7 tokens"):
+    with pytest.raises(ModelError, match="not have enough memory for a single example of 7 tokens"):
         sweep(zoo.ZOO["bert"].build(), batches("bert"), read)
 
 
@@ -132,7 +132,7 @@ def test_other_errors_are_not_taken_for_memory() -> None:
 
 
 def test_what_is_read_must_be_a_row_for_each_example() -> None:
-    with pytest.raises(SelfCheckError, match=r"batch of 3 examples was read as numbers of the shape \(3, 7, 32\)"):
+    with pytest.raises(SelfCheckError, match=r"batch of 3 examples gave records of the shape \(3, 7, 32\)"):
         sweep(zoo.ZOO["bert"].build(), batches("bert"), lambda outputs, _: outputs[0])
 
 

@@ -71,7 +71,7 @@ def test_every_masked_position_starts_with_its_best_token() -> None:
     expected = torch.stack([best[0, 1] + best[0, 3], best[1, 2], best[2, 0]])
     assert torch.allclose(values(MaskedTokenLogits(MASK), model, inputs), expected)
     ids[1, 2] = 9
-    with pytest.raises(OptionError, match="no position that relevance could start from") as caught:
+    with pytest.raises(OptionError, match="no position from which relevance could start") as caught:
         values(MaskedTokenLogits(MASK), model, inputs)
     assert "Mask tokens" in caught.value.advice
 
@@ -161,7 +161,7 @@ def test_constants_of_a_target_do_not_scale_relevance_that_is_passed_on_as_such(
 
 def test_an_odd_number_of_rows_is_no_pairs() -> None:
     model, inputs = built("bert")
-    with pytest.raises(OptionError, match="3 rows are no pairs"):
+    with pytest.raises(OptionError, match="3 rows do not make pairs"):
         values(SimilarityTarget(), model, inputs)
 
 
@@ -170,7 +170,7 @@ def test_an_odd_number_of_rows_is_no_pairs() -> None:
     [
         ("bert", PredictedClass(), "gives no logits"),
         ("bert", MaskedTokenLogits(MASK), "gives no logits"),
-        ("bert-mlm", PredictedClass(), "no classifier of sentences"),
+        ("bert-mlm", PredictedClass(), "not a sentence classifier"),
         ("bert-classifier", MaskedTokenLogits(MASK), "no logits for every token"),
         ("bert-mlm", OwnEmbedding(), "gives no embeddings"),
     ],
@@ -244,5 +244,7 @@ def test_an_answer_is_where_it_begins_and_where_it_ends() -> None:
         parts.append(relevance(model, inputs, target).raw)
     for site, raw in whole.raw.items():
         assert torch.allclose(raw, parts[0][site] + parts[1][site], rtol=1e-9, atol=1e-12)
-    with pytest.raises(OptionError, match=r"(?s)does not look for answers \(Base.*Give a question-answering model"):
+    with pytest.raises(
+        OptionError, match=r"(?s)not a question-answering model \(Base.*Give a question-answering model"
+    ):
         values(AnswerSpanTarget(), *built("bert"))
