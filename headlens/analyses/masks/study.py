@@ -312,7 +312,7 @@ class MaskStudy:
                 learned = learn_mask(loaded, lesson, case.strength, dam, training, callbacks, scope)
                 model = learned.model
         source = None if learned is None else SettledMask.kept(learned.mask)
-        with under(model, case, texts.books, source) as edit, _spanned(case, lesson, learned):
+        with under(model, case, texts.books, source) as edit, spanned(case, lesson, learned):
             measured = self.trainings.compared(loaded, lesson, model, baseline)
         compared_with = vars(measured.as_baseline) if case.whole else {}
         notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
@@ -373,7 +373,7 @@ class MaskStudy:
 
 
 @contextmanager
-def _spanned(case: MaskCase, lesson: TrainingSet, learned: LearnedMaskResult | None) -> Iterator[None]:
+def spanned(case: MaskCase, lesson: TrainingSet, learned: LearnedMaskResult | None) -> Iterator[None]:
     """Inside, weights within a learned mask are multiplied by its numbers, where these are not 0 and 1 alone."""
     if learned is None or not case.spanned:
         yield

@@ -16,6 +16,7 @@ from headlens.analyses.masks.degrees import (
     degree_effects,
     effects_markdown,
     learned_degrees,
+    learned_spans,
     quality_by_degrees,
 )
 from headlens.pages.formatting import value_text
@@ -165,6 +166,39 @@ def test_without_grid_and_learned_degrees_there_is_no_figure() -> None:
     assert quality_by_degrees(table[table["pattern"] == "full"]) is None
     single = table[table["pattern"].isin(["full", "bigbird:tokens=2,keys=3,window=1"])]
     assert quality_by_degrees(single) is None
+
+
+def test_spans_have_a_line_of_their_own() -> None:
+    spans = [row(f"spans:mu={mu:g}", 0, "all", (None, None, None)) | {"sparsity_texts": mu / 10} for mu in (1.0, 0.1)]
+    full = masks(seeds=1)[:1]
+    alone = quality_by_degrees(pd.concat([full, pd.DataFrame(spans)]))
+    assert alone is not None
+    (line,) = (line for line in alone.axes[0].lines if line.get_linestyle() == "-")
+    assert line.get_xdata() == pytest.approx([1, 10]), "from the weakest penalty on"
+    both = quality_by_degrees(pd.concat([full, learned(), pd.DataFrame(spans)]))
+    assert both is not None
+    legend = [text.get_text() for text in both.legends[0].get_texts()]
+    assert legend == ["learned degrees, by μ", "adaptive spans, by μ", "no mask"]
+    assert len({line.get_color() for line in both.axes[0].lines if line.get_linestyle() == "-"}) == 2
+
+
+def test_spans_of_heads_are_means_over_seeds() -> None:
+    rows = [
+        ("m", "encoder", layer, head, pattern, "all", True, seed, 2.0 * layer + head + seed)
+        for pattern in ("spans:mu=0.1", "spans:mu=1")
+        for seed in (0, 1)
+        for layer in (0, 1)
+        for head in (0, 1, 2)
+    ]
+    columns = ["model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed", "span"]
+    spans = pd.DataFrame(rows, columns=columns)
+    figure = learned_spans(spans)
+    assert figure is not None
+    maps = [axes.collections[-1].get_array() for axes in figure.axes if axes.get_xlabel() == "head"]
+    assert [np.asarray(m).reshape(2, 3).tolist() for m in maps] == [[[0.5, 1.5, 2.5], [2.5, 3.5, 4.5]]] * 2
+    titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_xlabel() == "head"]
+    assert [title.partition(": ")[2] for title in titles] == ["μ 0.1", "μ 1"]
+    assert learned_spans(spans[:0]) is None
 
 
 def test_shares_of_heads_by_degree() -> None:

@@ -1,0 +1,71 @@
+"""Models with learned spans are measured as they were trained, but that what is masked has no weight at all."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import zoo
+
+from headlens.analyses.masks.cases import MaskCase
+from headlens.analyses.masks.options import SpanOptions
+from headlens.analyses.masks.study import span_rows, spanned, under
+from headlens.errors import OptionError
+from headlens.interventions.learned_mask import LearnedAttentionMask, SettledMask, masked_sites
+
+
+def test_ramps_are_measured_and_zeros_are_exact() -> None:
+    model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
+    options = SpanOptions((1.0,), 2).dam(9, None, 8, diagonal=True)
+    mask = LearnedAttentionMask(masked_sites(model), options.mask, options.law).eval()
+    with torch.no_grad():
+        mask.alpha.copy_(torch.linspace(-7, -1, mask.alpha.numel()).view_as(mask.alpha))
+    learned: Any = SimpleNamespace(model=model, mask=mask)
+    lesson: Any = SimpleNamespace(task=SimpleNamespace(network=lambda model: model))
+    real = inputs["attention_mask"].bool()
+
+    def weights() -> torch.Tensor:
+        with torch.inference_mode():
+            return model(**inputs, output_attentions=True).attentions[0]
+
+    plain, case = weights(), MaskCase("spans:mu=1,ramp=2")
+    with under(model, case, {}, SettledMask.kept(mask)), spanned(case, lesson, learned):
+        found = weights()
+    torch.testing.assert_close(weights(), plain)
+    rows = {row["head"]: row for row in span_rows(mask) if row["layer"] == 0}
+    zeros = partly = 0
+    for sentence, n in enumerate(real.sum(1).tolist()):
+        for head, row in rows.items():
+            for i in range(1, n - 1):
+                factors = [max(0.0, min(1.0, (2 + row["span"] - abs(i - j)) / 2)) for j in range(n)]
+                factors[0] = factors[-1] = 1.0
+                wanted = plain[sentence, head, i, :n] * torch.tensor(factors)
+                assert found[sentence, head, i, :n].tolist() == pytest.approx(
+                    (wanted / wanted.sum()).tolist(), abs=1e-5
+                )
+                hard = [j for j in range(1, n - 1) if abs(i - j) > row["reach"]]
+                assert (found[sentence, head, i, hard] == 0).all()
+                zeros, partly = zeros + len(hard), partly + sum(0 < f < 1 for f in factors)
+    assert min(zeros, partly) > 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"learn_spans": (-1.0,)}, r"--learn-spans -1\.0 is not a finite number"),
+        ({"learn_spans": (1.0,), "span_ramp": 0}, "--span-ramp 0: a span has no end"),
+        ({"span_ramp": 8}, "--span-ramp is about spans that are learned"),
+    ],
+)
+def test_options_that_cannot_be(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        SpanOptions(**wrong)
+
+
+def test_names_of_what_is_learned() -> None:
+    assert SpanOptions((0.1, 1e-5)).patterns == ("spans:mu=0.1", "spans:mu=1e-05")
+    assert SpanOptions((1.0,), 8).patterns == ("spans:mu=1,ramp=8",)
+    cases = [MaskCase(name) for name in ("spans:mu=1,ramp=8", "degrees:mu=0.1,kinds=global", "star")]
+    assert [(case.strength, case.spanned) for case in cases] == [(1.0, True), (0.1, False), (None, False)]
