@@ -86,11 +86,7 @@ class RoleDrawing:
         notes = ["" if present - {NONE} else "No head holds a role"]
         # Also of the nearest roles, in grey.
         notes.append(ARROW_WORDS if "syntactic" in families(_shown(heads)) else "")
-        notes.append(
-            "grey letters: the nearest role, which the head does not hold"
-            if NONE in present and "nearest" in heads
-            else ""
-        )
+        notes.append("grey letters: the nearest role, none is held" if NONE in present and "nearest" in heads else "")
         stable = heads["role_stability"].fillna(1.0).clip(0, 1) if "role_stability" in heads else 1.0
         heads = heads.assign(role_stability=stable)
         notes.append(

@@ -110,9 +110,7 @@ def test_a_head_without_a_role_shows_the_nearest_in_grey(make_heads: Make) -> No
     assert figure is not None
     words = {t.get_text(): t.get_color() for t in figure.axes[0].texts}
     assert words["broad"] == words["sink"] == FAINT != words["rare"]
-    assert "grey letters: the nearest role, which the head does not hold" in [
-        t.get_text().replace("\n", " ") for t in figure.texts
-    ]
+    assert "grey letters: the nearest role, none is held" in [t.get_text().replace("\n", " ") for t in figure.texts]
 
 
 def test_a_role_that_changes_with_the_sentences_is_pale(make_heads: Make) -> None:
