@@ -123,7 +123,8 @@ def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None 
     """Attention weights of one sentence in one model, or in several below each other; the first query on top.
 
     All maps share one colour scale from 0 to the largest weight, or to 0.5 where all are less, and one size of cells.
-    Token labels are drawn as they are: no formulae, and a box for what no font can show. Labels too many to be read are thinned.
+    Token labels are drawn as they are: no formulae, and a box for what no font can show. Labels too
+    many to be read are thinned.
 
     Args:
         blocks: the maps of each model, which may have tokens of its own.
