@@ -85,7 +85,7 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     for words in (
         "All heads, 30 examples of dev",
         "Heads that are needed most (zero), judge",
-        "(no change is significant)",
+        "No change is significant.",
         "The best head of each layer, alone, judge",
         f"judge pruned, on {pruning['n'].iloc[0]} other examples",
         "Next: headlens report run",
