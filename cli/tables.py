@@ -102,9 +102,11 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
             if alone
             else f"Most important heads ({mode!s} ablation)"
         )
-        # Of heads that make no difference some come first, too.
-        doubt = "" if alone or (group["p_holm"] < _LEVEL).any() else ": no change is significant"
-        shown += [summary_table(f"{title}, {model!s}{doubt}", rows)] if rows else []
+        if rows:
+            shown.append(summary_table(f"{title}, {model!s}", rows))
+            # Of heads that make no difference some come first, too.
+            if not alone and not (group["p_holm"] < _LEVEL).any():
+                shown[-1].caption = "No change is significant."
     if "smoothness" in tables:
         shown += smoothness_on_console(tables["smoothness"])
     if "pruning" in tables:

@@ -85,6 +85,7 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     for words in (
         "All heads, 30 examples of dev",
         "Most important heads (zero ablation), judge",
+        "No change is significant.",
         "Best head of each layer when it is the only one kept, judge",
         f"judge pruned, evaluated on {pruning['n'].iloc[0]} held-out examples",
         "Next: headlens report run",

@@ -18,6 +18,7 @@ from headlens.plots.cell_drawing import Scale, add_bar
 # inches
 _TITLE, _SIDE, _GAP, _TOP = 0.24, 0.80, 0.10, 0.32
 _LABEL_MARGIN = 0.36
+_STRONG = 0.5  # the least weight that has the darkest colour: even attention must not look strong
 _ABREAST = 6  # maps of a model in one line, where two models are compared
 
 
@@ -121,8 +122,9 @@ def attention_maps(
 def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None = None) -> Figure | None:
     """Attention weights of one sentence in one model, or in several below each other; the first query on top.
 
-    All maps share one colour scale from 0 to the largest weight, and one size of cells. Token labels are drawn as they
-    are: no formulae, and a box for what no font can show. Labels too many to be read are thinned.
+    All maps share one colour scale from 0 to the largest weight, or to 0.5 where all are less, and one size of cells.
+    Token labels are drawn as they are: no formulae, and a box for what no font can show. Labels too
+    many to be read are thinned.
 
     Args:
         blocks: the maps of each model, which may have tokens of its own.
@@ -158,7 +160,7 @@ def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None 
     figure = style.new_figure(width, height)
     style.headline(figure, title)
     largest = max(float(np.nanmax(block.weights)) for block in blocks if np.isfinite(block.weights).any())
-    scale = Scale("attention weight", high=largest or 1.0, colours=style.PALE)
+    scale = Scale("attention weight", high=max(largest, _STRONG), colours=style.PALE)
     step = style.tick_step(cell, points / 72)
     font: dict[str, Any] = {"fontsize": points, "fontfamily": FAMILY}
     tops = height - _TOP - np.cumsum([0.0, *heights[:-1]])

@@ -48,7 +48,7 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE)
     grid = figure.subplots(len(pieces), 1, squeeze=False, height_ratios=heights)
     scale = Scale(
-        "accuracy less that of the best fixed offset (white: not above it)",
+        "gain in accuracy over the offset (white: none)",
         high=max(float(above["gain"].max()), _NOTABLE),
         colours=PALE,
     )

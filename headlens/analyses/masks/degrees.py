@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.masks.options import KINDS, LEARNED, MADE, strength_of
-from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means, named, within_bounds
+from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means, titled, within_bounds
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import NOTHING, escaped, markdown_lines, unsigned, value_text
@@ -83,7 +83,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     # the legend stands on the right, in a column below
     side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if style.in_column() else (_LEGEND, 0.0)
     width = style.page_width() if style.in_column() else style.FULL_WIDTH * (across / 2) + side
-    title = named("Quality by sparsity: degrees of attention", shown)
+    title = titled("Quality by sparsity: degrees of attention", shown)
     top = _TOP + style.further_lines(title, width)
     height = top + -(-len(blocks) // across) * _SLOT + foot
     figure = style.new_figure(width, height)

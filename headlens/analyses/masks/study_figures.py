@@ -224,7 +224,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     # entries of the legend, beside each other below a panel
     abreast = across * (2 if curves else 3)
     lines = -(-(1 + len(WAYS) + curves) // abreast)
-    title, width = named("Quality under masks", table), min(style.page_width(), style.FULL_WIDTH * across / 2)
+    title, width = titled("Quality under masks", table), min(style.page_width(), style.FULL_WIDTH * across / 2)
     top = _TOP + style.further_lines(title, width)
     height = top + -(-len(blocks) // across) * _SLOT + _BOTTOM + (lines - 1) * _LINE
     figure = style.new_figure(width, height)
@@ -247,7 +247,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def named(title: str, rows: pd.DataFrame) -> str:
+def titled(title: str, rows: pd.DataFrame) -> str:
     """Adds the model to the title of a figure that shows only one, and what its intervals are of."""
     models, seeds = rows["model"].drop_duplicates().astype(str), int(rows["seeds"].max()) if "seeds" in rows else 1
     title = f"{title}, {models.iloc[0]}" if len(models) == 1 else title
@@ -300,7 +300,7 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
         )
         for (model, metric), rows in labelled.groupby(["model", "metric"], sort=False)
     ]
-    return point_rows(named("What the diagonal is worth", table), panels)
+    return point_rows(titled("What the diagonal is worth", table), panels)
 
 
 def _groups(rows: pd.DataFrame) -> list[PointGroup]:
@@ -337,7 +337,7 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
         for (model, task, metric), rows in table.groupby(BLOCK, sort=False)
         if (rows["pattern"] != FULL).any()
     ]
-    return point_rows(named("Quality under masks, by layers", table), panels)
+    return point_rows(titled("Quality under masks, by layers", table), panels)
 
 
 def _layers_panel(rows: pd.DataFrame, ranges: list[str], about: str, title: str) -> PointPanel:
