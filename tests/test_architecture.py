@@ -22,7 +22,7 @@ LAYERS = [
     {"attention"},
     {"weights"},
     {"statistics"},
-    {"files", "unchanged_files", "memory", "hub_access", "languages"},
+    {"files", "unchanged_files", "memory", "hub_access", "languages", "extensions"},
     {"heads", "shared_options"},
     {"options", "nested_text"},
     {"option_values"},

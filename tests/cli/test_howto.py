@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from made_tasks import sentiment_table, text
 from tiers import rest_slow
 
 from headlens.interventions import patterns
+from headlens.metrics.metric_registry import ENTRY_POINTS
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
 TREEBANK = Path(__file__).resolve().parents[2] / "headlens" / "corpora" / "data" / "demo.conllu"
@@ -77,7 +79,7 @@ def commands_run(page: Path) -> Iterator[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_is_run_or_says_why_not(page: Path) -> None:
     for block in blocks(page):
-        assert block.language in {"bash", "python"}, block
+        assert block.language in {"bash", "python", "toml"}, block
     assert all(command[0] == "headlens" for command in commands_run(page)), "mark it: <!-- not run: why -->"
     assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page))
 
@@ -114,3 +116,12 @@ def test_programs_run(
         if block.language == "python":
             exec(compile(block.code, str(page), "exec", dont_inherit=True), {"__name__": "howto"})
     assert capsys.readouterr().out, "a program of a page shows something"
+
+
+def test_the_package_of_a_metric_registers_the_class_of_its_page() -> None:
+    shown = blocks(next(page for page in PAGES if page.stem == "add-a-metric"))
+    (package,) = (tomllib.loads(b.code) for b in shown if b.language == "toml")
+    ((_, value),) = package["project"]["entry-points"][ENTRY_POINTS].items()
+    module, _, name = value.partition(":")
+    assert module in package["tool"]["setuptools"]["py-modules"]
+    assert any(f"class {name}(headlens.Metric)" in b.code for b in shown if b.language == "python")
