@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.relevance.shares import MARGIN, described, even_shares, holds_zero, requested_rule, span
+from headlens.analyses.relevance.shares import MARGIN, described, even_shares, requested_rule, span
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
-from headlens.plots.heatmaps import Cells, centred_scale, interval_map, short_number
+from headlens.plots.heatmaps import Cells, centred_scale, holds_zero, interval_map, short_number
 from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
 
 # inches

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from headlens.plots.head_grid import Grid, float_column
+from headlens.plots.head_grid import Grid
 from headlens.plots.heatmaps import limit
 
 Marks = npt.NDArray[np.bool_]
@@ -41,11 +41,6 @@ def even_shares(rows: pd.DataFrame) -> Grid:
     keys = [name for name in ("model", "stack", "layer") if name in rows]
     sizes = rows.groupby(keys, dropna=False)["head"].transform("size")
     return 1 / sizes.to_numpy(np.float64)
-
-
-def holds_zero(rows: pd.DataFrame) -> Marks:
-    """Heads whose interval holds 0, so that not even the sign of their relevance is known."""
-    return (float_column(rows, "ci_low") <= 0) & (float_column(rows, "ci_high") >= 0)
 
 
 def span(values: Grid, *others: Grid) -> tuple[float, float]:

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from headlens.analyses.relevance.shares import (
     even_shares,
-    holds_zero,
     of_rule,
     requested_rule,
     rules_of_table,
     span,
 )
-from headlens.plots.heatmaps import limit
+from headlens.plots.heatmaps import holds_zero, limit
 from headlens.statistics.rank_correlation import spearman_of_known
 
 numbers = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=40).map(np.array)
