@@ -50,7 +50,7 @@ class Confidence(Metric):
             "Mean largest attention weight of all queries.",
             "confidence with separators",
             "share of weight on one token",
-            "with all tokens",
+            "all tokens",
             "confidence (mean largest weight)",
             interval=True,
             contract=True,

@@ -63,7 +63,7 @@ class Cells:
     name: Callable[[StackRows], str] = lambda part: part.name
     abreast: int = ABREAST
     unsure: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = holds_zero
-    pale: str = "Pale: the interval holds 0."
+    pale: str = "Pale: the interval contains 0."
 
 
 def limit(*values: Grid) -> float:

@@ -435,8 +435,9 @@ def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, ru
         for said in (" ".join(done.out.split()), notes, page):
             assert (few in said) == told
             assert re.search(narrow, said)
-        assert ("Most important heads" in done.out) != told
-        assert ("Heads that the task needs most" in page) != told
+        if told:
+            assert "Most important heads" not in done.out
+            assert "Heads that the task needs most" not in page
         for said in (done.out, page):
             assert bool(re.search(r"no head of 4 is needed for cola on its own|suffers most without", said)) != told
 

@@ -466,8 +466,8 @@ def test_spans_that_are_refused(run: Headlens) -> None:
         (("--learn-spans", "-1"), "--learn-spans -1.0 is not a finite number of 0 or more"),
         (("--learn-spans", 1, "--span-ramp", 0), "--span-ramp 0: a span has no end.\nGive 1 or more tokens."),
         (("--span-ramp", 2), "--span-ramp is about spans that are learned.\nGive --learn-spans"),
-        (("--learn-spans", 1, "--zero-scores"), "--zero-scores: there is no mask whose scores could be 0"),
-        (("--learn-spans", 1, "--draws", 2), "--draws is about degrees that are learned"),
+        (("--learn-spans", 1, "--zero-scores"), "--zero-scores: no mask is given to which it could apply"),
+        (("--learn-spans", 1, "--draws", 2), "--draws applies to learned degrees only"),
     ):
         done = run(*more, out="none")
         assert done.code == 2, more
