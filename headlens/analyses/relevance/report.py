@@ -56,9 +56,9 @@ CAPTIONS = {
     "relevance_intervals": Caption(
         "Relevance with intervals",
         "One panel per layer, one dot per head with its 95 % bootstrap interval over the examples, blue above 0 and "
-        "red below it. The dashed line is an equal share for every head; open dots are heads whose "
-        "interval contains 0. Triangles with numbers stand for shares beyond the axis, which occur where the heads of a "
-        "layer nearly cancel.",
+        "red below it. The dashed line is an equal share for every head; open dots are heads whose interval contains "
+        "0. Triangles with numbers stand for shares beyond the axis, which occur where the heads of a layer nearly "
+        "cancel.",
     ),
     "rule_agreement": Caption(
         "Relevance under other rules",
