@@ -289,7 +289,7 @@ class AdaptiveSpan(MaskDistribution):
         return ((self.ramp + self.spans(alpha) - distances) / self.ramp).clamp(0.0, 1.0)
 
     def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
-        """Computes M_k, as `sample`."""
+        """Computes the factors of all distances from the learned spans, as `sample` does: nothing is drawn."""
         return self.sample(alpha, temperature=temperature)
 
     def probabilities(self, alpha: Tensor) -> Tensor:
