@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Analyses")
 def ablate(request: AblateRequest, screen: Screen) -> None:
-    """Measure what every attention head is worth: a task without each head, and with many heads pruned.
+    """Measure what a task loses without each attention head, and with many heads pruned.
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """

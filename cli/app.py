@@ -64,7 +64,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="headlens",
     cls=_Commands,
-    help="What every attention head of a transformer does, and what it is worth.",
+    help="What every attention head of a transformer does, and what a model loses without it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -96,7 +96,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """What every attention head of a transformer does, and what it is worth."""
+    """What every attention head of a transformer does, and what a model loses without it."""
     ctx.obj = {"debug": debug, "version": version}
 
 

@@ -1,4 +1,4 @@
-"""`headlens compact`: a smaller model without the heads nobody needs."""
+"""`headlens compact`: a smaller model without some of its heads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Models")
 def compact(request: CompactRequest, screen: Screen) -> None:
-    """Cut attention heads out of a model: a smaller and faster checkpoint that computes what the masked model does.
+    """Cut attention heads out of a model: a smaller, faster checkpoint that computes what the masked model computes.
 
     Example: headlens compact demo --heads encoder.3.1,encoder.4.0 --out small
     """

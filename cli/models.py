@@ -1,4 +1,4 @@
-"""`headlens models`: what is known, and whether a model can be looked into."""
+"""`headlens models`: which models work, and what headlens finds in one."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _total(plan: Plan) -> str:
     where = f"on {plan.device}"
     memory = f"about {size_text(plan.bytes)} of memory" if plan.models else "hardly any memory"
     if plan.total is None:
-        return f"How long it takes {where} depends on data that are not available here; it needs {memory}."
+        return f"How long it takes {where} depends on data that is not available here; it needs {memory}."
     return f"About {duration(plan.total)} {where}, estimated from batches timed just now, and {memory}."
 
 

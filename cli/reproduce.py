@@ -116,7 +116,7 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     all_seconds = [plan["seconds"] for plan in plans]
     total = None if None in all_seconds else sum(all_seconds)
     in_all = (
-        "How long the whole recipe takes depends on data that are not available here"
+        "How long the whole recipe takes depends on data that is not available here"
         if total is None
         else f"{duration(total)} in all"
     )

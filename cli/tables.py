@@ -40,7 +40,7 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
     shown = [summary_table("Heads by their strongest role", rows)]
     if len(set(heads["model"])) > 1:
-        title = "Roles held in any model: number of heads, and the best head with its measured value and score"
+        title = "Roles found in any model: number of heads, and the best head with its measured value and score"
         shown.append(page_table(title, role_records(tables["roles"])).console())
     shown.append(summary_table("Measures", list(measure_records(heads, registered_declarations()))))
     if "smoothness" in tables:
@@ -67,7 +67,7 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     for (model, stack), group in heads[heads["rule"] == rule].groupby(["model", "stack"], sort=False):
         best = [_relevant(r) for r in group.nlargest(8, "relevance").to_dict("records")]
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
-        start = f"rule {rule}, target {group['target'].iloc[0]}; a uniform share would be {even:.3f}"
+        start = f"rule {rule}, target {group['target'].iloc[0]}; an equal share would be {even:.3f}"
         shown.append(summary_table(f"Most relevant heads of {model}, {stack} ({start})", best))
         largest = [largest_record(row) for row in largest_heads(group, 8).to_dict("records")]
         shown.append(page_table(f"Largest contributions of {model}, {stack}, across layers", largest).console())

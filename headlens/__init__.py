@@ -1,4 +1,4 @@
-"""headlens: what every attention head of a transformer does, and what it is worth.
+"""headlens: what every attention head of a transformer does, and what a model loses without it.
 
 Names are resolved when they are first used: `import headlens` alone loads neither torch nor transformers.
 """

@@ -49,7 +49,7 @@ LEVEL = Option("Units between which attention is measured; syntax and rare words
 BATCH_TOKENS = Option("Tokens per batch, padding included.", MODEL, "N", at_least=1)
 BATCH_TOKENS_SHOWN = "2048; on a GPU 16384"  # where the device decides, see `headlens.corpora.batches`
 # Runs that differ in their seed alone are asked the same.
-SEED_HELP = "Random seed for everything that is drawn, except for the words masked in evaluation."
+SEED_HELP = "Random seed for everything that is sampled, except for the words masked in evaluation."
 SEED = Option(SEED_HELP, STATISTICS, at_least=0, at_most=2**32 - 1)
 EXAMPLE_SOURCES = Option(
     "Labelled examples: FILE.tsv|csv|jsonl|json (also .gz) or hub:NAME; if repeated, the sources are concatenated.",
@@ -95,7 +95,7 @@ MASKED_SHARE = Option("Share of tokens to mask and predict, for mlm.", TRAINING)
 LABEL_SMOOTHING = Option("Label smoothing, for translation.", TRAINING)
 VOCABULARY = Option("Vocabulary size of a new model, in subword pieces.", TRAINING, "N")
 LONGEST = Option(
-    "Length limit in tokens, of a block, of one side of a pair, or of an example.",
+    "Length limit, in tokens, of a block, of one side of a pair, or of an example.",
     TRAINING,
     "N",
     shown="128, or the model's limit if lower; for examples the model's limit",

@@ -392,7 +392,7 @@ def test_a_grid_of_degrees(run: Headlens, headlens: Headlens) -> None:
     assert "What each degree of BigBird is worth" in Path("run/results.md").read_text(encoding="utf-8")
     assert Path("run/figures/degrees.png").exists()
     assert headlens("report", "run").code == 0
-    assert "What each kind of degree is worth" in Path("run/report.html").read_text(encoding="utf-8")
+    assert "Effect of each kind of degree" in Path("run/report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("of", rest_slow(["heads", "layers"]))
@@ -453,7 +453,7 @@ def test_spans_that_are_learned(run: Headlens, headlens: Headlens) -> None:
     assert "μ multiplies the mean span as a share of " in " ".join(done.out.split())
     assert {"spans", "degrees"} <= {p.stem for p in Path("run/figures").glob("*.png")}
     assert headlens("report", "run").code == 0
-    assert "Adaptive attention spans that were learned" in Path("run/report.html").read_text(encoding="utf-8")
+    assert "Learned attention spans" in Path("run/report.html").read_text(encoding="utf-8")
     again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
     assert again.code == 0, again.err
     for name in ("masks", "spans"):

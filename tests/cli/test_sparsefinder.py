@@ -151,7 +151,7 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     for words in (
         "How well attention is predicted",
         "Pareto curves",
-        "What clusters hold",
+        "Contents of clusters",
         "Predicted heads on a sentence",
     ):
         assert words in page
@@ -430,7 +430,7 @@ WRONG = {
     "no distance": (("--thresholds", "-1"), "--thresholds -1 is not a distance"),
     "no list": (("--thresholds", "near"), "is not a list of numbers"),
     "nothing": (("--windows", ","), "each need at least one number"),
-    "blocks without tokens": (("--block-size", 0), "--block-size 0: a block has a token"),
+    "blocks without tokens": (("--block-size", 0), "--block-size 0: a block needs at least one token"),
     "no rounds": (("--rounds", 0), "--rounds 0 is too few"),
     "no dimensions": (("--dimensions", 0), "--dimensions 0 is too few"),
     "no margin": (("--margin", 0), "--margin 0.0 is not a positive number"),

@@ -1,4 +1,4 @@
-"""What `headlens ablate` tells about single heads, and about all of them in a few sentences."""
+"""What `headlens ablate` shows on the card of each head, and its findings in a few sentences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ablation_findings(run: RecordedRun) -> list[str]:
 
 
 def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """The head that is needed most, how many are needed for sure, and how many can go.
+    """The head that is needed most, how many have a significant effect, and how many can be pruned.
 
     A head is not said to be needed where no change is significant.
 
@@ -71,12 +71,12 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
 
 
 def _needed(rows: pd.DataFrame) -> str:
-    """What the heads of one model and mode are worth, in a sentence."""
+    """The effect of removing the heads of one model in one mode, in a sentence."""
     task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
     worst, sure = most_damage(rows, 1), int(significant(rows).sum())
     if worst.empty:
         whole = f"{metric} {number_text(float(baseline))}"
-        return f"no head of {len(rows)} is needed for {task} on its own: without any one of them, {whole} or better."
+        return f"none of {len(rows)} heads is needed for {task} on its own: without any one of them, {whole} or better."
     row = worst.iloc[0]
     head = Head(row["stack"], int(row["layer"]), int(row["head"]))
     values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
@@ -85,7 +85,7 @@ def _needed(rows: pd.DataFrame) -> str:
         f"Holm-corrected p {_p(float(row['p_holm']))}."
     )
     if not sure:
-        none = f"no head of {len(rows)} changes {task} significantly on its own"
+        none = f"none of {len(rows)} heads changes {task} significantly on its own"
         return f"{none}; the largest loss is without {head}: {change}"
     told = f"{counted(sure, 'head')} of {len(rows)} {'is' if sure == 1 else 'are'} significant."
     return f"{task} suffers most without {head}: {change} {told}"

@@ -77,8 +77,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 CAPTIONS = {
     "ablation": Caption(
         "Without each head",
-        "How much the task's metric changes when a single head is removed: red heads are needed, without blue "
-        "ones the model does better, white ones do not matter, and hatched cells have no head. Below each change is "
+        "How much the task's metric changes when a single head is removed: red heads are needed; without blue "
+        "ones, the model does better; white ones make no difference; hatched cells have no head. Below each change is "
         "half the width of its paired 95 % interval (a score interval for accuracy and exact match, else the "
         "bootstrap's); a dot marks changes that are significant after Holm's correction for the number of heads, "
         "and all others are pale.",

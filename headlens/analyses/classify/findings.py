@@ -1,4 +1,4 @@
-"""What a classification found, in sentences: where heads rest, what they follow best, and what else they do."""
+"""The findings of a classification in sentences: where heads mainly attend, the best relation, and other roles."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def recorded_findings(run: RecordedRun) -> list[str]:
 
 
 def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] = ()) -> list[str]:
-    """Returns up to three sentences on every model and stack: resting heads, the best relation, the best other role.
+    """Returns up to three sentences per model and stack: the main targets, the best relation, the best other role.
 
     Args:
         tables: `heads`, and `syntax` where there were trees.
@@ -83,13 +83,13 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
             if part.model in few:
                 told = ["no head is given a role because too little text was read; the notes say how much."]
             elif all(family == NONE for family in families(part.rows["role"])):
-                told.insert(0, f"none of {counted(len(part.rows), 'head')} holds a role.")
+                told.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
         found += [f"{name}: {sentence}" for sentence in told]
     return found
 
 
 def _resting(part: StackRows) -> Iterator[str]:
-    """How many heads rest where, and how much of their weight they give to it."""
+    """How many heads attend mainly to which kind of token, and how much of their weight goes there."""
     held = [str(roles).split("; ") for roles in part.rows["roles"]]
     told: list[str] = []
     for role in (role for role in ROLES if role.rests):

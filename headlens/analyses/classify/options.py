@@ -50,7 +50,7 @@ SimilarityMode = Literal["sample", "all", "off"]
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Thresholds from which a head holds a role; shares are shares of query tokens or words.
+    """Thresholds from which a head has a role; shares are shares of query tokens or words.
 
     Raises:
         OptionError: for a threshold that is not a number, or an infinite margin; nothing would be above it.
@@ -66,9 +66,9 @@ class Thresholds:
     margin_kind: MarginKind = option(
         "absolute", "Whether the margin is added to the baseline or is a fraction of it.", ROLES
     )
-    min_instances: int = option(30, "Relations with fewer instances give no role.", ROLES, at_least=1)
-    min_sentences: int = option(30, "With fewer sentences no roles are assigned at all.", ROLES, at_least=1)
-    min_tokens: int = option(1000, "With fewer tokens no roles are assigned at all.", ROLES, at_least=1)
+    min_instances: int = option(30, "For relations with fewer instances, no role is assigned.", ROLES, at_least=1)
+    min_sentences: int = option(30, "With fewer sentences, no roles are assigned at all.", ROLES, at_least=1)
+    min_tokens: int = option(1000, "With fewer tokens, no roles are assigned at all.", ROLES, at_least=1)
     rare: float = option(0.50, "Share of words that point at the rarest one, for the role rare.", ROLES, **_SHARE)
     separator: float = option(
         0.50, "Attention mass on separator and end-of-sentence tokens, for the role separator.", ROLES, **_SHARE
@@ -125,7 +125,7 @@ class ClassifyOptions:
         metavar="TEXT",
         shown="",
     )
-    exclude_self: bool = option(False, "Syntax: ignore attention of a word to itself.", STATISTICS)
+    exclude_self: bool = option(False, "For syntax, ignore the attention of a word to itself.", STATISTICS)
     similarity: SimilarityMode = option(
         "sample",
         "Compute distances between heads from one query token per sentence, from all tokens, or not at all.",

@@ -121,7 +121,7 @@ def measures(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
-    """Every head that holds a role, with the numbers that roles come from."""
+    """Every head that has a role, with the numbers that roles come from."""
     numbers = {
         "confidence": "confidence",
         "positional_share": "at its most frequent non-zero offset",
@@ -137,5 +137,5 @@ def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
         if family(row["role"]) != NONE
     ]
     return page_table(
-        "Heads that hold a role", records, "All the roles of a head, the strongest first; shares from 0 to 1."
+        "Heads that have a role", records, "All the roles of a head, the strongest first; shares from 0 to 1."
     )

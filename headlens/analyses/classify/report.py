@@ -138,12 +138,12 @@ _CAPTIONS = {
         "Three maps of the same heads, each at the same place in all of them, layer 0 at the bottom: on the left the "
         "head's share of its layer's contribution to the output (blue: same direction as the layer, red: against it), "
         "in the middle the mean largest attention weight, separators left out, on the right the strongest role. A "
-        "head that is dark in the first map, yellow in the second and coloured in the third does something, is sure of "
-        "it, and the output depends on it. Whether a share differs from 0 is shown in the map of relevance below.",
+        "head that is dark in the first map, yellow in the second and coloured in the third has a role, is confident, "
+        "and contributes to the output. Whether a share differs from 0 is shown in the map of relevance below.",
     ),
     "confidence_relevance": Caption(
         "Confidence against relevance",
-        "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance, coloured by its "
+        "Every dot is a head: its confidence, and its share of its layer's relevance, coloured by its "
         "role. The most relevant heads are named by layer and head, the dashed line is an equal share for every "
         "head. Spearman's correlation is near 1 where confident heads are the relevant ones. Triangles "
         "mark values beyond the axis.",
@@ -152,7 +152,7 @@ _CAPTIONS = {
         "Roles of attention heads",
         "Every head by its strongest role; layer 0 is at the bottom. The letters give the offset of a positional head "
         "or the relation of a syntactic one; ↑ means that a dependent attends to its head, ↓ that a head attends to "
-        "its dependent. Grey heads hold no role. A head may hold more roles than the one shown: see heads.csv.",
+        "its dependent. Grey heads have no role. A head may have more roles than the one shown: see heads.csv.",
     ),
     "positions": Caption(
         "Most frequent offset",
@@ -162,14 +162,14 @@ _CAPTIONS = {
     ),
     "offsets": Caption(
         "All offsets",
-        "One line per head, numbered by layer and head: the share of its tokens whose most attended token stands at "
+        "One line per head, numbered by layer and head: the share of its tokens whose most attended token is at "
         "each distance. The cells at the ends include everything farther than 8 tokens. A single bright cell marks a "
         "positional head; a head without one follows something else.",
     ),
     "rare_words": Caption(
         "The head that points at rare words",
         "Attention of the head that points most often at the least frequent word of a sentence, on the sentences "
-        "stored with the run, at word level (weights to a word are summed over its pieces, weights from it "
+        "stored with the run, at word level (weights to a word are summed over its subwords, weights from it "
         "averaged). Framed and in bold: the "
         "least frequent word; a dot marks the word that each word attends to most, special tokens left out, and the "
         "number of words that point at the framed one is printed above each "

@@ -83,7 +83,7 @@ class RoleDrawing:
     def of(cls, heads: pd.DataFrame) -> RoleDrawing:
         """Returns it for rows of `heads.csv` with a column `role`."""
         present = set(families(heads["role"]))
-        notes = ["" if present - {NONE} else "No head holds a role"]
+        notes = ["" if present - {NONE} else "No head has a role"]
         # Also of the nearest roles, in grey.
         notes.append(ARROW_WORDS if "syntactic" in families(_shown(heads)) else "")
         notes.append(

@@ -260,8 +260,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
-        "the model as it was, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
-        "`sparsity_texts` that of the positions of the texts, each as long as it is."
+        "the original model, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
+        "`sparsity_texts` that of the positions of the texts, at their actual lengths."
     )
     return [page_table("Masks and what models achieve under them", records, about)] if records else []
 

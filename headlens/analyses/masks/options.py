@@ -242,7 +242,7 @@ class StudyRequest:
     grid: str | None = option(
         None,
         "Also train under BigBird patterns with every combination of these degrees, such as 'global=0,1 random=0,2 "
-        "neighbour=1,3'; a regression estimates what each kind is worth.",
+        "neighbour=1,3'; a regression estimates the effect of each kind.",
         _STUDY,
         metavar="DEGREES",
     )
@@ -389,7 +389,7 @@ class MasksRequest:
 
     pattern: tuple[str, ...] = option(
         (),
-        "A pattern such as 'window:3|global:1' or bigbird:keys=3, also written as a file; can be repeated. The "
+        "A pattern such as 'window:3|global:1' or bigbird:keys=3, written to a file as well; can be repeated. The "
         "pattern full masks nothing: with --task, only the diagonal is tested.",
         MASK,
         metavar="PATTERN",

@@ -180,11 +180,11 @@ def _effects(runs: Sequence[RecordedRun]) -> list[PageTable]:
         for row in run.tables["effects"].to_dict("records")
     ]
     about = (
-        "A regression over all trainings of a grid of BigBird patterns: `effect` is what one token more of a kind is "
-        "worth, `density` the share of positions that it opens, and `effect_per_percent` the effect of opening one "
+        "A regression over all training runs with a grid of BigBird patterns: `effect` is the effect of one more token "
+        "of a kind, `density` the share of positions that it opens, and `effect_per_percent` the effect of opening one "
         "per cent of the positions with that kind."
     )
-    return [page_table("What each kind of degree is worth", records, about)] if records else []
+    return [page_table("Effect of each kind of degree", records, about)] if records else []
 
 
 def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -201,8 +201,8 @@ def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
-        "seeds, or for one seed over the examples of all tasks. What is masked is a share of the positions of n "
-        "tokens, and of the texts, mean over the tasks."
+        "seeds, or for one seed over the examples of all tasks. The masked shares are of the positions at n "
+        "tokens, and of those in the texts, averaged over tasks."
         + (" `delta` is the difference from the average of the same seeds without a mask." if more else "")
     )
     return [page_table("Over tasks", records, about)]
@@ -279,7 +279,7 @@ CAPTIONS = {
         "labelled with λ; the dashed line is without a mask.",
     ),
     "diagonal": Caption(
-        "What the diagonal is worth",
+        "Effect of the diagonal",
         "What a model loses or gains when it is trained and evaluated without the diagonal, so that no token attends "
         "to itself, and with the same number of random positions masked instead. Differences from full attention "
         "with paired 95 % intervals: over examples for one seed, over seeds for several.",
@@ -299,12 +299,12 @@ CAPTIONS = {
         "under them.",
     ),
     "learned": Caption(
-        "Degrees that were learned",
+        "Learned degrees",
         "How far the heads of each layer look to each side at the end of training under each penalty μ; where other "
         "kinds of connections have degrees, also how many global tokens or random keys they use.",
     ),
     "spans": Caption(
-        "Adaptive attention spans that were learned",
+        "Learned attention spans",
         "Up to how many tokens away on each side a head's weights are unchanged, at the end of training under each "
         "penalty μ, mean over seeds; beyond the span, weights fall to 0.",
     ),
@@ -324,7 +324,7 @@ CAPTIONS = {
         "The mean of the main metrics of all tasks, over the share of positions that a mask hides.",
     ),
     "diagonal_over_tasks": Caption(
-        "What the diagonal is worth, task by task",
+        "Effect of the diagonal, task by task",
         "The main metric of every task without the diagonal, and with as many random positions masked instead, minus "
         "the metric with full attention, with paired 95 % intervals: over examples for one seed, over seeds for "
         "several.",

@@ -129,7 +129,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
         low, high = (number_text(float(best[name])) for name in ("ci_low", "ci_high"))
         found.append(
             f"{part.name}: {head_name(best)} has the largest share of its layer's relevance (rule {rule}): "
-            f"{number_text(values[place])} [{low}, {high}]; an even share is "
+            f"{number_text(values[place])} [{low}, {high}]; an equal share is "
             f"{number_text(float(even_shares(part.rows)[place]))}."
         )
         for largest in largest_heads(part.rows, 1).to_dict("records"):

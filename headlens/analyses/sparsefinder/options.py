@@ -85,8 +85,8 @@ class ParameterGrid:
     )
     block_size: int | None = option(
         None,
-        "Also try graphs of whole blocks of so many tokens: both versions of Sparsefinder on blocks, BigBird's random "
-        "blocks, Longformer's global ones.",
+        "Also try graphs of whole blocks of N tokens: both versions of Sparsefinder on blocks, BigBird's random "
+        "blocks, and Longformer's global blocks.",
         _GRAPHS,
         metavar="N",
         shown="no blocks",
@@ -122,7 +122,7 @@ class ParameterGrid:
         _check(self.groups, lambda n: n >= 2 and n % 2 == 0, groups, "Give even numbers.")
         _check_counts(self, "top", "rounds")
         if self.block_size is not None and self.block_size < 1:
-            raise OptionError(f"--block-size {self.block_size}: a block has a token.", "Give 1 or more.")
+            raise OptionError(f"--block-size {self.block_size}: a block needs at least one token.", "Give 1 or more.")
 
 
 @dataclass(frozen=True)

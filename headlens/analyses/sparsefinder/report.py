@@ -77,8 +77,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         for row in run.tables["areas"].to_dict("records")
     ]
     about = (
-        "The area over sparsities from 0 to 1 under the line around each method's points and the graphs of all pairs "
-        "and of none, of recall and of the task's metric. The normalised area says how far a method gets from "
+        "The area under the convex hull of each method's points, the full graph and the empty graph, against sparsity, "
+        "for recall and for the task's metric. The normalised area says how far a method gets from "
         "chance (0) to entmax itself (1: it finds everything and nothing else). 95 % intervals are over sentences, and "
         "for a metric over the task's examples."
     )
@@ -116,8 +116,8 @@ def _findings(run: RecordedRun) -> list[str]:
             continue
         best, worst = (methods.iloc[int(place(methods["area"]))] for place in (np.argmax, np.argmin))
         sentences.append(
-            f"{sentence}. Best at predicting which is {LOOKS[best['method']][2]} (area under the recall-sparsity "
-            f"curve {float(best['area']):.3f}), worst {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})."
+            f"{sentence}. Best predicted by {LOOKS[best['method']][2]} (area under the recall-sparsity "
+            f"curve {float(best['area']):.3f}), worst by {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})."
         )
     return sentences
 
@@ -139,7 +139,7 @@ CAPTIONS = {
         "curve: 0 by chance, 1 for perfect prediction; grey where almost all pairs have weight.",
     ),
     "clusters": Caption(
-        "What clusters hold",
+        "Contents of clusters",
         "For the heads whose clusters say most about parts of speech: how often each part of speech is among the "
         "queries and the keys of each cluster.",
     ),

@@ -89,7 +89,7 @@ def test_the_role_farthest_above_its_threshold() -> None:
 
 
 def test_without_any_role() -> None:
-    assert classify_findings({"heads": heads({}, {})}) == ["m, encoder: none of 2 heads holds a role."]
+    assert classify_findings({"heads": heads({}, {})}) == ["m, encoder: none of 2 heads has a role."]
     assert classify_findings({"heads": heads({})}, ["m"]) == [
         "m, encoder: no head is given a role because too little text was read; the notes say how much."
     ]

@@ -101,7 +101,7 @@ def test_relevance_without_heads_is_drawn_alone() -> None:
 def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
     titles = [table.title for table in REPORT.overviews([run(with_relevance())])]
     assert titles[:3] == ["Roles", "Best head for every relation", "Measures"]
-    assert titles[3:] == ["Heads that hold a role", "Most relevant heads", "Largest contributions across layers"]
+    assert titles[3:] == ["Heads that have a role", "Most relevant heads", "Largest contributions across layers"]
     assert "Most relevant heads" not in [table.title for table in REPORT.overviews([run(classify_tables())])]
 
 

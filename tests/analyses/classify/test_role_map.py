@@ -39,7 +39,7 @@ def test_the_legend_lists_the_families_that_occur(make_heads: Make) -> None:
 def test_where_no_head_has_a_role_the_empty_grid_says_so(make_heads: Make, role: object) -> None:
     figure = function_map(make_heads().assign(role=role))
     assert figure is not None
-    assert "No head holds a role" in [t.get_text() for t in figure.texts]
+    assert "No head has a role" in [t.get_text() for t in figure.texts]
 
     (axes,) = figure.axes
     mesh = axes.collections[0]
@@ -66,7 +66,7 @@ def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
     nearest = function_map(frame.assign(role="", nearest="syntactic(obj dep->head)"))
     assert nearest is not None
     (told,) = [t.get_text().replace("\n", " ") for t in nearest.texts if "↑" in t.get_text()]
-    assert told.startswith("No head holds a role; ↑ dependent to head, ↓ head to dependent; ")
+    assert told.startswith("No head has a role; ↑ dependent to head, ↓ head to dependent; ")
     rare = function_map(frame.assign(role="rare"))
     assert rare is not None
     assert not [t for t in rare.texts if "↑" in t.get_text()]

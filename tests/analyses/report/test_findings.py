@@ -77,7 +77,7 @@ def test_of_relevance(tmp_path: Path) -> None:
     largest = "encoder.{layer}.{head}".format(**rows.loc[size.idxmax()])
     assert text == (
         f"demo, encoder: encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance (rule "
-        f"epsilon): {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an even share is 0.333. "
+        f"epsilon): {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal share is 0.333. "
         f"Across layers {largest} contributes most: {rows['raw'].loc[size.idxmax()]:.3f} in units of the output, "
         f"{size.max() / size.sum():.1%} of the summed magnitudes of all heads."
     )
@@ -105,11 +105,11 @@ def test_no_head_is_said_to_be_needed_where_no_change_is_significant() -> None:
     rows = ablation_tables()["ablation"]
     (text,) = of("ablate", ablation=rows.assign(p_holm=1.0))
     assert text.startswith(
-        "demo: no head of 6 changes sst2 significantly on its own; the largest loss is without encoder.0.1: accuracy"
+        "demo: none of 6 heads changes sst2 significantly on its own; the largest loss is without encoder.0.1: accuracy"
     )
     (text,) = of("ablate", ablation=rows.assign(delta=0.0, value=rows["baseline"], p_holm=1.0))
     assert text == (
-        "demo: no head of 6 is needed for sst2 on its own: without any one of them, accuracy 0.875 or better."
+        "demo: none of 6 heads is needed for sst2 on its own: without any one of them, accuracy 0.875 or better."
     )
     assert not of("ablate", ablation=rows.assign(delta=np.nan))
 
@@ -198,8 +198,8 @@ def test_of_sparsefinder() -> None:
     dense = [row | {"stack": "decoder", "area": 0.5, "share": np.nan} for row in rows[: len(methods)]]
     first, second, third = of("sparsefinder", areas=pd.DataFrame(rows + dense))
     assert first == (
-        "m: entmax leaves 80.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
-        "under the recall-sparsity curve 0.700), worst window (0.500)."
+        "m: entmax leaves 80.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
+        "under the recall-sparsity curve 0.700), worst by window (0.500)."
     )
     assert second.startswith("m, cross: entmax")
     assert third == "m, decoder: entmax leaves 0.0% of the pairs without weight: nothing to predict."

@@ -68,7 +68,7 @@ def test_the_page_says_what_it_is_about(page: str) -> None:
     assert "demo: 258 sentences, 4,162 words, 258 trees" in "".join(found.text["bdi"])
     parts = ["Findings", "Notes", "Heads", "Summary", "Figures", "Tables", "How it was made"]
     assert found.text["h2"] == parts
-    headings = ["Roles", "Best head for every relation", "Heads that hold a role", "Roles of attention heads"]
+    headings = ["Roles", "Best head for every relation", "Heads that have a role", "Roles of attention heads"]
     tables = ["heads.csv", "positions.csv", "syntax.csv", "similarity.csv", "All that run.json records"]
     assert [t for t in found.text["bdi"] if t in (*headings, *tables)] == [*headings, *tables]
     assert found.text["li"][-1] == "34 words share a token.", "behind what was found"

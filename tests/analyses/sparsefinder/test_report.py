@@ -250,8 +250,8 @@ def test_methods_in_order() -> None:
     run = SimpleNamespace(tables={"areas": areas})
     (told,) = REPORT.findings(run)
     assert told == (
-        "m: entmax leaves 60.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
-        "under the recall-sparsity curve 0.700), worst window (0.600)."
+        "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
+        "under the recall-sparsity curve 0.700), worst by window (0.600)."
     )
 
 
