@@ -48,7 +48,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
             series.append(
                 HeadSeries(
                     "margin",
-                    "best relation, accuracy above the fixed offset",
+                    "best relation minus its fixed offset",
                     about,
                     best,
                     "gain",
