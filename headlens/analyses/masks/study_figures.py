@@ -267,7 +267,7 @@ def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
     low, high = axes.get_ylim()
     level = float(rows[CHANCE].mean()) if CHANCE in rows else math.nan
     if low <= level <= high:
-        axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label="guessing", zorder=1)
+        axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label="chance level", zorder=1)
 
 
 def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
