@@ -109,7 +109,10 @@ def test_two_models_side_by_side(headlens: Headlens, tiny_bert: Path) -> None:
         rows.drop(columns="model").reset_index(drop=True) for _, rows in heads.groupby("model", sort=False)
     )
     pd.testing.assert_frame_equal(first, second)
-    assert {"syntax_1.png", "syntax_2.png"} <= {p.name for p in Path("run/figures").iterdir()}
+    drawn = {p.name for p in Path("run/figures").iterdir()}
+    assert {"best_heads.png", "similarity.png"} <= drawn
+    syntax = pd.read_csv("run/syntax.csv")
+    assert ({"syntax_1.png", "syntax_2.png"} <= drawn) == (syntax["accuracy"] > syntax["baseline"]).any()
     smoothness = pd.read_csv("run/smoothness.csv")
     assert set(smoothness["quantity"]) == {"confidence", "confidence_all"}
     one, other = (rows.iloc[:, 5:] for _, rows in smoothness[smoothness["other_model"].isna()].groupby("model"))

@@ -154,7 +154,7 @@ def test_for_a_paper(headlens: Headlens, run: Path) -> None:
     assert not (run / "figures/functions.svg").exists()
     assert "functions.{png,pdf}" in done.out
     assert "roles.tex" in done.out
-    text = (run / "best-head-of-every-relation.tex").read_text(encoding="utf-8")
+    text = (run / "best-head-for-every-relation.tex").read_text(encoding="utf-8")
     assert r"nsubj & dep$\rightarrow$head & demo & encoder.0.1 & 812 & 0.800" in text
     again = headlens("report", "--config", "run/run.json", "run", "--out", "again")
     assert again.code == 2

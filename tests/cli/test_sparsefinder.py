@@ -312,7 +312,7 @@ def test_interrupted_and_gone_on_with(
 
 
 @pytest.mark.parametrize(
-    "changed", rest_slow(["the weights of the model", "the corpus", "what is held out", "the data of the task"])
+    "changed", rest_slow(["the weights of the model", "the corpus", "the held-out data", "the data of the task"])
 )
 def test_nothing_else_is_gone_on_with(
     headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, changed: str
@@ -331,7 +331,7 @@ def test_nothing_else_is_gone_on_with(
             next(iter(loaded.model.parameters())).mul_(2)
         save(loaded.model, Path("model"), loaded.tokenizer)
     else:
-        path = Path({"the corpus": "a.txt", "what is held out": "b.txt", "the data of the task": "dev.tsv"}[changed])
+        path = Path({"the corpus": "a.txt", "the held-out data": "b.txt", "the data of the task": "dev.tsv"}[changed])
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         path.write_text("".join(lines[:-1]), encoding="utf-8")
     for _ in range(2):

@@ -161,9 +161,12 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:
     """One line, or more where the names are too long for one."""
-    letters = sum(min(len(name), _LETTERS) for name in ["no heads pruned", *_strategies(pruning)])
-    letters += len(", mean of 10")
+    letters = [min(len(name), _LETTERS) for name in ["no heads pruned", *_strategies(pruning)]]
+    mean = len(", mean of 10")  # of the strategy that is drawn several times
+    width = _width(list(pruning["model"].unique()))
     # a line, a gap, and letters of 0.56 of their size
-    needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * style.TICK_SIZE / 72
-    lines = math.ceil(needed / _width(list(pruning["model"].unique())))
-    return lines if style.in_column() else min(lines, 2)
+    letter = 0.56 * style.TICK_SIZE / 72
+    if style.in_column():
+        columns = max(1, int(width / (0.55 + letter * max(*letters, len("random") + mean))))
+        return math.ceil(len(letters) / columns)
+    return min(math.ceil((0.55 * len(letters) + letter * (sum(letters) + mean)) / width), 2)

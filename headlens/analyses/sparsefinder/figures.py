@@ -209,11 +209,11 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     width, height = style.page_width(), _CLUSTERS_TOP + lines * slot + _NAMES
     across = (width - _LEFT - BAR_SLOT - 0.1) / abreast - _GAP
     figure = style.new_figure(width, height)
-    style.headline(figure, "Parts of speech in clusters of queries and keys (grey: empty cluster)")
-    scale = Scale("share of the cluster's tokens")
+    style.headline(figure, "Parts of speech in clusters")
+    scale = Scale("share of the cluster (grey: empty)")
     for number, row in enumerate(known.to_dict("records")):
         name = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
-        queries = f"{name}: queries (explain {row['information']:.0%} of tag entropy)"
+        queries = f"{name}: queries ({row['information']:.0%} of tag entropy)"
         for place, (side, title) in enumerate({"query": queries, "key": "keys"}.items()):
             line, column = divmod(number * 2 + place, abreast)
             left = _LEFT + column * (across + _GAP)
