@@ -262,7 +262,7 @@ def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
     ]
     maps = dict(zip(("entmax", "predicted by clusters"), shares, strict=True))
     scale = Scale(
-        "share of pairs, times that of all pairs",
+        "share of pairs relative to that of all pairs (grey: few pairs)",
         high=float(np.nanmax([share.to_numpy(np.float64) for share in shares])),
     )
     abreast = 1 if style.in_column() else 2
@@ -283,7 +283,7 @@ def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
         if column:
             axes.set_yticklabels([])
         else:
-            axes.set_ylabel("of the query", fontsize=style.LABEL_SIZE, color=style.INK)
+            axes.set_ylabel("part of speech of the query", fontsize=style.LABEL_SIZE, color=style.INK)
     add_bar(figure, scale, BAR_SLOT, _CLUSTERS_TOP + _TITLE)
     return figure
 

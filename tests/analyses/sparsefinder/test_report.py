@@ -189,7 +189,7 @@ def test_parts_of_speech_that_attend_to_each_other(width: str) -> None:
     of_predicted = np.array([[12 / 120, 16 / 80], [0, np.nan]]) / (all_predicted / all_pairs)
     assert predicted.filled(np.nan) == pytest.approx(of_predicted, nan_ok=True)
     assert [t.get_text() for t in panels[0].get_yticklabels()] == ["noun", "det"], "the most frequent query first"
-    assert panels[0].get_ylabel() == "of the query"
+    assert panels[0].get_ylabel() == "part of speech of the query"
     highest = max(np.nanmax(of_gold), np.nanmax(of_predicted))
     assert [axes.collections[0].get_clim() for axes in panels] == [pytest.approx((0.0, highest))] * 2, "one scale"
     assert pos_pair_maps(pos_pairs()[:0]) is None
