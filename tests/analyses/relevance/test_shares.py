@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headlens.analyses.relevance.shares import (
@@ -66,6 +66,7 @@ def test_one_value_among_zeros_is_no_outlier() -> None:
     assert limit(np.array([0.0] * 20 + [0.5])) == 0.5
 
 
+@example(np.array([0.0, 0.0, 0.0, 162450.0, 974695.0, -450306.0]))
 @given(numbers)
 def test_axes_hold_zero_and_what_is_within_the_limit(values: np.ndarray) -> None:
     low, high = span(values)
@@ -73,7 +74,9 @@ def test_axes_hold_zero_and_what_is_within_the_limit(values: np.ndarray) -> None
     assert low < 0 < high
     inside = values[np.abs(values) <= end]
     assert ((inside >= low) & (inside <= high)).all()
-    assert high - low <= 2.5 * end or not values.any()
+    # What is hardly farther away than the limit has room, too; where something is much farther, nothing beyond it has.
+    far = np.abs(values).max() > 1.5 * end
+    assert high - low <= (2.3 if far else 3.45) * end or not values.any()
 
 
 def test_ranks_are_correlated_as_by_hand() -> None:
