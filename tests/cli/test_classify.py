@@ -202,4 +202,4 @@ def test_a_pass_with_its_shortest_sentences_first_tells_the_least_time(
     monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
     monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
     shown = headlens("classify", tiny_bert, "--no-figures", "--batch-tokens", 200).err
-    assert re.search(r"tiny-bert: at least \d+ s, estimated from the first \d+ of \d+, short ones first\n", shown)
+    assert re.search(r"tiny-bert: at least \d+ (s|min), estimated from the first \d+ of \d+, short ones first\n", shown)
