@@ -33,7 +33,7 @@ def files() -> list[Path]:
 
 
 def docstring_lines(tree: ast.AST) -> set[int]:
-    """The lines of all docstrings."""
+    """Returns the numbers of the lines that docstrings of the module, its classes and functions take up."""
     found: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | Documented) and ast.get_docstring(node, clean=False) is not None:

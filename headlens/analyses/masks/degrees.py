@@ -247,7 +247,7 @@ def learned_spans(spans: pd.DataFrame) -> Figure | None:
     named = spans.assign(name=spans["pattern"] + "|" + spans["layers"] + "|" + spans["diagonal"].astype(str))
     table = named.pivot_table(index=["model", *KEY_COLUMNS], columns="name", values="span").reset_index()
     scale = Scale("span, tokens to each side", high=float(spans["span"].max()))
-    return paired_maps(table, words, [scale], "Adaptive attention spans that were learned")
+    return paired_maps(table, words, [scale], "Learned attention spans")
 
 
 def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 
 import pandas as pd
 from torch import Tensor
@@ -13,23 +12,6 @@ from headlens.analyses.sparsefinder.query_key_store import AntecedentPair, Query
 
 ANTECEDENT_COLUMNS = ["head", "sentence", "mention", "antecedent", "distance", "weight", "gold", "predicted"]
 _BATCH = 16
-
-
-def all_antecedents(store: QueryKeyStore, predictors: Mapping[str, Predictor]) -> pd.DataFrame:
-    """Looks for the antecedents of mentions at all sites, see `antecedents`.
-
-    Args:
-        store: sentences with mentions; without them there are no rows.
-        predictors: by site.
-
-    Returns:
-        Columns stack, layer and `ANTECEDENT_COLUMNS`.
-    """
-    tables = []
-    for site, predictor in predictors.items():
-        stack, _, layer = site.partition(".")
-        tables.append(antecedents(store, site, predictor).assign(stack=stack, layer=int(layer)))
-    return pd.concat(tables, ignore_index=True)[["stack", "layer", *ANTECEDENT_COLUMNS]]
 
 
 def antecedents(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.DataFrame:

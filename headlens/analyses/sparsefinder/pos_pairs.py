@@ -5,8 +5,6 @@ Treviso et al. (2022, section 6) look at what clusters hold; which parts of spee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 import torch
 from torch import Tensor
@@ -16,23 +14,6 @@ from headlens.analyses.sparsefinder.predictors import Predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, StoredBatch
 
 PAIR_COLUMNS = ["head", "query_tag", "key_tag", "pairs", "gold", "predicted", "found", "weight"]
-
-
-def all_pos_pairs(store: QueryKeyStore, predictors: Mapping[str, Predictor]) -> pd.DataFrame:
-    """Counts the pairs of tags at all sites, see `pos_pairs`.
-
-    Args:
-        store: sentences with tags; without them there are no rows.
-        predictors: by site.
-
-    Returns:
-        Columns stack, layer and `PAIR_COLUMNS`.
-    """
-    tables = []
-    for site, predictor in predictors.items():
-        stack, _, layer = site.partition(".")
-        tables.append(pos_pairs(store, site, predictor).assign(stack=stack, layer=int(layer)))
-    return pd.concat(tables, ignore_index=True)[["stack", "layer", *PAIR_COLUMNS]]
 
 
 def pos_pairs(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.DataFrame:

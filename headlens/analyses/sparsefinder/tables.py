@@ -81,7 +81,7 @@ def head_table(pareto: pd.DataFrame, contents: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         pareto: of all heads, see `SparsitySweep.run`.
-        contents: see `all_contents`.
+        contents: see `cluster_contents`.
 
     Returns:
         Columns stack, layer, head, `sparsity` of entmax itself, `area_METHOD` under each method's curve of recall, and
@@ -122,9 +122,9 @@ class Findings:
         swept: points of all heads, what was learned, and samples.
         points: points of stacks, see `of_stacks`.
         restricted: a task at some of these.
-        contents: what clusters hold, see `all_contents`.
-        pos_pairs: which parts of speech attend to each other, see `all_pos_pairs`.
-        antecedents: what is found of those of mentions, see `all_antecedents`.
+        contents: what clusters hold, see `cluster_contents`.
+        pos_pairs: which parts of speech attend to each other, see `headlens.analyses.sparsefinder.pos_pairs`.
+        antecedents: what is found of those of mentions, see `headlens.analyses.sparsefinder.antecedents`.
     """
 
     request: SparsefinderRequest
@@ -315,22 +315,13 @@ def example_heads(
     return pd.DataFrame(rows, columns=EXAMPLE_COLUMNS)
 
 
-def all_contents(store: QueryKeyStore, fitted: Mapping[str, FittedSite], clusters: int) -> pd.DataFrame:
-    """Counts the tags in the clusters of all heads, see `cluster_contents`.
-
-    Args:
-        store: sentences with tags; without them there are no rows.
-        fitted: by site.
-        clusters: which of their numbers of clusters.
-
-    Returns:
-        Columns stack, layer and `CONTENT_COLUMNS`.
-    """
-    tables = []
-    for site, learned in fitted.items():
+def joined_sites(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Returns the tables of all sites, such as `encoder.0`, below each other, with columns stack and layer in front."""
+    named = []
+    for site, table in tables.items():
         stack, _, layer = site.partition(".")
-        tables.append(cluster_contents(store, site, learned, clusters).assign(stack=stack, layer=int(layer)))
-    return pd.concat(tables, ignore_index=True)[["stack", "layer", *CONTENT_COLUMNS]]
+        named.append(table.assign(stack=stack, layer=int(layer))[["stack", "layer", *table.columns]])
+    return pd.concat(named, ignore_index=True)
 
 
 def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, clusters: int) -> pd.DataFrame:

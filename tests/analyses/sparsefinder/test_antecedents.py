@@ -12,9 +12,10 @@ from made_tasks import build
 from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.sparsefinder.antecedents import ANTECEDENT_COLUMNS, all_antecedents, antecedents
+from headlens.analyses.sparsefinder.antecedents import ANTECEDENT_COLUMNS, antecedents
 from headlens.analyses.sparsefinder.predictors import FixedGraph
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
+from headlens.analyses.sparsefinder.tables import joined_sites
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.sentence import Example
@@ -82,7 +83,7 @@ def test_pairs_of_words_token_by_token(store: tuple[QueryKeyStore, LoadedModel])
     assert [row[-1] for row in rows] == pytest.approx([row[-1] for row in sorted(expected)], abs=1e-3)
     assert len(table) == 5 * 5 * 2
     assert table["predicted"].nunique() == 2
-    both = all_antecedents(own, {"encoder.0": predictor, "encoder.1": predictor})
+    both = joined_sites({site: antecedents(own, site, predictor) for site in ("encoder.0", "encoder.1")})
     assert both.groupby("layer").size().to_dict() == {0: 50, 1: 50}
 
 
