@@ -20,7 +20,8 @@ from tiers import rest_slow
 from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS, SPANS_COLUMNS, fine_tuned
+from headlens.analyses.masks.learned_tables import SPANS_COLUMNS
+from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS, fine_tuned
 from headlens.analyses.training.training_run import CheckpointFolder, measure
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.persistent_edit import persistent_edit_of
@@ -465,7 +466,7 @@ def test_spans_that_are_refused(run: Headlens) -> None:
         (("--learn-spans", "x"), "--learn-spans"),
         (("--learn-spans", "-1"), "--learn-spans -1.0 is not a finite number of 0 or more"),
         (("--learn-spans", 1, "--span-ramp", 0), "--span-ramp 0: a span has no end.\nGive 1 or more tokens."),
-        (("--span-ramp", 2), "--span-ramp is about spans that are learned.\nGive --learn-spans"),
+        (("--span-ramp", 2), "--span-ramp applies to learned spans only.\nGive --learn-spans"),
         (("--learn-spans", 1, "--zero-scores"), "--zero-scores: no mask is given to which it could apply"),
         (("--learn-spans", 1, "--draws", 2), "--draws applies to learned degrees only"),
     ):

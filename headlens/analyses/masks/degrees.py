@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.masks.options import KINDS, LEARNED, MADE, strength_of
+from headlens.analyses.masks.learned_options import LEARNED, MADE
+from headlens.analyses.masks.options import KINDS, strength_of
 from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means, titled, within_bounds
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.options import LEARNED
+from headlens.analyses.masks.learned_options import LEARNED
 from headlens.analyses.masks.study_figures import BLOCK, without_mask
 from headlens.errors import counted
 from headlens.pages.formatting import escaped, markdown_lines, unsigned, value_text

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
+from headlens.analyses.masks.learned_options import STUDY, DegreeOptions, SpanOptions
 from headlens.analyses.training.options import TrainingSetOptions
 from headlens.errors import OptionError
 from headlens.interventions.kept_text import KeepOrder, kept_text
 from headlens.models.model_options import ModelOptions
-from headlens.option_values import names, numbers, positive_shares
+from headlens.option_values import names, positive_shares
 from headlens.options import DEMO, MASK, CommandOptions, DeclaredOption, Option, build, declared_options, option
 from headlens.runs.mask_options import LEARNED_MASK, read_layers
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES
 from headlens.tasks.task_options import task_name
-from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
+from headlens.training.hyperparameters import LoopOptions, TrainingOptions
 
 if TYPE_CHECKING:
-    from headlens.analyses.dam.learning import MaskLearningOptions
-    from headlens.interventions.learned_mask import Scope
     from headlens.interventions.patterns import Pattern
 
-_STUDY = "Training under masks"
 # Shares masked at n = 128 with and without the diagonal, in per cent, as printed: Shi et al. 2021, last table.
 PAPER = {
     "strided": (70.4, 71.2),
@@ -36,173 +34,12 @@ PAPER = {
 }
 PAPER_LENGTH = 128
 LONGEST = 2048
-LEARNED, SPANS = "degrees:mu=", "spans:mu="  # in front of μ
-MADE = (LEARNED, SPANS)  # masks that are learned in the run
 # What tables call layers without attention, and layers that are not there.
 DROP_ATTENTION, DROP_LAYERS = "drop-attention", "drop-layers"
 ZERO = "zero:"  # in front of a mask whose scores are 0 where it is closed
 # What a grid calls the degrees, and what the pattern does.
 KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
-_LARGEST = 16
-_KINDS = ("neighbour",)
-_RAMP = 4
-
-
-@dataclass(frozen=True)
-class DegreeOptions:
-    """How degrees are learned: a training for each weight μ of the expected density.
-
-    `degrees_of` says whether each of the heads has a distribution, or all heads of each of the layers share one.
-
-    Raises:
-        OptionError: if a number cannot be.
-    """
-
-    learn_degrees: tuple[float, ...] = option(
-        (),
-        "Learn how many neighbours on each side every head needs (or other kinds, see --degree-kinds), for these "
-        "strengths μ of the penalty on the share of open positions, such as 0.1,1,10.",
-        _STUDY,
-        metavar="NUMBERS",
-        parse=numbers,
-    )
-    largest_degree: int = option(_LARGEST, "Largest degree that can be learned.", _STUDY, metavar="N")
-    degrees_of: Literal["heads", "layers"] = option(
-        "heads", "Whether each head has a degree of its own, or all heads of a layer share one.", _STUDY
-    )
-    degree_kinds: tuple[str, ...] = option(
-        ("neighbour",),
-        "Kinds of connections whose degrees are learned: neighbour, global, random, or several, comma-separated; "
-        "each kind is penalised for the positions that it opens.",
-        _STUDY,
-        metavar="NAMES",
-        parse=names,
-    )
-    draws: int = option(
-        0,
-        "Also evaluate the model under this many masks drawn from the learned degrees: shows how far one draw "
-        "differs from another.",
-        _STUDY,
-        metavar="N",
-    )
-
-    def __post_init__(self) -> None:
-        if self.largest_degree != _LARGEST:
-            from headlens.interventions.mask_distributions import GumbelDegrees
-
-            GumbelDegrees(largest=self.largest_degree)
-        if self.degrees_of not in ("heads", "layers"):
-            raise OptionError(f"--degrees-of {self.degrees_of} is unknown.", "Choose heads or layers.")
-        given = {
-            "--degrees-of": self.degrees_of != "heads",
-            "--largest-degree": self.largest_degree != _LARGEST,
-            "--degree-kinds": self.degree_kinds != _KINDS,
-            "--draws": self.draws != 0,
-        }
-        if not self.learn_degrees and any(given.values()):
-            name = next(name for name, changed in given.items() if changed)
-            raise OptionError(f"{name} applies to learned degrees only.", "Give --learn-degrees 0.1,1 as well.")
-        if self.degree_kinds != _KINDS:
-            from headlens.interventions.mask_parametrization import check_connections
-
-            check_connections(self.degree_kinds)
-        if self.draws < 0 or self.draws == 1:
-            raise OptionError(f"--draws {self.draws} is too few to tell how far draws differ.", "Give 2 or more.")
-        for strength in self.learn_degrees:
-            check_strength(strength, "--learn-degrees")
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """What tables call them, one for every μ."""
-        kinds = "" if self.degree_kinds == _KINDS else f",kinds={'+'.join(self.degree_kinds)}"
-        return tuple(f"{LEARNED}{strength:.10g}{kinds}" for strength in self.learn_degrees)
-
-    def scope(self, typical: int) -> Scope:
-        """Heads and positions that count.
-
-        Args:
-            typical: tokens of the text for which the density is counted.
-        """
-        from headlens.interventions.learned_mask import Scope
-
-        return Scope(per_head=self.degrees_of == "heads", counted=typical)
-
-    def dam(self, longest: int, layers: str | None, *, diagonal: bool, seed: int = 0) -> MaskLearningOptions:
-        """A mask whose connections have learned degrees.
-
-        Args:
-            longest: tokens of the longest text.
-            layers: in which layers it holds; None for all.
-            diagonal: whether a token may look at itself.
-            seed: of random keys.
-        """
-        from headlens.analyses.dam.learning import MaskLearningOptions
-        from headlens.interventions.learned_mask import LearnedMaskOptions
-        from headlens.interventions.mask_distributions import GumbelDegrees
-
-        mask = LearnedMaskOptions(
-            longest,
-            structured=True,
-            per_layer=True,
-            form="renormalised",
-            diagonal=diagonal,
-            connections=self.degree_kinds,
-            seed=seed,
-        )
-        law = GumbelDegrees(largest=self.largest_degree, kinds=len(self.degree_kinds))
-        return MaskLearningOptions(mask, law, "mean", layers=layers)
-
-
-@dataclass(frozen=True)
-class SpanOptions:
-    """How adaptive attention spans are learned (Sukhbaatar et al. 2019): a training for each weight μ of the mean span.
-
-    Raises:
-        OptionError: if a number cannot be.
-    """
-
-    learn_spans: tuple[float, ...] = option(
-        (),
-        "Learn how far every head looks, its adaptive attention span, for these strengths μ of the penalty on the mean "
-        "span as a share of the longest text, such as 0.1,1,10.",
-        _STUDY,
-        metavar="NUMBERS",
-        parse=numbers,
-    )
-    span_ramp: int = option(_RAMP, "Tokens beyond a span over which weights fall to 0.", _STUDY, metavar="N")
-
-    def __post_init__(self) -> None:
-        if self.span_ramp != _RAMP:
-            from headlens.interventions.mask_distributions import AdaptiveSpan
-
-            AdaptiveSpan(ramp=self.span_ramp)
-            if not self.learn_spans:
-                raise OptionError("--span-ramp is about spans that are learned.", "Give --learn-spans 0.1,1 as well.")
-        for strength in self.learn_spans:
-            check_strength(strength, "--learn-spans")
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """What tables call them, one for every μ."""
-        ramp = "" if self.span_ramp == _RAMP else f",ramp={self.span_ramp}"
-        return tuple(f"{SPANS}{strength:.10g}{ramp}" for strength in self.learn_spans)
-
-    def dam(self, longest: int, layers: str | None, largest: int, *, diagonal: bool) -> MaskLearningOptions:
-        """A mask whose heads have learned spans.
-
-        Args:
-            longest: tokens of the longest text that the mask is made for.
-            layers: in which layers it holds; None for all.
-            largest: the largest span.
-            diagonal: whether a token may look at itself.
-        """
-        from headlens.analyses.dam.learning import MaskLearningOptions
-        from headlens.interventions.learned_mask import LearnedMaskOptions
-        from headlens.interventions.mask_distributions import AdaptiveSpan
-
-        mask = LearnedMaskOptions(longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal)
-        return MaskLearningOptions(mask, AdaptiveSpan(largest=largest, ramp=self.span_ramp), "mean", layers=layers)
 
 
 @dataclass(frozen=True)
@@ -219,14 +56,14 @@ class StudyRequest:
     mask: tuple[str, ...] = option(
         (),
         "A mask.safetensors to train under as well, such as a mask learned by train-dam; can be repeated.",
-        _STUDY,
+        STUDY,
         metavar="FILE",
     )
     keep: tuple[float, ...] = option(
         (),
         "For every --mask learned by train-dam: train under masks that keep these shares of the positions in every "
         "sentence and head, ranked by learned importance, such as 0.1,0.3, instead of the positions with P > 1/2.",
-        _STUDY,
+        STUDY,
         metavar="SHARES",
         parse=positive_shares,
         shown="P > 1/2",
@@ -235,7 +72,7 @@ class StudyRequest:
         ("most",),
         "Which positions --keep keeps first: the most important, the least important, or random ones; several, such as "
         "most,least,random, train one model each.",
-        _STUDY,
+        STUDY,
         metavar="ORDERS",
         parse=names,
     )
@@ -243,7 +80,7 @@ class StudyRequest:
         None,
         "Also train under BigBird patterns with every combination of these degrees, such as 'global=0,1 random=0,2 "
         "neighbour=1,3'; a regression estimates the effect of each kind.",
-        _STUDY,
+        STUDY,
         metavar="DEGREES",
     )
     graph: tuple[str, ...] = option(
@@ -251,7 +88,7 @@ class StudyRequest:
         "Also train under a graph over the words of each text: syntax, lexical, neighbour or random, all with the same "
         "number of edges, or lexical:degree=4, lexical:nearest=2,vectors=spacy, lexical:threshold=0.5; can be "
         "repeated.",
-        _STUDY,
+        STUDY,
         metavar="GRAPH",
     )
     degrees: DegreeOptions = field(default_factory=DegreeOptions)
@@ -259,14 +96,14 @@ class StudyRequest:
     parser: str = option(
         "gold",
         "Parser that provides words and trees for --graph: spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE.",
-        _STUDY,
+        STUDY,
         metavar="PARSER",
         shown="words only, no trees",
     )
     layers: tuple[str, ...] = option(
         (),
         "Layers in which the masks apply: 6-11, first:3, last:3, all; can be repeated, with one training run for each.",
-        _STUDY,
+        STUDY,
         metavar="LAYERS",
         shown="all",
     )
@@ -274,26 +111,26 @@ class StudyRequest:
         (),
         "Also train without any attention in these layers, such as last:3; the residual stream and the feed-forward "
         "network stay; can be repeated.",
-        _STUDY,
+        STUDY,
         metavar="LAYERS",
     )
     drop_layers: tuple[str, ...] = option(
         (),
         "Also train with these layers removed altogether, such as last:3; can be repeated.",
-        _STUDY,
+        STUDY,
         metavar="LAYERS",
     )
     zero_scores: bool = option(
         False,
         "Also train under each pattern, mask file and graph with M ⊙ QKᵀ taken literally: a masked score is 0, so "
         "its key still gets some weight; called zero:PATTERN.",
-        _STUDY,
+        STUDY,
     )
-    seeds: int = option(1, "Number of training runs of each, with seeds from --seed upwards.", _STUDY, metavar="N")
+    seeds: int = option(1, "Number of training runs of each, with seeds from --seed upwards.", STUDY, metavar="N")
     controls: bool = option(
         True,
         "Also train each without the diagonal, and full attention with the same number of random positions masked.",
-        _STUDY,
+        STUDY,
         flags=("--controls/--no-controls",),
     )
     lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
@@ -379,7 +216,7 @@ class MasksRequest:
             Option(
                 "Train models under every pattern on this task, and evaluate them: sst2, rte, mlm or any other task "
                 "of train.",
-                _STUDY,
+                STUDY,
                 "NAME",
                 parse=task_name,
                 shown="none: patterns are only counted and drawn",

@@ -11,16 +11,8 @@ import pandas as pd
 from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
 from headlens.analyses.masks.degrees import degree_effects
-from headlens.analyses.masks.options import (
-    MADE,
-    PAPER,
-    PAPER_LENGTH,
-    ZERO,
-    MasksRequest,
-    StudyRequest,
-    each_once,
-    parse_grid,
-)
+from headlens.analyses.masks.learned_options import MADE
+from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, ZERO, MasksRequest, StudyRequest, each_once, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
 from headlens.analyses.masks.study_figures import FULL

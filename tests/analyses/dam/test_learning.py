@@ -14,7 +14,7 @@ from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOption
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.sweep import load_mask, save_mask
 from headlens.analyses.dam.tables import LearnedMask
-from headlens.analyses.masks.options import DegreeOptions
+from headlens.analyses.masks.learned_options import DegreeOptions
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites

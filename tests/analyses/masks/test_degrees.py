@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.options import DegreeOptions, parse_grid
-from headlens.analyses.masks.study import degree_rows, degrees_table, mean_chosen, unsettled
+from headlens.analyses.masks.learned_options import DegreeOptions
+from headlens.analyses.masks.learned_tables import degree_rows, degrees_table, mean_chosen, unsettled
+from headlens.analyses.masks.options import parse_grid
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope

@@ -10,8 +10,9 @@ import torch
 import zoo
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.options import SpanOptions
-from headlens.analyses.masks.study import span_rows, spanned, under
+from headlens.analyses.masks.learned_options import SpanOptions
+from headlens.analyses.masks.learned_tables import span_rows
+from headlens.analyses.masks.study import spanned, under
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask, SettledMask, masked_sites
 

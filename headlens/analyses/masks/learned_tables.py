@@ -1,0 +1,103 @@
+"""Tables of masks that were learned: degrees of connections and adaptive attention spans, by layer and head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from headlens.interventions.learned_mask import LearnedAttentionMask
+from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelDegrees
+
+DEGREES_COLUMNS = [
+    *("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"),
+    *("degree", "p", "chosen", "kind"),
+]
+SPANS_COLUMNS = [*("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"), *("span", "reach")]
+
+
+def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
+    """The distribution of every degree of every head: layer, head, kind, degree, p, and which is chosen in the end.
+
+    Heads are None where those of a layer share a distribution.
+    """
+    assert isinstance(mask.law, GumbelDegrees)
+    alpha = mask.alpha.detach().cpu()
+    masses, degrees = mask.law.by_kind(mask.law.distribution(alpha)), degrees_of(mask, mask.law.kept(alpha))
+    return [
+        {
+            "layer": site.layer,
+            "head": head if mask.scope.per_head else None,
+            "kind": kind,
+            "degree": degree,
+            "p": float(p),
+            "chosen": degree == int(degrees[row, head, number]),
+        }
+        for row, head in _masked_heads(mask)
+        for site in (mask.sites[row],)
+        for number, kind in enumerate(mask.options.connections)
+        for degree, p in enumerate(masses[row, head, number])
+    ]
+
+
+def span_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
+    """The span z of every head, in tokens, and its reach: the largest distance at which a key still has weight."""
+    assert isinstance(mask.law, AdaptiveSpan)
+    alpha = mask.alpha.detach().cpu()
+    spans, reaches = mask.law.spans(alpha)[..., 0], mask.law.kept(alpha).sum(dim=-1) - 1
+    return [
+        {
+            "layer": mask.sites[row].layer,
+            "head": head,
+            "span": float(spans[row, head]),
+            "reach": int(reaches[row, head]),
+        }
+        for row, head in _masked_heads(mask)
+    ]
+
+
+def degrees_of(mask: LearnedAttentionMask, values: Tensor) -> Tensor:
+    """The degree of each kind that numbers M of 0 and 1 stand for: (layers, heads or 1, kinds)."""
+    assert isinstance(mask.law, GumbelDegrees)
+    return mask.law.by_kind(values).sum(dim=-1) - 1
+
+
+def mean_degrees(mask: LearnedAttentionMask, values: Tensor) -> dict[str, float]:
+    """The means over the heads of the degrees that numbers M of 0 and 1 stand for, by column."""
+    rows, heads = zip(*_masked_heads(mask), strict=True)
+    means = degrees_of(mask, values)[list(rows), list(heads)].double().mean(dim=0)
+    return {f"degree_{kind}": float(mean) for kind, mean in zip(mask.options.connections, means, strict=True)}
+
+
+def _masked_heads(mask: LearnedAttentionMask) -> list[tuple[int, int]]:
+    """Row and column of α of each head that the model has; of each layer, where its heads share a distribution."""
+    return [
+        (row, head)
+        for row, site in enumerate(mask.sites)
+        for head in range(mask.alpha.shape[1])
+        if not mask.scope.per_head or head in {h.head for h in site.heads}
+    ]
+
+
+def unsettled(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The share of degrees of heads of which no number has a probability above 1/2."""
+    highest = pd.DataFrame(rows).groupby(["layer", "head", "kind"], dropna=False)["p"].max()
+    return float((highest <= 0.5).mean())
+
+
+def mean_chosen(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The means of the degrees that were chosen, by column; nothing where none was learned."""
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    return {
+        f"degree_{kind}": fmean(row["degree"] for row in rows if row["chosen"] and row["kind"] == kind)
+        for kind in kinds
+    }
+
+
+def degrees_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Builds the table `degrees.csv` from its rows, with nullable integers for layer, head, seed and degree."""
+    frame = pd.DataFrame(rows, columns=DEGREES_COLUMNS)
+    return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "seed", "degree")})
