@@ -43,7 +43,7 @@ def test_weights_are_off_by_no_more_than_the_page_says(sharp: float) -> None:
     weights = softmax(2, 3, 9, 9, sharp=sharp)
     (own,) = attention_data(AttentionView(["m"], [sentence(weights)]))["sentences"][0]["maps"]
     off = np.abs(unpacked(own) - weights)
-    assert off.max() <= 1 / 255  # "0.4 points at most"
+    assert off.max() <= 1 / 255  # "at most 0.4 percentage points"
     small = weights < 0.01
     assert off[small].max(initial=0) <= 0.0005
     whole = np.zeros((1, 1, 2, 2), np.float32)

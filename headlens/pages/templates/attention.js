@@ -5,7 +5,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   const data = JSON.parse(root.querySelector("template").content.textContent);
   const LOOKS = { lines: "Lines", matrix: "Matrix" };
   const UNITS = { tokens: "Subwords", words: "Words" };
-  const SPECIAL = { shown: "shown", out: "left out", scaled: "left out, the rest scaled to 100 %" };
+  const SPECIAL = { shown: "shown", out: "left out", scaled: "left out, the rest rescaled to 100 %" };
   const chosen = { sentence: 0, stack: "", look: "lines", units: "tokens", special: "shown" };
   const heads = data.states.map(() => null); // layer and head of each state
   const panels = []; // what is shown of each state
@@ -88,12 +88,12 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   }
 
   function tellAbout() {
-    const how = chosen.look === "lines" ? "Tokens on the left look at tokens on the right: a line is as strong as its weight." : "Tokens at the side look at tokens along the top.";
+    const how = chosen.look === "lines" ? "Tokens on the left attend to tokens on the right; the strength of a line is its weight." : "Tokens at the side attend to tokens along the top.";
     const shades = make("i", { class: "scale", role: "img", "aria-label": "from pale to strong" });
-    const units = chosen.units === "words" ? " Weights to the pieces of a word are summed; weights from them are averaged." : "";
+    const units = chosen.units === "words" ? " Weights to the subwords of a word are summed; weights from them are averaged." : "";
     const special = { shown: "", out: " Special tokens are left out; the other weights are unchanged.", scaled: " Special tokens are left out, and the weight of each token on the remaining ones is rescaled to 100 %; where less than 2 % remains, the row is left empty." }[chosen.special];
     const gone = data.left_out ? ` ${tellLeftOut(" more")}` : "";
-    about.replaceChildren(`${how}${units}${special} Shades grow with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255: a weight is off by 0.4 points at most, a small one by less.${gone}`);
+    about.replaceChildren(`${how}${units}${special} Shades grow with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255, so a weight is off by at most 0.4 percentage points, and a small one by less.${gone}`);
   }
 
   async function paint() {
@@ -300,7 +300,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const near = focused && panels.find((shown) => shown.weights && shown.place.contains(focused));
     if (near) return tell(near, focused.closest(".side").classList.contains("queries") ? "queries" : "keys", Number(focused.dataset.token));
     for (const shown of panels.filter((one) => one.weights)) {
-      shown.told.replaceChildren(make("p", { class: "about" }, "Point at a token, or move there with the arrow keys, to see where it looks and which tokens look at it; a click keeps it selected."));
+      shown.told.replaceChildren(make("p", { class: "about" }, "Point at a token, or move there with the arrow keys, to see what it attends to and which tokens attend to it; a click keeps it selected."));
       for (const side of ["queries", "keys"]) mark(shown, side, () => 0, -1);
       shown.looking = [null, -1];
       draw(shown);
