@@ -79,14 +79,21 @@ def test_an_outlier_stands_at_the_edge_with_its_number(make_relevance: Make) -> 
     assert len(points(figure.axes[1]).get_offsets()) == 10
 
 
-def test_a_dot_that_the_edge_would_cut_stands_there_with_its_number(make_relevance: Make) -> None:
+NUMBERS = ["relevance", "ci_low", "ci_high"]
+
+
+def with_one_far_away(make_relevance: Make) -> tuple[pd.DataFrame, float]:
+    """Relevance of which row 14 lies far beyond the axis of its layer, and where that axis ends."""
     frame = tame(make_relevance())
-    columns = ["relevance", "ci_low", "ci_high"]
-    frame.loc[14, columns] = 41.5
+    frame.loc[14, NUMBERS] = 41.5
     figure = relevance_intervals(frame)
     assert figure is not None
-    edge = figure.axes[1].get_ylim()[1]
-    frame.loc[15, columns] = 0.98 * edge
+    return frame, figure.axes[1].get_ylim()[1]
+
+
+def test_a_dot_that_the_edge_would_cut_stands_there_with_its_number(make_relevance: Make) -> None:
+    frame, edge = with_one_far_away(make_relevance)
+    frame.loc[15, NUMBERS] = 0.98 * edge
     figure = relevance_intervals(frame)
     assert figure is not None
     assert figure.axes[1].get_ylim()[1] > 0.98 * edge
@@ -94,12 +101,8 @@ def test_a_dot_that_the_edge_would_cut_stands_there_with_its_number(make_relevan
 
 
 def test_the_axis_has_room_for_what_is_hardly_farther_away(make_relevance: Make) -> None:
-    frame = tame(make_relevance())
-    columns = ["relevance", "ci_low", "ci_high"]
-    frame.loc[14, columns] = 41.5
-    figure = relevance_intervals(frame)
-    assert figure is not None
-    frame.loc[14, columns] = value = 1.2 * figure.axes[1].get_ylim()[1]
+    frame, edge = with_one_far_away(make_relevance)
+    frame.loc[14, NUMBERS] = value = 1.2 * edge
     figure = relevance_intervals(frame)
     assert figure is not None
     assert figure.axes[1].get_ylim()[1] > value
