@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -108,13 +111,14 @@ class Annotator:
         annotations: dict[str, Tensor] = {}
         if self.relations:
             annotations["arcs"] = self._arcs(rows, counts)
+        forms = [unit_forms(row) for row in rows] if frequency is not None or self.words else []
         if frequency is not None:
-            ranks = rarity(rows, frequency)  # (batch, units)
+            ranks = rarity(forms, frequency)  # (batch, units)
             counts.rare_sentences += int(ranks.any(1).sum())
             counts.tied_sentences += int(((ranks == 2).sum(1) > 1).sum())
             annotations["rarity"] = torch.from_numpy(ranks)
         if self.words:
-            annotations["forms"] = _form_numbers(rows)
+            annotations["forms"] = _form_numbers(forms)
             if any(word.upos for row in rows for word in row.sentence.words):
                 annotations["upos"] = _parts_of_speech(rows)
             if any(word.entities for row in rows for word in row.sentence.words):
@@ -132,6 +136,7 @@ class Annotator:
         arcs: list[tuple[int, int, int, int]] = []
         numbers = {normalise(name): number for number, name in enumerate(self.relations)}
         asked: dict[str, str | None] = {}  # by label
+        labels: Counter[str] = Counter()
         for sentence, row in enumerate(rows):
             if not row.sentence.has_tree:
                 counts.no_tree += 1
@@ -141,18 +146,20 @@ class Annotator:
                 if word.head is None or word.head == ROOT or not word.relation:
                     continue
                 label = word.relation.lower()
-                counts.labels[label] = counts.labels.get(label, 0) + 1
+                labels[label] += 1
                 head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
                 if label not in asked:
                     asked[label] = relation_of(label, numbers)
                 if (name := asked[label]) is None:
                     continue
-                if UNALIGNED in {unit, head} or unit == head:
+                if unit == head or UNALIGNED in (unit, head):
                     counts.lost_arcs += 1
                     continue
-                relation = numbers[name]
-                counts.arcs[self.relations[relation]] = counts.arcs.get(self.relations[relation], 0) + 1
-                arcs.append((sentence, unit, head, relation))
+                arcs.append((sentence, unit, head, numbers[name]))
+        for label, number in labels.items():
+            counts.labels[label] = counts.labels.get(label, 0) + number
+        for relation, number in Counter(self.relations[arc[3]] for arc in arcs).items():
+            counts.arcs[relation] = counts.arcs.get(relation, 0) + number
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)
 
 
@@ -197,13 +204,19 @@ def _links(examples: Sequence[EncodedExample], counts: AnnotationCounts) -> Tens
     return torch.tensor([(*place, int(sure)) for place, sure in links.items()], dtype=torch.int64).view(-1, 4)
 
 
-def _form_numbers(rows: Sequence[EncodedSequence]) -> Tensor:
+@lru_cache(maxsize=2**16)
+def _form_key(form: str) -> str | None:
+    """Returns the form under which a unit is counted, None for one without a letter or digit."""
+    return word_key(form) if any(map(str.isalnum, form)) else None
+
+
+def _form_numbers(forms: Sequence[Sequence[str]]) -> Tensor:
     """Numbers the forms of the units of every sentence, see `Tokens.forms`."""
-    table = np.full((len(rows), max(row.n_units for row in rows)), -1, dtype=np.int64)
-    for line, row in zip(table, rows, strict=True):
+    table = np.full((len(forms), max(map(len, forms))), -1, dtype=np.int64)
+    for line, row in zip(table, forms, strict=True):
         numbers: dict[str, int] = {}
-        forms = [word_key(form) if any(map(str.isalnum, form)) else None for form in unit_forms(row)]
-        own = [-1 if form is None else numbers.setdefault(form, len(numbers)) for form in forms]
+        keys = map(_form_key, row)
+        own = [-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
         line[: len(own)] = own
     return torch.from_numpy(table)
 
@@ -221,13 +234,27 @@ def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: Annotation
                     counts.lost_mentions += 1
                 else:
                     mentions[unit, entities.setdefault((name, word.start > last), len(entities))] = None
+        before = _same_before(own_forms)
+        units = sorted({unit for unit, _ in mentions})
+        firsts: dict[int, int] = {}  # the first mention of every entity
         for unit, entity in mentions:
-            earlier = [other for other, _ in mentions if other < unit]
-            same = [other for other in range(unit) if own_forms[other] == own_forms[unit] >= 0]
-            hits = [(other, entity) in mentions for other in (max(earlier, default=-1), max(same, default=-1))]
-            antecedents = any((other, entity) in mentions for other in earlier)
-            found.append((sentence, unit, entity, antecedents, *hits))
+            firsts[entity] = min(unit, firsts.get(entity, unit))
+        for unit, entity in mentions:
+            place = bisect_left(units, unit)
+            earlier = units[place - 1] if place else -1
+            hits = [(other, entity) in mentions for other in (earlier, before[unit])]
+            found.append((sentence, unit, entity, firsts[entity] < unit, *hits))
     return torch.tensor(found, dtype=torch.int64).view(-1, 6)
+
+
+def _same_before(forms: Sequence[int]) -> list[int]:
+    """Lists for every unit the last one before it that has the same form, -1 for none and for punctuation."""
+    last: dict[int, int] = {}
+    found = []
+    for unit, form in enumerate(forms):
+        found.append(last.get(form, -1) if form >= 0 else -1)
+        last[form] = unit
+    return found
 
 
 def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:

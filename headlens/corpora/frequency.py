@@ -170,28 +170,33 @@ def rarest(frequencies: npt.NDArray[np.float64], content: Booleans) -> tuple[Boo
     return content & (frequencies == first), content & (frequencies <= second)
 
 
-def rarest_units(sequence: EncodedSequence, frequency: Frequency) -> tuple[Booleans, Booleans]:
-    """Marks the least frequent unit of an encoded sentence, and the two least frequent ones, as `rarest` does.
+def rarest_units(forms: Sequence[str], frequency: Frequency) -> tuple[Booleans, Booleans]:
+    """Marks the least frequent unit of a sentence, and the two least frequent ones, as `rarest` does.
 
-    The text of each unit is looked up in `frequency`; units that are only punctuation are not ranked.
+    Args:
+        forms: the text of each unit, see `unit_forms`; units that are only punctuation are not ranked.
+        frequency: where they are looked up.
 
     Returns:
         Two boolean masks of shape `(units,)`.
     """
-    forms = unit_forms(sequence)
     frequencies = np.array([frequency(form) for form in forms], dtype=np.float64)
     return rarest(frequencies, np.array([not is_punctuation(form) for form in forms], dtype=np.bool_))
 
 
-def rarity(sequences: Sequence[EncodedSequence], frequency: Frequency) -> npt.NDArray[np.int64]:
+def rarity(sentences: Sequence[Sequence[str]], frequency: Frequency) -> npt.NDArray[np.int64]:
     """Ranks the units of a batch by rarity, for `Tokens.rarity`.
+
+    Args:
+        sentences: the text of each unit of every sentence, see `unit_forms`.
+        frequency: where they are looked up.
 
     Returns:
         (batch, max units): 2 for the least frequent, 1 for the second, else 0.
     """
-    ranks = np.zeros((len(sequences), max(s.n_units for s in sequences)), dtype=np.int64)
-    for row, sequence in zip(ranks, sequences, strict=True):
-        first, second = rarest_units(sequence, frequency)
+    ranks = np.zeros((len(sentences), max(map(len, sentences))), dtype=np.int64)
+    for row, forms in zip(ranks, sentences, strict=True):
+        first, second = rarest_units(forms, frequency)
         row[: len(first)] = first.astype(np.int64) + second
     return ranks
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from typing import TypeVar
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch
@@ -20,6 +22,14 @@ from headlens.runs.progress import Advance
 from headlens.runs.signals import DeferredSignals
 from headlens.visible_text import visible_text
 
+Item = TypeVar("Item")
+
+
+class _End:
+    """Stands after the last item."""
+
+
+_END = _End()
 # Runs a batch through the model; what it measures is pending until the model has returned.
 Step = Callable[[Batch], AnnotationCounts]
 
@@ -108,6 +118,15 @@ class PassProgress:
             self._reported = done
 
 
+def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Yields the same items; a thread makes the next one while the one at hand is used."""
+    with ThreadPoolExecutor(1, "headlens-read-ahead") as thread:
+        following = thread.submit(next, items, _END)
+        while not isinstance(item := following.result(), _End):
+            following = thread.submit(next, items, _END)
+            yield item
+
+
 def _warn(text: str) -> None:
     warnings.warn(visible_text(text), stacklevel=2)
 
@@ -171,6 +190,9 @@ class CorpusPass:
         batches = reader.rows(
             progress.reading((self.part or self.processes).shard(corpus)), batch_tokens, state.encoding
         )
+        if reader.model.device.type != "cpu":
+            # A device computes by itself, and while it does, the next sentences can be encoded.
+            batches = read_ahead(batches)
         # What failed has been forgotten by all observers, so nothing counts twice.
         run = SplitWhenOutOfMemory(
             reader.model.device, lambda rows: step(reader.collate(rows)), _joined, _tokens, self.warn, row="sentence"

@@ -104,6 +104,41 @@ def test_single_mentions_count_for_the_nearest_mention_alone(wordpiece_tokenizer
     assert nearest[0] < 0.45 * len(rows[0]) < 0.65 * len(rows[1]) < nearest[1]
 
 
+def test_mentions_against_looking_at_every_unit_before(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """On the first sentences of the bundled treebank, joined by fours so that entities and words recur."""
+    given = [example.source for example in demo_corpus()][:200]
+    joined: list[Example] = []
+    for first in range(0, len(given), 4):
+        text, words = "", []
+        for part in given[first : first + 4]:
+            shift = len(text)
+            words += [replace(w, start=w.start + shift, end=w.end + shift, head=None) for w in part.words]
+            text += part.text + " "
+        joined.append(Example(Sentence(text, tuple(words), str(first))))
+    examples = list(encode_corpus(joined, SentenceEncoder(wordpiece_tokenizer), EncodingCounts()))
+    tokens, _ = annotate(Annotator(words=True), collate(examples, pad_id=0, device="cpu"))
+    assert tokens.mentions is not None
+    assert tokens.forms is not None
+    expected = []
+    for number, example in enumerate(examples):
+        row, forms = example.source, tokens.forms[number].tolist()
+        entities: dict[str, int] = {}
+        pairs = [
+            (unit, entities.setdefault(name, len(entities)))
+            for word, unit in zip(row.sentence.words, row.unit_of_word, strict=True)
+            for name in word.entities
+            if unit >= 0
+        ]
+        for unit, entity in dict.fromkeys(pairs):
+            mentioned = [u for u, _ in pairs if u < unit]
+            same = [u for u in range(unit) if forms[u] == forms[unit] and forms[unit] >= 0]
+            hits = [bool(units) and (max(units), entity) in pairs for units in (mentioned, same)]
+            expected.append([number, unit, entity, any((u, entity) in pairs for u in mentioned), *hits])
+    assert tokens.mentions.tolist() == expected
+    assert sum(row[4] for row in expected) > 20
+    assert sum(row[5] for row in expected) > 20
+
+
 def test_the_same_word_of_an_antecedent() -> None:
     given = named(("a",), (), (), (), ("b",), ("a",))
     given = replace(given, text="She doesn't _ unbelievable she ", words=given.words)

@@ -142,7 +142,7 @@ def test_rarest_units_of_a_sentence(wordpiece_tokenizer: PreTrainedTokenizerBase
     encoded = SentenceEncoder(wordpiece_tokenizer).encode(example(text, *spans))
     assert encoded is not None
     assert unit_forms(encoded.source) == ["the", "aardvark", "cannot", "eat", ",", "of", "☃"]
-    first, second = rarest_units(encoded.source, WordfreqFrequency("en"))
+    first, second = rarest_units(unit_forms(encoded.source), WordfreqFrequency("en"))
     assert first.tolist() == [False, True, False, False, False, False, False]
     assert second.tolist() == [False, True, True, False, False, False, False]
 
@@ -150,7 +150,8 @@ def test_rarest_units_of_a_sentence(wordpiece_tokenizer: PreTrainedTokenizerBase
 def test_rarity_of_a_batch(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     encoder = SentenceEncoder(wordpiece_tokenizer)
     long = example("a cat the dog it", (0, 1), (2, 5), (6, 9), (10, 13), (14, 16))
-    sequences = [e.source for e in (encoder.encode(example("cat", (0, 3))), encoder.encode(long)) if e is not None]
+    encoded = (encoder.encode(example("cat", (0, 3))), encoder.encode(long))
+    sequences = [unit_forms(e.source) for e in encoded if e is not None]
     counts = {"a": 5, "cat": 2, "the": 4, "dog": 1, "it": 2}
     assert rarity(sequences, lambda word: counts[word]).tolist() == [[0, 0, 0, 0, 0], [0, 1, 0, 2, 1]]
 

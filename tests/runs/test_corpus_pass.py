@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,12 +25,14 @@ from headlens import memory as models_memory
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
-from headlens.errors import ModelError, OutputError
+from headlens.errors import CorpusError, ModelError, OutputError
 from headlens.models.loading import LoadedModel, load
 from headlens.runs.checkpoint import Checkpoint
-from headlens.runs.corpus_pass import CorpusPass, PassProgress
+from headlens.runs.corpus_pass import CorpusPass, PassProgress, read_ahead
+from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.processes import Processes
 
 TREES = [
@@ -302,3 +305,52 @@ def test_what_has_no_row_in_the_end_does_not_hold_the_rest_up() -> None:
     list(progress.reading([EXAMPLE] * 4))
     progress.ran(2)
     assert steps == [4]
+
+
+def test_what_is_read_ahead_comes_in_order_and_one_at_a_time() -> None:
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(50):
+            made.append(number)
+            yield number
+
+    taken = []
+    for number in read_ahead(items()):
+        assert len(made) <= number + 2
+        taken.append(number)
+    assert taken == list(range(50))
+
+
+def test_an_error_while_reading_ahead_comes_after_the_items_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise CorpusError("line 2 is broken.")
+
+    ahead = read_ahead(items())
+    assert next(ahead) == 1
+    with pytest.raises(CorpusError, match=r"line 2 is broken\."):
+        next(ahead)
+
+
+def test_whoever_stops_reading_ahead_leaves_no_thread() -> None:
+    for number in read_ahead(iter(range(10**6))):
+        if number == 3:
+            break
+    assert not any(thread.name.startswith("headlens-read-ahead") for thread in threading.enumerate())
+
+
+def test_a_pass_that_reads_ahead_has_the_same_sums(
+    loaded: LoadedModel, expected: dict[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU all passes do."""
+    ahead: list[object] = []
+
+    def rows(reader: CorpusReader, *arguments: Any) -> Iterator[list[EncodedExample]]:
+        ahead.append(reader)
+        return read_ahead(encoded(reader, *arguments))
+
+    encoded = CorpusReader.rows
+    monkeypatch.setattr(CorpusReader, "rows", rows)
+    assert_same(run(loaded), expected)
+    assert ahead

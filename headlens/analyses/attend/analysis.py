@@ -182,7 +182,7 @@ def _groups(
     frequency: Frequency | None,
 ) -> TokenGroups:
     forms = _labels(loaded, row, words, "word")
-    ranks = [] if frequency is None else rarity([row], frequency)[0]
+    ranks = [] if frequency is None else rarity([unit_forms(row)], frequency)[0]
     # Special tokens are words of their own there, and have no number of a word in the text.
     rarest = [place for place, word in enumerate(words.tokens.word[0].tolist()) if word >= 0 and 2 in ranks[word:][:1]]
     if level == "word":
