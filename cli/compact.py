@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Models")
 def compact(request: CompactRequest, screen: Screen) -> None:
-    """Cut attention heads out of a model: a smaller, faster checkpoint that computes what the masked model computes.
+    """Cut attention heads out of a model: a smaller, faster checkpoint, equal to the model with these heads at 0.
 
     Example: headlens compact demo --heads encoder.3.1,encoder.4.0 --out small
     """
@@ -22,5 +22,5 @@ def compact(request: CompactRequest, screen: Screen) -> None:
 
     run = run_compact(request, screen)
     screen.show(compact_screen_table(run.table))
-    screen.notes([f"Self-check against the masked model: {run.difference}.", *run.notes])
+    screen.notes([f"Self-check against the model with these heads at 0: {run.difference}.", *run.notes])
     screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", str(run.folder)]))

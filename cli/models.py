@@ -13,6 +13,7 @@ from headlens.options import DEMO, CommandOptions, option
 from headlens.shared_options import MODEL_NAME
 
 from .command import with_options
+from .lists import show_all
 from .screen import Screen
 
 
@@ -33,8 +34,10 @@ def models(
     everything: Annotated[
         bool, typer.Option("--all", help="List every model type of the installed transformers that works.")
     ] = False,
+    help_all: Annotated[bool, typer.Option("--help-all", callback=show_all, is_eager=True, hidden=True)] = False,
 ) -> None:
     """List the models headlens knows, or check one."""
+    del help_all
     if ctx.invoked_subcommand is not None:
         return
     from headlens.attention.supported_models import FAMILIES, UNSUPPORTED, dispatching_model_types

@@ -226,7 +226,7 @@ def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Resu
 
 @_documented(COMPACT)
 def compact(model: Model = DEMO, heads: Sequence[str] | str = (), **options: Any) -> Result:
-    """Cuts attention heads out of a model: a smaller and faster checkpoint that computes what the masked model does.
+    """Cuts attention heads out of a model: a smaller and faster checkpoint, equal to the model with these heads at 0.
 
     Args:
         model: the model; it is not changed.

@@ -93,7 +93,7 @@ PREDICTED = Option(
 HELD_OUT_EXAMPLES = Option("Examples on which the model is evaluated.", TASK, "SOURCE", shown="a part of the data")
 MASKED_SHARE = Option("Share of tokens to mask and predict, for mlm.", TRAINING)
 LABEL_SMOOTHING = Option("Label smoothing, for translation.", TRAINING)
-VOCABULARY = Option("Vocabulary size of a new model, in subword pieces.", TRAINING, "N")
+VOCABULARY = Option("Vocabulary size of a new model, in subwords.", TRAINING, "N")
 LONGEST = Option(
     "Length limit, in tokens, of a block, of one side of a pair, or of an example.",
     TRAINING,

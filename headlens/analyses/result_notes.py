@@ -94,7 +94,8 @@ def narrow_interval_notes(
     if not few:
         return []
     return [
-        f"Too narrow are the intervals of {few} of {counted(len(changes), 'difference')} of {metric}, where fewer than "
+        f"The intervals of {few} of {counted(len(changes), 'difference')} of {metric} are too narrow, because fewer "
+        "than "
         f"{_FEW_CHANGES} examples change. Bootstrap intervals cover about 90 % instead of 95 % where 5 examples are "
         "expected to change, 60 to 85 % where 2 are, and 35 to 65 % where 1 is. Give more --data."
     ]

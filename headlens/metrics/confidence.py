@@ -28,9 +28,9 @@ class Confidence(Metric):
     title = "Confidence of attention heads"
     heading = "Confidence"
     caption = (
-        "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single other "
-        "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is. Below is the "
-        "difference: a blue head is more confident when separators are included: it attends mostly to them."
+        "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single "
+        "token. On the left separators and end-of-sentence tokens are left out, on the right nothing is. Below is the "
+        "difference: a blue head is more confident when separators are included, because it attends to them."
     )
     difference = "all tokens − separators left out"
     columns = (

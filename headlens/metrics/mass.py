@@ -22,8 +22,8 @@ NEIGHBOURS = {"self": 0, "prev": -1, "next": 1}
 _RECEIVERS = {
     "cls": ("given to [CLS]", "[CLS]"),
     "sep": ("given to [SEP]", "[SEP]"),
-    "bos": ("given to the beginning-of-sentence token", "the first token"),
-    "eos": ("given to the end-of-sentence token", "the end"),
+    "bos": ("given to the beginning-of-sentence token", "the beginning-of-sentence token"),
+    "eos": ("given to the end-of-sentence token", "the end-of-sentence token"),
     "punct": ("given to punctuation", "punctuation"),
     "self": ("of a token to itself", "itself"),
     "prev": ("given to the previous token", "the previous token"),

@@ -46,7 +46,7 @@ class Norms(Metric):
         MetricColumn(
             "norm_share",
             "Norm of the head's outputs as a share of the norms of all heads of its layer.",
-            "norms of its outputs",
+            "norm of the head's output",
             "share of its layer",
         ),
         *(

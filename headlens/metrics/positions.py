@@ -44,7 +44,7 @@ class Positions(Metric):
         ),
         MetricColumn(
             "positional_share",
-            "Share of tokens whose most attended token is at the most frequent offset.",
+            "Share of tokens whose most attended token is at the most frequent non-zero offset.",
             "most frequent non-zero offset",
             "share of tokens",
             offset="positional_offset",

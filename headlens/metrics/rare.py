@@ -37,7 +37,11 @@ class RareWords(Metric):
         "frequent (right); above each map, the share expected by chance."
     )
     columns = (
-        MetricColumn("rare_words", "Number of query words in sentences with rare words.", unit="words"),
+        MetricColumn(
+            "rare_words",
+            "Number of query words in sentences of five or more words (punctuation not counted).",
+            unit="words",
+        ),
         MetricColumn(
             "rare_top1",
             "Share of words that attend most to the least frequent word of the sentence.",

@@ -33,7 +33,7 @@ class TextPair(Metric):
     heading = "Pairs of texts"
     caption = (
         "Left: the mean weight that the tokens of both texts give to the other text. Right: how often a token that "
-        "also occurs in the other text attends most, within that text, to an equal token; above the map, the share "
+        "also occurs in the other text attends most, within that text, to an identical token; above the map, the share "
         "expected by chance."
     )
     columns = (
@@ -51,10 +51,11 @@ class TextPair(Metric):
         MetricColumn("equal_tokens", "Number of tokens that also occur in the other text.", unit="tokens"),
         MetricColumn(
             "to_equal",
-            "How often a token that also occurs in the other text attends most, within that text, to an equal token.",
+            "How often a token that also occurs in the other text attends most, within that text, to an identical "
+            "token.",
             "points at an identical token of the other text",
             "share of such tokens",
-            panel="to an equal token",
+            panel="to an identical token",
             scale="share of such tokens",
             chance="to_equal_chance",
             interval=True,

@@ -35,7 +35,7 @@ _CELL = 0.34  # inches
 _READABLE = 5.0  # points
 _WORDS = " words"  # a column that no table has
 _VEIL = 0.65
-_NUMBERS = "±: half the 95 % interval, which need not be symmetric."
+_NUMBERS = "±: half the width of the 95 % interval, which need not be symmetric."
 
 
 def holds_zero(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from headlens.plots.curves import draw_intervals
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, TICK_SIZE, VERMILION
 
-WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it")}
+WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without the diagonal")}
 _CURVES = (ORANGE, GREEN, PURPLE, SKY)
 # A mask of a sweep of train-dam: the run, and λ.
 _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")

@@ -52,7 +52,7 @@ def outputs(folder: object, heads: str = "") -> torch.Tensor:
 def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert: Path) -> None:
     done = headlens("compact", tiny_bert, "--heads", HEADS, *FAST, "--out", "small")
     assert done.code == 0, done.err
-    assert "Self-check against the masked model: outputs differ by at most" in done.out
+    assert "Self-check against the model with these heads at 0: outputs differ by at most" in done.out
     assert "Plain from_pretrained cannot read the folder" in done.out
     assert "headlens classify small" in done.out
     torch.testing.assert_close(outputs("small"), outputs(tiny_bert, HEADS), atol=1e-5, rtol=0)

@@ -196,7 +196,7 @@ def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[s
     assert not Path("plain/times.csv").exists()
     done = headlens(*run, "--block-size", 3, "--out", "run")
     assert done.code == 0, done.err
-    assert "BigBird of blocks" in done.out
+    assert "BigBird on blocks" in done.out
     tables, plain = written("run"), written("plain")
     pareto = tables["pareto"]
     others = pareto[~pareto["method"].isin(BLOCKS)].reset_index(drop=True)
@@ -209,7 +209,7 @@ def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[s
     assert set(times["method"]) == METHODS | BLOCKS
     assert (times["cpu_seconds"] >= 0).all()
     assert headlens("report", "run").code == 0
-    assert "BigBird of blocks" in Path("run/report.html").read_text(encoding="utf-8")
+    assert "BigBird on blocks" in Path("run/report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

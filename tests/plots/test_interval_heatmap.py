@@ -123,7 +123,7 @@ def test_where_cells_are_too_small_for_words_there_are_none(make_relevance: Make
     assert not panels(small)[0].texts
     notes = [figure.texts[1].get_text().replace("\n", " ") for figure in (small, large)]
     assert notes[0] == "Dot: above 0. Pale: the interval contains 0."
-    assert notes[1] == f"±: half the 95 % interval, which need not be symmetric. {notes[0]}"
+    assert notes[1] == f"±: half the width of the 95 % interval, which need not be symmetric. {notes[0]}"
 
 
 @pytest.mark.parametrize("heads", [2, 12])

@@ -53,7 +53,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     models = [str(name) for name in pruning["model"].unique()]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     lines = _legend_lines(pruning)
-    figure, drawn = _panels(models, f"Pruning: {metric} on {task} by number of heads\n(95 % intervals)", lines)
+    figure, drawn = _panels(models, f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals)", lines)
     inches = drawn[0].get_position().width * figure.get_figwidth()
     for axes, model in zip(drawn, models, strict=True):
         style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))

@@ -28,8 +28,8 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
         task, metric, mode = map(str, key)
         alone = mode == KEEP_ONLY
         what = "when the head is the only one in its layer" if alone else f"without the head ({mode})"
-        about = f"The change of {metric} {what}, with its paired 95 % interval. Red is worse."
-        title = f"{task}: change of {metric} {'when it is the only one' if alone else 'when it is removed'}"
+        about = f"The change in {metric} {what}, with its paired 95 % interval. Red is worse."
+        title = f"{task}: change in {metric} {'when it is the only one' if alone else 'when it is removed'}"
         title += "" if alone or mode == "zero" else f" ({mode})"
         series.append(
             HeadSeries(

@@ -14,7 +14,7 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"
-_DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; the others are pale."
+_DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; heads without a dot are pale."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
@@ -76,8 +76,8 @@ def _drawn(rows: pd.DataFrame, cells: Cells) -> Figure | None:
     metric, task, mode = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task", "mode"))
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
-    scale = centred_scale(f"change of {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
-    return interval_map(rows, cells, scale, f"Ablation: {metric} on {task} {_REPLACED.get(mode, mode)}")
+    scale = centred_scale(f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
+    return interval_map(rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}")
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

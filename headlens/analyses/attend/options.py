@@ -15,7 +15,6 @@ from headlens.options import (
     DEMO,
     HEADS,
     MODEL,
-    STATISTICS,
     CommandOptions,
     Given,
     Level,
@@ -41,13 +40,13 @@ class Selection:
         OptionError: if one head and several are asked for.
     """
 
-    stack: StackName | None = option(None, "Draw only this stack.", STATISTICS)
-    layer: int | None = option(None, "Draw only this layer.", STATISTICS, at_least=0)
-    head: int | None = option(None, "Draw only this head, enlarged.", STATISTICS, at_least=0)
+    stack: StackName | None = option(None, "Draw only this stack.", HEADS)
+    layer: int | None = option(None, "Draw only this layer.", HEADS, at_least=0)
+    head: int | None = option(None, "Draw only this head, enlarged.", HEADS, at_least=0)
     heads: tuple[int, ...] = option(
         (),
         "Draw only these heads: 0,3,7 or 0-4.",
-        STATISTICS,
+        HEADS,
         metavar="NUMBERS",
         parse=whole_numbers_and_ranges,
         shown="all",

@@ -48,8 +48,6 @@ _ENDS = {
     "csubj": ("clausal subject", "verb"),
     "discourse": ("interjection", "word"),
     "expl": ("expletive", "verb"),
-    "fixed": ("later part of a fixed expression", "first part"),
-    "flat": ("later part of a name", "first part"),
     "obl:agent": ("agent", "passive verb"),
     "parataxis": ("parenthetical clause", "clause"),
     "vocative": ("addressee", "verb"),

@@ -48,7 +48,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
             series.append(
                 HeadSeries(
                     "margin",
-                    "best relation minus its fixed offset",
+                    "best relation, accuracy minus fixed-offset baseline",
                     about,
                     best,
                     "gain",
@@ -56,7 +56,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
                     unit="points",
                 )
             )
-        texts.append(HeadWords("Relations it follows, compared with the best fixed offset", _relations(known_gains)))
+        texts.append(HeadWords("Most accurate relations, compared with the best fixed offset", _relations(known_gains)))
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
     shares = []

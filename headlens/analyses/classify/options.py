@@ -57,9 +57,9 @@ class Thresholds:
     """
 
     positional: float = option(
-        0.90, "Share of tokens at one offset from which a head counts as positional.", ROLES, **_SHARE
+        0.90, "Minimum share of tokens at one offset for a head to count as positional.", ROLES, **_SHARE
     )
-    diagonal: float = option(0.90, "Share of tokens at offset 0 from which a head has the role self.", ROLES, **_SHARE)
+    diagonal: float = option(0.90, "Minimum share of tokens at offset 0 for the role self.", ROLES, **_SHARE)
     margin: float = option(
         0.10, "Margin by which a syntactic head must beat the baseline.", ROLES, metavar="NUMBER", parse=amount
     )

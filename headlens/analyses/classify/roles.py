@@ -123,7 +123,10 @@ ROLES = (
         "",
         "finds an antecedent for {share} of {n} mentions",
         "mentions",
-        baselines={"coreference_nearest": "the nearest mention", "coreference_same_word": "the same word"},
+        baselines={
+            "coreference_nearest": "choosing the nearest mention:",
+            "coreference_same_word": "choosing the same word:",
+        },
     ),
     Role(
         "rare",

@@ -58,7 +58,9 @@ class DamOptions:
         flags=("--controls/--no-controls",),
     )
     noise: Literal["training", "always", "never"] = option(
-        "training", "When M is sampled; never together with --soft gives deterministic soft importance.", _PANEL
+        "training",
+        "When M is sampled; the value 'never', combined with --soft, gives deterministic soft importance.",
+        _PANEL,
     )
     temperature: float = option(1.0, "Temperature τ of the Gumbel-sigmoid.", _PANEL, metavar="NUMBER")
     final_temperature: float | None = option(

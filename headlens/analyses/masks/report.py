@@ -273,7 +273,7 @@ CAPTIONS = {
     ),
     "quality": Caption(
         "What models achieve under masks",
-        "Models that were trained and measured under each mask, over the share of positions of the texts that it "
+        "Models that were trained and measured under each mask, against the share of positions of the texts that it "
         "masks, with 95 % intervals: of the examples for one seed, of the means for several. A faint line joins a "
         "pattern with and without the diagonal; a coloured line joins the masks learned in one sweep of train-dam, "
         "labelled with λ; the dashed line is without a mask.",
@@ -293,7 +293,7 @@ CAPTIONS = {
     "degrees": Caption(
         "Quality by sparsity, over degrees of attention",
         "Models that were trained and measured under BigBird patterns with every combination of degrees, and with "
-        "learned degrees or spans, over the share of positions of the texts that is masked, with 95 % intervals: of "
+        "learned degrees or spans, against the share of positions of the texts that is masked, with 95 % intervals: of "
         "the examples for one seed, of the means for several. The dashed line is without a mask. What is learned is "
         "measured on the model that learned it; mask files, such as those of train-dam, on a model that was trained "
         "under them.",
@@ -316,12 +316,12 @@ CAPTIONS = {
     ),
     "together": Caption(
         "What models achieve under the masks of all runs",
-        "The main metric of every task over the share of positions of the texts that a mask hides, with 95 % "
+        "The main metric of every task against the share of positions of the texts that a mask hides, with 95 % "
         "intervals. The masks of one sweep of train-dam are joined by a line, with points labelled by λ.",
     ),
     "average": Caption(
         "What models achieve under masks on average over tasks",
-        "The mean of the main metrics of all tasks, over the share of positions that a mask hides.",
+        "The mean of the main metrics of all tasks, against the share of positions that a mask hides.",
     ),
     "diagonal_over_tasks": Caption(
         "Effect of the diagonal, task by task",

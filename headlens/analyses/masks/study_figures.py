@@ -165,7 +165,9 @@ def chance_text(rows: pd.DataFrame) -> str:
 
 def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
     less = [["difference from unmasked"] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS]
-    with_it, without = ([words, *more] for words, more in zip(("with the diagonal", "without it"), less, strict=True))
+    with_it, without = (
+        [words, *more] for words, more in zip(("with the diagonal", "without the diagonal"), less, strict=True)
+    )
     yield ["task", "pattern", "layers", "masked, %", "masked in texts, %", *with_it, "masked in texts, %", *without]
     yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]
     names = short_names(rows["pattern"])

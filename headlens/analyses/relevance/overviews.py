@@ -92,7 +92,7 @@ def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
 
 def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
     """Returns the shares of relevance by head, a series of the page for every rule."""
-    about = "Share of what its layer contributes to the output that was asked about; the shares of a layer add up to 1."
+    about = "Share of what its layer contributes to the target; the shares of a layer add up to 1."
     by_rule = {rule: of_rule(relevance, rule) for rule in rules_of_table(relevance)}
     return [
         HeadSeries(

@@ -48,7 +48,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 CAPTIONS = {
     "relevance": Caption(
         "Relevance",
-        "How much every head contributes to the output that was asked about, as a share of what its layer as a whole "
+        "How much every head contributes to the target, as a share of what its layer as a whole "
         "contributes: the shares of a layer add up to 1. Blue heads work in the same direction as their layer, red "
         "ones against it, white ones neither. Below each share is half the width of its 95 % bootstrap interval; "
         "heads whose interval contains 0 are pale. Grey heads have no share, since the heads of their layer cancel.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headlens.options import CORPUS, OUTPUT, CommandOptions, option
+from headlens.options import OUTPUT, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
 
 
@@ -23,7 +23,7 @@ class ReproduceRequest:
         False,
         "Use bundled data and models, which takes minutes and needs no network; this exercises the pipeline and "
         "does not give the paper's numbers.",
-        CORPUS,
+        OUTPUT,
     )
     show: bool = option(False, "Print the recipe, as a starting point for a file of your own.", OUTPUT)
     place: OutputOptions = field(default_factory=OutputOptions)

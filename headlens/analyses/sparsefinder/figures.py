@@ -36,8 +36,8 @@ LOOKS = {
     "window": (style.FAINT, ":", "window"),
     "block_v1": (style.PURPLE, "-", "Sparsefinder, blocks v1"),
     "block_v2": (style.PURPLE, "-", "Sparsefinder, blocks v2"),
-    "block_bigbird": (style.GREEN, "--", "BigBird of blocks"),
-    "block_longformer": (style.YELLOW, "--", "Longformer of blocks"),
+    "block_bigbird": (style.GREEN, "--", "BigBird on blocks"),
+    "block_longformer": (style.YELLOW, "--", "Longformer on blocks"),
 }
 # Graphs of blocks have the colours of the same of tokens, and squares; those of the second version are open.
 _SQUARE: dict[str, Any] = {"marker": "s", "markersize": 3}
@@ -262,7 +262,7 @@ def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
     ]
     maps = dict(zip(("entmax", "predicted by clusters"), shares, strict=True))
     scale = Scale(
-        "share of pairs relative to that of all pairs (grey: few pairs)",
+        "share of these pairs kept / share of all pairs kept (grey: few pairs)",
         high=float(np.nanmax([share.to_numpy(np.float64) for share in shares])),
     )
     abreast = 1 if style.in_column() else 2

@@ -213,7 +213,8 @@ class ShownOptions:
         _EXAMPLES,
         metavar="HEADS",
         parse=names,
-        shown="up to three heads of different layers for which distance improves most on windows and global tokens",
+        shown="up to three heads of different layers for which the distance method improves most on windows and "
+        "global tokens",
     )
 
     def __post_init__(self) -> None:

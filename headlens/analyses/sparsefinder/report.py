@@ -146,13 +146,15 @@ CAPTIONS = {
     "pos_pairs": Caption(
         "Parts of speech that attend to each other",
         "Of all pairs of a query and a key of these parts of speech in the sentences held out, those to which entmax "
-        "gives weight, and those that are predicted because both are in one cluster; all heads together. Shares are "
-        "multiples of that of all pairs of words: above 1 where two parts of speech attend to each other more often, "
+        "gives weight, and those that are predicted because both are in one cluster; all heads together. Each share is "
+        "divided by the share of all pairs of words: above 1 where two parts of speech attend to each other more "
+        "often, "
         "however frequent they are. Grey: fewer than 30 pairs.",
     ),
     "examples": Caption(
         "Predicted heads on a sentence",
-        "Rows are heads: those asked for, or those for which distance improves most on windows and global tokens. "
+        "Rows are heads: those asked for, or those for which the distance method improves most on windows and "
+        "global tokens. "
         "From left to right: where entmax looks, the predicted pairs, and where the head looks when it is "
         "restricted to them. The distance threshold is the one with the highest recall among those that predict at "
         "most half of the pairs; recall and sparsity are for the head over all held-out sentences.",

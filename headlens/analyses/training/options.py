@@ -51,7 +51,7 @@ _OF_EXAMPLES = ("data", "columns", "text", "label", "min_words", "labels", "dev_
 _DEV_SHARE = Option("Share of the text or data that is held out when --dev and --dev-data are not given.", TRAINING)
 _NORMALIZER = Option(
     "Function that turns scores into attention weights: softmax; entmax15, sparsemax or entmax:ALPHA, which give "
-    "exact zeros; or entmax:learned, where every head learns its alpha between 1 and 2. It is saved with the "
+    "exact zeros; or entmax:learned, where every head learns its alpha between 1 and 2. The function is saved with the "
     "checkpoint.",
     TRAINING,
     metavar="NAME",

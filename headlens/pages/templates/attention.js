@@ -88,12 +88,12 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   }
 
   function tellAbout() {
-    const how = chosen.look === "lines" ? "Tokens on the left attend to tokens on the right; the strength of a line is its weight." : "Tokens at the side attend to tokens along the top.";
+    const how = chosen.look === "lines" ? "Tokens on the left attend to tokens on the right; the strength of a line shows the attention weight." : "Tokens at the side attend to tokens along the top.";
     const shades = make("i", { class: "scale", role: "img", "aria-label": "from pale to strong" });
     const units = chosen.units === "words" ? " Weights to the subwords of a word are summed; weights from them are averaged." : "";
     const special = { shown: "", out: " Special tokens are left out; the other weights are unchanged.", scaled: " Special tokens are left out, and the weight of each token on the remaining ones is rescaled to 100 %; where less than 2 % remains, the row is left empty." }[chosen.special];
     const gone = data.left_out ? ` ${tellLeftOut(" more")}` : "";
-    about.replaceChildren(`${how}${units}${special} Shades grow with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255, so a weight is off by at most 0.4 percentage points, and a small one by less.${gone}`);
+    about.replaceChildren(`${how}${units}${special} Shades darken with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255, so a weight is off by at most 0.4 percentage points, and a small one by less.${gone}`);
   }
 
   async function paint() {

@@ -42,7 +42,7 @@ def test_cells_hold_the_changes_of_the_table(make_ablation: Make) -> None:
     assert figure is not None
     assert figure.texts[0].get_text().replace("\n", " ") == "Ablation: accuracy on sst2 without each head"
     note = figure.texts[1].get_text().replace("\n", " ")
-    assert note.endswith("Dot: p < 0.05 after Holm's correction for all heads; the others are pale.")
+    assert note.endswith("Dot: p < 0.05 after Holm's correction for all heads; heads without a dot are pale.")
     assert axes.get_title(loc="left") == "demo, encoder\n0.910 with all heads"
     assert "change of accuracy" in {own.get_ylabel() for own in figure.axes}
 
@@ -135,7 +135,10 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
         assert not axes.texts
     assert figure is not None
     assert fits_a_page(figure)
-    assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction for all heads; the others are pale."
+    assert (
+        figure.texts[1].get_text()
+        == "Dot: p < 0.05 after Holm's correction for all heads; heads without a dot are pale."
+    )
 
 
 def test_places_without_a_head_look_otherwise_than_heads_without_effect(make_ablation: Make) -> None:
