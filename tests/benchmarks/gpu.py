@@ -2,11 +2,12 @@
 
     python tests/benchmarks/gpu.py --out FOLDER [--text FILE --source FILE --target FILE]
 
-Each part is a table of its own, written as soon as it is there: one that fails says why and the next goes on. Times are
-those between two events of the device, medians of rounds in which all ways take turns after they warmed up; memory is
-the allocator's peak beyond what was held before. Numbers that a table stands on are compared with the CPU's, and the
-command ends with exit code 1 if one differs or a part failed. Models have random weights and a vocabulary learned from
-the bundled treebank, so that nothing is fetched. `--tiny` runs all parts at tiny sizes on any machine, as a test does.
+Each part is a table of its own, written as soon as a row is there: one that fails says why and the next goes on.
+Times are those between two events of the device, medians of rounds in which all ways take turns after they warmed up;
+memory is the allocator's peak beyond what was held before. Numbers that a table stands on are compared with the
+CPU's, and the command ends with exit code 1 if one differs or a part failed. Models have random weights and a
+vocabulary learned from the bundled treebank, so that nothing is fetched. `--tiny` runs all parts at tiny sizes on any
+machine, as a test does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -221,8 +222,8 @@ def gpu_tests(bench: Bench) -> list[Table]:
     return [table]
 
 
-def statistics_of_heads(bench: Bench) -> list[Table]:
-    """The statistics of `classify` beside a plain forward pass, by length and type of numbers."""
+def statistics_of_heads(bench: Bench) -> Iterator[Table]:
+    """The statistics of `classify` beside a plain forward pass, by length and type of numbers; again with each row."""
     lengths = (32, 64) if bench.tiny else (128, 512, 2048, 8192, 16384, 32768)
     ways = ["confidence, positions, entropy", "all of classify"]
     table = Table(
@@ -268,10 +269,11 @@ def statistics_of_heads(bench: Bench) -> list[Table]:
                         (f"{name}, n = {n}, {mode}, against the CPU in float32", float(np.abs(a - b).max()), most)
                         for (name, a), b in zip(_sums(feed, texts).items(), cpu.values(), strict=True)
                     ]
+                yield table
         del model, feed
         if bench.device == "cuda":
             torch.cuda.empty_cache()
-    return [table]
+    yield table
 
 
 def _sums(feed: CorpusReader, texts: list[Example]) -> dict[str, np.ndarray[Any, Any]]:
@@ -498,7 +500,7 @@ def _trained(
     return tables
 
 
-PARTS: dict[str, Callable[[Bench], list[Table]]] = {
+PARTS: dict[str, Callable[[Bench], Iterable[Table]]] = {
     "tests": gpu_tests,
     "statistics": statistics_of_heads,
     "sweep": head_removal,
@@ -530,6 +532,17 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def write(
+    out: Path, done: str, name: str, tables: Sequence[Table], seconds: float, found: dict[str, dict[str, Any]]
+) -> str:
+    """Writes what was done before and the tables of a part so far; returns the Markdown of the part."""
+    part = "\n".join(t.markdown() for t in tables) + f"\n({name}: {seconds:.0f} s)\n"
+    found["parts"][name] = {"seconds": seconds, "tables": [vars(t) for t in tables]}
+    (out / "gpu.md").write_text(done + "\n" + part, encoding="utf-8")
+    (out / "gpu.json").write_text(json.dumps(found, indent=1, default=str), encoding="utf-8")
+    return part
+
+
 def main() -> None:
     """Run all parts."""
     options = arguments()
@@ -542,24 +555,22 @@ def main() -> None:
     ends = time.monotonic() + options.seconds
     bench = Bench(device, options.tiny, rounds, options.seconds, ends, files, options.out)
     found: dict[str, Any] = {"machine": machine(device), "parts": {}}
-    text, failed = f"{found['machine']}\n", []
-    print(text, flush=True)
+    done, failed = f"{found['machine']}\n", []
+    print(done, flush=True)
     for name in options.parts.split(","):
-        begun = time.monotonic()
+        begun, tables = time.monotonic(), []
         try:
-            tables = PARTS[name](bench)
+            for table in PARTS[name](bench):
+                tables += [table] if table not in tables else []
+                write(bench.out, done, name, tables, time.monotonic() - begun, found)
             failed += [name for t in tables for _, difference, most in t.checks if not difference <= most]
         except Exception as error:
-            tables = [Table(f"{name}: failed", ["error"], [[f"{type(error).__name__}: {str(error)[:300]}"]])]
+            tables.append(Table(f"{name}: failed", ["error"], [[f"{type(error).__name__}: {str(error)[:300]}"]]))
             (options.out / f"{name}.error").write_text(traceback.format_exc(), encoding="utf-8")
             failed.append(name)
-        seconds = time.monotonic() - begun
-        part = "\n".join(t.markdown() for t in tables) + f"\n({name}: {seconds:.0f} s)\n"
+        part = write(bench.out, done, name, tables, time.monotonic() - begun, found)
         print(part, flush=True)
-        text += "\n" + part
-        found["parts"][name] = {"seconds": seconds, "tables": [vars(t) for t in tables]}
-        (options.out / "gpu.md").write_text(text, encoding="utf-8")
-        (options.out / "gpu.json").write_text(json.dumps(found, indent=1, default=str), encoding="utf-8")
+        done += "\n" + part
     if failed:
         sys.exit(f"Failed: {', '.join(dict.fromkeys(failed))}")
 
