@@ -32,7 +32,7 @@ app = typer.Typer(help="List the models headlens knows, or check one.", invoke_w
 def models(
     ctx: typer.Context,
     everything: Annotated[
-        bool, typer.Option("--all", help="List every model type of the installed transformers that works.")
+        bool, typer.Option("--all", help="List all supported model types of the installed version of transformers.")
     ] = False,
     help_all: Annotated[bool, typer.Option("--help-all", callback=show_all, is_eager=True, hidden=True)] = False,
 ) -> None:

@@ -12,7 +12,7 @@ from .screen import Screen
 
 @command(COMMAND, "Models")
 def prune(request: PruneRequest, screen: Screen) -> None:
-    """Prune heads with learned gates: train a model until the gates of heads that it does not need close.
+    """Prune heads with learned gates: training closes the gates of heads that the model does not need.
 
     Examples: headlens prune · headlens prune ./my-classifier --task sst2 --data train.tsv --dev-data dev.tsv
     """

@@ -35,7 +35,7 @@ def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     if counts.merged_words:
         share = "shares" if counts.merged_words == 1 else "share"
         merged = counted(counts.merged_words, "word")
-        notes.append(f"{merged} {share} a token with another word, and the two are read as one unit.")
+        notes.append(f"{merged} {share} a token with another word; words that share a token are read as one unit.")
     return notes
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from headlens.options import Level
 if TYPE_CHECKING:
     import pandas as pd
 
+Result = TypeVar("Result")
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]
 
@@ -164,17 +165,17 @@ def _table(columns: Mapping[Site, Mapping[str, Array]]) -> HeadTable | None:
     return HeadTable.from_columns(heads, **{n: np.concatenate([c[n].ravel() for c in columns.values()]) for n in names})
 
 
-def _measured(metric: Metric, view: CallView) -> Mapping[str, Tensor]:
-    """The sums of a metric, whose name is told with the errors of one that is not of headlens."""
+def _told(metric: Metric, part: str, method: Callable[..., Result], *arguments: Any) -> Result:
+    """What a method of a metric gives; an error in one that is not of headlens is told with the metric's name."""
     try:
-        return metric.measure(view)
+        return method(*arguments)
     except Exception as error:
         foreign = not type(metric).__module__.startswith("headlens.")
         if not foreign or isinstance(error, HeadlensError) or is_out_of_memory(error):
             raise
         raise ExtensionError(
-            f"The metric {metric.name} cannot measure: {type(error).__name__}: {error}.",
-            "Mend its measure; --debug, or Python, shows the line.",
+            f"The metric {metric.name} fails in its {part}: {type(error).__name__}: {error}.",
+            "Fix that method; --debug, or a call from Python, shows the line.",
         ) from error
 
 
@@ -274,9 +275,9 @@ class Statistics(Observer):
             if len(calls) == 1 or of_tokens is None:
                 for call, view in zip(calls, views, strict=True):
                     view.earlier = self._earlier.setdefault((call.site, metric.name), {})
-                    self.totals.add(metric.name, str(call.site), _measured(metric, view))
+                    self.totals.add(metric.name, str(call.site), _told(metric, "measure", metric.measure, view))
                 continue
-            sums = _measured(metric, whole)
+            sums = _told(metric, "measure", metric.measure, whole)
             by_head = {n: torch.split(v, n_heads) for n, v in sums.items() if v.dim() and n not in of_tokens}
             for number, call in enumerate(calls):
                 own = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}
@@ -304,16 +305,19 @@ class Statistics(Observer):
 
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""
-        return {m.name: table for m in self.metrics if (table := m.table(self.sums(m))) is not None}
+        found = {m.name: _told(m, "compute", m.table, self.sums(m)) for m in self.metrics}
+        return {name: table for name, table in found.items() if table is not None}
 
     def more_tables(self) -> dict[str, pd.DataFrame]:
         """The tables that are not about heads, of all metrics."""
-        return {name: table for m in self.metrics for name, table in m.more_tables(self.sums(m)).items()}
+        tables = [_told(m, "more_tables", m.more_tables, self.sums(m)) for m in self.metrics]
+        return {name: table for own in tables for name, table in own.items()}
 
     def notes(self) -> list[str]:
         """What to know about the numbers, of every metric."""
-        return [note for m in self.metrics for note in m.notes(self.sums(m), self.sites)]
+        return [note for m in self.metrics for note in _told(m, "notes", m.notes, self.sums(m), self.sites)]
 
     def head_tables(self) -> list[HeadTable]:
         """The parts of heads.csv, of every metric that fills columns of it."""
-        return [table for m in self.metrics if (table := m.head_table(self.sums(m))) is not None]
+        found = [_told(m, "compute", m.head_table, self.sums(m)) for m in self.metrics]
+        return [table for table in found if table is not None]

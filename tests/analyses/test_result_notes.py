@@ -52,7 +52,7 @@ def test_intervals_that_rest_on_few_changes_are_told(metric: str) -> None:
     for keys, told in ((KEYS, metric == "f1"), (together, True)):
         notes = narrow_interval_notes(task, metric, keys, answers(0), others)
         expected = (
-            f"Too narrow are the intervals of 2 of 3 differences of {metric}, where fewer than 10 examples change."
+            f"The intervals of 2 of 3 differences of {metric} are too narrow, because fewer than 10 examples change."
         )
         assert [note.startswith(expected) for note in notes] == [True] * told
     assert not narrow_interval_notes(task, metric, together, answers(0), others[1:2])

@@ -101,7 +101,9 @@ def test_differences_that_rest_on_few_examples_are_told(run: Headlens) -> None:
     # Without a penalty every gate stays open: what few examples there are do not change by ten.
     assert run("--task", "cola", "--lambdas", 0).code == 0
     notes = " ".join(json.loads(Path("run/run.json").read_text())["notes"])
-    assert "Too narrow are the intervals of 1 of 1 difference of matthews, where fewer than 10 examples change" in notes
+    assert (
+        "The intervals of 1 of 1 difference of matthews are too narrow, because fewer than 10 examples change" in notes
+    )
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import ClassVar, cast
 
 import numpy as np
+import pandas as pd
 import pytest
 from torch import Tensor
 
@@ -183,13 +184,47 @@ def test_columns_are_filled_by_one_metric(column: str) -> None:
         refuse_collisions([*registered_metrics(), registered_metrics()[1]])
 
 
-def test_the_errors_of_a_metric_of_ones_own_tell_its_name() -> None:
-    class Wrong(Foreign):
-        def measure(self, view: CallView) -> Mapping[str, Tensor]:
-            return {"n": view.query.sum()}  # type: ignore[attr-defined]
+class Measured(Foreign):
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        return {"n": view.weights.sum((0, 2, 3))}
 
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        return dict.fromkeys(("one", "one_ci_low", "one_ci_high"), sums["n"])
+
+
+class WrongMeasure(Foreign):
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        return {"n": view.query.sum()}  # type: ignore[attr-defined]
+
+
+class WrongCompute(Measured):
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        return {"one": sums["missing"]}
+
+
+class WrongTables(Measured):
+    def more_tables(self, sums: Mapping[Site, Sums]) -> Mapping[str, pd.DataFrame]:
+        raise ValueError(len(sums))
+
+
+class WrongNotes(Measured):
+    def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:
+        return [f"{sums}"[0], f"{1 / (len(sites) - len(sums))}"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        (WrongMeasure(), "measure: AttributeError: .*'query'"),
+        (WrongCompute(), "compute: KeyError: 'missing'"),
+        (WrongTables(), "more_tables: ValueError: 6"),
+        (WrongNotes(), "notes: ZeroDivisionError: "),
+    ],
+)
+def test_the_errors_of_a_metric_of_ones_own_tell_its_name(metric: Foreign, told: str) -> None:
     loaded = headlens.load("demo")
-    corpus = demo_corpus()
-    with pytest.raises(ExtensionError, match=r"foreign cannot measure: AttributeError: .*'query'\.\nMend") as raised:
-        headlens.classify(loaded, corpus, metrics=[Wrong()], limit=2)
-    assert isinstance(raised.value.__cause__, AttributeError)
+    with pytest.raises(
+        ExtensionError, match=rf"The metric foreign fails in its {told}.*\nFix that method; --debug"
+    ) as raised:
+        headlens.classify(loaded, demo_corpus(), metrics=[metric], limit=2)
+    assert type(raised.value.__cause__).__name__ in told

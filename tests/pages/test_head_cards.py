@@ -110,8 +110,8 @@ def test_of_a_classification(tmp_path: Path) -> None:
 def test_of_an_ablation_the_change_as_on_the_map(tmp_path: Path) -> None:
     zero, alone = facts(write_ablation(tmp_path / "run")).series
     table = ablation_tables()["ablation"]
-    assert zero.title == "sst2: change of accuracy when it is removed"
-    assert alone.title == "sst2: change of accuracy when it is the only one"
+    assert zero.title == "sst2: change in accuracy when it is removed"
+    assert alone.title == "sst2: change in accuracy when it is the only one"
     own = table[table["mode"] == "zero"]
     assert zero.rows[zero.value].tolist() == own["delta"].tolist()
     assert zero.bounds == ("ci_low", "ci_high")

@@ -91,7 +91,7 @@ CAPTIONS = {
     "keep_only": Caption(
         "Each head as the only one in its layer",
         "How much the metric changes when all heads of a layer but one are removed: layers with a white head "
-        "can do with that head alone (Michel et al. 2019).",
+        "can make do with that head alone (Michel et al. 2019).",
     ),
     NAME: SMOOTHNESS_CAPTION,
     "pruning": Caption(

@@ -56,7 +56,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
                     unit="points",
                 )
             )
-        texts.append(HeadWords("Most accurate relations, compared with the best fixed offset", _relations(known_gains)))
+        texts.append(HeadWords("Relations with the largest gain over the best fixed offset", _relations(known_gains)))
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
     shares = []

@@ -107,7 +107,8 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the most frequent offset (tick); "
         "words that are read as one unit count as one. The best head was picked on the instances it is scored on. "
-        "Syntactic: above the baseline by the margin; n.s.: not significant after the correction for all heads, "
+        "Syntactic: above the baseline by the margin, and significantly so; n.s.: by the margin, but not "
+        "significantly after the correction for all heads, "
         "relations and directions."
     )
     return page_table("Best head for every relation", records, about)

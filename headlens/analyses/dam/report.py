@@ -270,8 +270,8 @@ def _findings(run: RecordedRun) -> list[str]:
     if "sweep" not in run.tables:
         return []
     return [
-        f"{row['model']}, {row['run']}: {float(row['sparsity_texts']):.1%} of the texts masked, {row['metric']} of "
-        f"{row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]."
+        f"{row['model']}, {row['run']}: {float(row['sparsity_texts']):.1%} of text positions masked, {row['metric']} "
+        f"on {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]."
         for row in run.tables["sweep"].to_dict("records")
         if np.isfinite(float(row["sparsity_texts"]))
     ]

@@ -235,10 +235,10 @@ def _findings(run: RecordedRun) -> list[str]:
         for layers, layer_rows in others.groupby("layers", sort=False):
             down = metric in LOWER_IS_BETTER
             order = layer_rows.sort_values("value", ascending=down, kind="stable")
-            where = "all layers" if layers == "all" else f"layers {layers}"
+            where = "all layers" if layers == "all" else f"layer{'' if str(layers).isdigit() else 's'} {layers}"
             ends = {"best": order.iloc[0], "worst": order.iloc[-1]} if len(order) > 1 else {"": order.iloc[0]}
             texts = [
-                f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of the texts masked) {_told(row)}".strip()
+                f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of text positions masked) {_told(row)}".strip()
                 for name, row in ends.items()
             ]
             sentences.append(
@@ -252,7 +252,7 @@ def _told_draws(run: RecordedRun) -> list[str]:
     if "draws" not in run.tables:
         return []
     return [
-        f"{row['model']}: {metric} of {row['task']} under {counted(row['draws'], 'mask')} drawn from "
+        f"{row['model']}: {metric} on {row['task']} under {counted(row['draws'], 'mask')} drawn from "
         f"{mask_words(row)}: {row['lowest']:.3f} to {row['highest']:.3f}, mean "
         f"{row['mean']:.3f}, standard deviation {row['sd']:.4f}; {row['different']} of them "
         f"{'differs' if row['different'] == 1 else 'differ'} from the median mask ({_told(pd.Series(row))})."

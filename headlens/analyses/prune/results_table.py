@@ -282,7 +282,7 @@ def gate_findings(run: RecordedRun) -> list[str]:
             value, low, high = (number_text(float(row[name])) for name in ("value", "ci_low", "ci_high"))
             text = (
                 f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} "
-                f"{'stays' if count == 1 else 'stay'}: {row['metric']} of {row['task']} {value} [{low}, {high}]"
+                f"{'stays' if count == 1 else 'stay'}: {row['metric']} on {row['task']} {value} [{low}, {high}]"
             )
             if len(unpruned):
                 text += f", with all heads {number_text(float(unpruned['value'].iloc[0]))}"

@@ -213,7 +213,7 @@ class ShownOptions:
         _EXAMPLES,
         metavar="HEADS",
         parse=names,
-        shown="up to three heads of different layers for which the distance method improves most on windows and "
+        shown="up to three heads of different layers for which the distance method improves most over windows and "
         "global tokens",
     )
 

@@ -67,7 +67,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "folder": run.folder.name,
             "stack": row["stack"],
             "method": _name(str(row["method"])),
-            "of": row["quality"],
+            "quality": row["quality"],
             "area": Cell(number_text(row["area"]), repr(row["area"])),
             "normalised area": Cell(_share(row), repr(row["share"])),
             "metric at sparsity 0.9": row["at_90"],
@@ -147,13 +147,13 @@ CAPTIONS = {
         "Parts of speech that attend to each other",
         "Of all pairs of a query and a key of these parts of speech in the sentences held out, those to which entmax "
         "gives weight, and those that are predicted because both are in one cluster; all heads together. Each share is "
-        "divided by the share of all pairs of words: above 1 where two parts of speech attend to each other more "
-        "often, "
+        "divided by the same share over all pairs of words: above 1 where two parts of speech attend to each other "
+        "more often than words do on average, "
         "however frequent they are. Grey: fewer than 30 pairs.",
     ),
     "examples": Caption(
         "Predicted heads on a sentence",
-        "Rows are heads: those asked for, or those for which the distance method improves most on windows and "
+        "Rows are heads: those asked for, or those for which the distance method improves most over windows and "
         "global tokens. "
         "From left to right: where entmax looks, the predicted pairs, and where the head looks when it is "
         "restricted to them. The distance threshold is the one with the highest recall among those that predict at "

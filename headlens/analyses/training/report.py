@@ -84,7 +84,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 def _findings(run: RecordedRun) -> list[str]:
     rows = run.tables["metrics"].dropna(subset=["n", "value"]).to_dict("records") if "metrics" in run.tables else []
     return [
-        f"{row['model']}: {row['metric']} of {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, "
+        f"{row['model']}: {row['metric']} on {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, "
         f"{number_text(row['ci_high'])}] on {counted(int(row['n']), 'example')} of {row['data']}."
         for row in rows
     ]

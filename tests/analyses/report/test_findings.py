@@ -159,12 +159,12 @@ def test_of_trainings_and_masks() -> None:
     row = {"model": "m", "task": "sst2", "data": "dev", "metric": "accuracy", "n": 50}
     values = {"value": 0.8, "ci_low": 0.7, "ci_high": 0.9}
     metrics = pd.DataFrame([row | values])
-    assert of("train", metrics=metrics) == ["m: accuracy of sst2 0.800 [0.700, 0.900] on 50 examples of dev."]
+    assert of("train", metrics=metrics) == ["m: accuracy on sst2 0.800 [0.700, 0.900] on 50 examples of dev."]
     sweep = pd.DataFrame(
         [row | values | {"run": name, "sparsity_texts": s} for name, s in (("plain", np.nan), ("penalty-1", 0.5))]
     )
     assert of("train-dam", sweep=sweep) == [
-        "m, penalty-1: 50.0% of the texts masked, accuracy of sst2 0.800 [0.700, 0.900]."
+        "m, penalty-1: 50.0% of text positions masked, accuracy on sst2 0.800 [0.700, 0.900]."
     ]
     patterns = [
         ("full", "all", 0.8, 0.0),
@@ -181,9 +181,9 @@ def test_of_trainings_and_masks() -> None:
     )
     assert of("masks", masks=masks) == [
         "m: accuracy on sst2 without a mask: 0.800 [0.700, 0.900].",
-        "m: sst2 under 2 masks in all layers: best window:1 (48% of the texts masked) 0.700 [0.700, 0.900]; "
-        "worst star (45% of the texts masked) 0.600 [0.700, 0.900].",
-        "m: sst2 under 1 mask in layers 0: star (45% of the texts masked) 0.750 [0.700, 0.900].",
+        "m: sst2 under 2 masks in all layers: best window:1 (48% of text positions masked) 0.700 [0.700, 0.900]; "
+        "worst star (45% of text positions masked) 0.600 [0.700, 0.900].",
+        "m: sst2 under 1 mask in layer 0: star (45% of text positions masked) 0.750 [0.700, 0.900].",
     ]
 
 
