@@ -422,7 +422,7 @@ def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
 
 def test_what_few_examples_cannot_tell_is_said_everywhere(headlens: Headlens, run: Callable[..., Any]) -> None:
     few = "29 examples, fewer than 30: too few to tell which heads"
-    narrow = r"Pruned models. The intervals of \d of \d differences of matthews are too narrow, because fewer than 10 examples"
+    narrow = r"Pruned models. The intervals of \d of \d differences of matthews are too narrow, because fewer than 10"
     for limit, told in ((29, True), (30, False)):
         done = run("--limit", limit, *OTHER_TASK, "--prune", 1, "--overwrite")
         assert done.code == 0, done.err

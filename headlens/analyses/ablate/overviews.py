@@ -71,7 +71,7 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
                     records += [run_label(run, runs) | _damage(str(layer), rows)] if rows["worse"].notna().any() else []
     about = (
         f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEWEST} "
-        "examples. The change of the metric when a single head is removed: the mean over the heads of a stack or "
+        "examples. The change in the metric when a single head is removed: the mean over the heads of a stack or "
         "layer, and the largest loss. Needed: heads whose removal makes the task significantly worse (Holm's "
         "correction for all heads). What removing several heads at once costs is a different question; see pruning."
     )

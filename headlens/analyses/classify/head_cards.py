@@ -48,7 +48,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
             series.append(
                 HeadSeries(
                     "margin",
-                    "best relation, accuracy minus fixed-offset baseline",
+                    "best relation, gain over fixed offset",
                     about,
                     best,
                     "gain",

@@ -1,0 +1,89 @@
+"""Draws the pictures of the gallery again with the commands beside them: python docs/make_pictures.py [NAME ...].
+
+All of them take about ten minutes of CPU time. Pictures of pages need Chromium and playwright, of the extra `dev`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PICTURES = Path(__file__).resolve().parents[1] / ".github" / "readme"
+SENTENCE = "The children who had lost their tricycles waited for the unbelievably slow bus."
+# The command, and which of its figures it is.
+FIGURES = {
+    "functions": (["classify"], "functions"),
+    "relevance": (["relevance"], "relevance"),
+    "ablation": (["ablate"], "ablation"),
+    "pruning": (["ablate", "--prune", "10,20,30,40,50", "--strategies", "ranked,importance,random"], "pruning"),
+    "sparsefinder": (["sparsefinder"], "sparsefinder"),
+}
+
+
+def headlens(*words: str, out: Path) -> None:
+    """Runs a command into a folder."""
+    subprocess.run([sys.executable, "-m", "headlens_cli", *words, "--out", str(out), "--quiet"], check=True)
+
+
+def attention(folder: Path) -> None:
+    """The view of one sentence, with a word chosen in the head that finds what is possessed."""
+    from playwright.sync_api import sync_playwright
+
+    headlens("attend", SENTENCE, out=folder)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium())
+        page = browser.new_page(viewport={"width": 1100, "height": 760}, device_scale_factor=1.1)
+        page.goto((folder / "attention.html").as_uri())
+        page.get_by_role("button", name="Words", exact=True).click()
+        page.locator("td[data-head='2 8']").click()
+        page.locator("button", has_text="their").first.click()
+        page.mouse.move(0, 0)
+        page.screenshot(path=PICTURES / "attention.png")
+        browser.close()
+
+
+def report(folder: Path) -> None:
+    """The grid of heads of a page, coloured by what relations add to offsets, with the card of one head."""
+    from playwright.sync_api import sync_playwright
+
+    headlens("classify", out=folder / "run")
+    headlens("report", str(folder / "run"), out=folder / "page")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium())
+        page = browser.new_page(viewport={"width": 1100, "height": 900}, device_scale_factor=1.3)
+        page.goto((folder / "page" / "report.html").as_uri())
+        page.locator("#heads select:visible").first.select_option(label="best relation, gain over fixed offset")
+        top = page.locator("h2", has_text="Heads").first.bounding_box()
+        assert top is not None
+        shown = {"x": 0.0, "y": top["y"] - 8, "width": 1100.0, "height": 820.0}
+        page.screenshot(path=PICTURES / "report.png", full_page=True, clip=shown)
+        browser.close()
+
+
+def chromium() -> str:
+    """Where the browser is."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        sys.exit("Pictures of pages need Chromium.")
+    return found
+
+
+def main() -> None:
+    """Draw what is named, or all."""
+    names = sys.argv[1:] or [*FIGURES, "attention", "report"]
+    for name in names:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "run"
+            if name in FIGURES:
+                words, figure = FIGURES[name]
+                headlens(*words, out=folder)
+                shutil.copy(folder / "figures" / f"{figure}.png", PICTURES / f"{name}.png")
+            else:
+                {"attention": attention, "report": report}[name](folder)
+
+
+if __name__ == "__main__":
+    main()
