@@ -107,7 +107,8 @@ NEXT_SENTENCE = Option(
     TRAINING,
 )
 FREEZE = Option(
-    "Parts to freeze, comma-separated: encoder, decoder, embeddings, head, all, none.",
+    "Parts to freeze, comma-separated: encoder, decoder, embeddings, head (the task head), all, none.
+",
     metavar="PARTS",
     parse=names_or_none,
     shown="none; for the bundled task all",
