@@ -107,7 +107,7 @@ NEXT_SENTENCE = Option(
     TRAINING,
 )
 FREEZE = Option(
-    "Parts to freeze, comma-separated: encoder, decoder, embeddings, head (the task head), all, none.
+    "Parts to freeze, comma-separated: encoder, decoder, embeddings, head (the task head), all, none.",
 ",
     metavar="PARTS",
     parse=names_or_none,
