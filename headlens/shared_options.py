@@ -108,7 +108,6 @@ NEXT_SENTENCE = Option(
 )
 FREEZE = Option(
     "Parts to freeze, comma-separated: encoder, decoder, embeddings, head (the task head), all, none.",
-",
     metavar="PARTS",
     parse=names_or_none,
     shown="none; for the bundled task all",
