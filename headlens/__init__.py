@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         classify,
         compact,
         masks,
+        probe,
         prune,
         relevance,
         report,
@@ -75,8 +76,8 @@ _HOMES = {
     "analyses.relevance.options": ("RelevanceOptions",),
     "analyses.training.training_set": ("TrainingSet",),
     "api": (
-        "ablate", "attend", "classify", "compact", "masks", "prune", "relevance", "report", "reproduce",
-        "sparsefinder", "train", "train_dam",
+        "ablate", "attend", "classify", "compact", "masks", "probe", "prune", "relevance", "report",
+        "reproduce", "sparsefinder", "train", "train_dam",
     ),
     "attention.attach_edit": ("attach_edit",),
     "attention.edits_and_observers": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
@@ -112,8 +113,8 @@ __all__ = [
     "RelevanceOptions", "RelevanceSession", "Result", "Sentence", "Site", "Statistics", "StochasticGates",
     "Thresholds", "Tokens", "TrainingSet", "Word", "ablate", "ablate_heads", "attach_edit", "attend", "check_model",
     "classify", "classify_heads", "collect_attention", "compact", "compact_model", "evaluate", "find_sites",
-    "head_relevance", "load", "masks", "open_corpus", "open_task", "paired_comparison", "prune", "relevance",
-    "report", "reproduce", "sparsefinder", "train", "train_dam", "train_gates",
+    "head_relevance", "load", "masks", "open_corpus", "open_task", "paired_comparison", "probe", "prune",
+    "relevance", "report", "reproduce", "sparsefinder", "train", "train_dam", "train_gates",
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from headlens.analyses.classify.options import COMMAND as CLASSIFY
 from headlens.analyses.compact.options import COMMAND as COMPACT
 from headlens.analyses.dam.options import COMMAND as TRAIN_DAM
 from headlens.analyses.masks.options import COMMAND as MASKS
+from headlens.analyses.probe.options import COMMAND as PROBE
 from headlens.analyses.prune.options import COMMAND as PRUNE
 from headlens.analyses.relevance.options import COMMAND as RELEVANCE
 from headlens.analyses.report.options import COMMAND as REPORT
@@ -204,6 +205,24 @@ def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str
         InputError: if an argument, the model or the data is invalid.
     """
     return _run(SPARSEFINDER, {"model": _model(model, copied=True), "corpus": _corpus(corpus), **options})
+
+
+@_documented(PROBE)
+def probe(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
+    """Finds the governor of every word from the attention of all heads, with a learned weight per head and direction.
+
+    Args:
+        model: the model.
+        corpus: a treebank with gold trees.
+        options: those of `headlens probe`.
+
+    Returns:
+        Tables `probe` and `probe_weights`.
+
+    Raises:
+        InputError: if an argument, the model or the data is invalid.
+    """
+    return _run(PROBE, {"model": _model(model), "corpus": _corpus(corpus), **options})
 
 
 @_documented(PRUNE)

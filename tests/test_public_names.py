@@ -76,6 +76,7 @@ NAMES = [
     "open_corpus",
     "open_task",
     "paired_comparison",
+    "probe",
     "prune",
     "relevance",
     "report",

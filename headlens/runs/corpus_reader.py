@@ -14,7 +14,7 @@ from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, SentenceEncoder
 from headlens.corpora.sentence import Example
-from headlens.errors import OptionError
+from headlens.errors import NoHeadsError, OptionError
 from headlens.models.loading import LoadedModel, tokenizer_of
 
 
@@ -96,6 +96,16 @@ class CorpusReader:
     def sites(self) -> list[Site]:
         """The attention sites of the model that have heads."""
         return [s for s in find_sites(self.model) if s.n_heads]
+
+    def require_heads(self, name: str) -> None:
+        """Refuses a model of that name which has lost all the heads that its input goes through.
+
+        Raises:
+            NoHeadsError: if there are none.
+        """
+        if not self.sites:
+            part = "the encoder of " if self.encoder_alone else ""
+            raise NoHeadsError(f"There are no heads left in {part}{name}.", "Give a model with some.")
 
     def rows(
         self, corpus: Iterable[Example], batch_tokens: int | None = None, counts: EncodingCounts | None = None

@@ -42,6 +42,7 @@ CASES: dict[str, tuple[object, ...]] = {
     "attend": ("attend", "{bert}", "--text", "The old cat sees a house"),
     "ablate": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--keep-only"),
     "ablate --prune": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--prune", "1,2", "--strategies", "all"),
+    "probe": ("probe", "{bert}", "--limit", 60, "--batch-tokens", 200, "--replicates", 20),
     "prune": ("prune", "{judge}", *SST2, *TRAINED, "--lambdas", "0,0.05"),
     "train": ("train", "{judge}", *SST2, *TRAINED, "--evaluate-every", 2),
     "train mlm": ("train", "new:albert-tiny", "--vocabulary", 300, "--limit", 60, *TRAINED, "--evaluate-every", 2),

@@ -31,6 +31,7 @@ def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
         ["attend"],
         ["ablate", "--prune", "2"],
         ["compact", "--heads", "encoder.0.1"],
+        ["probe"],
         ["prune", "--task", "mlm", "--steps", "4"],
         ["train-dam", "--task", "mlm", "--steps", "4"],
         ["masks", "--task", "mlm", "--steps", "4", "--pattern", "star"],

@@ -77,6 +77,7 @@ DONE: dict[str, tuple[int, list[str]]] = {
     "compact": (2, [NAME, "--from", FILES["tsv"]]),
     "report": (2, [NAME]),
     "train": (2, [NAME, "--task", NAME]),
+    "probe": (2, [NAME, "--corpus", FILES["conllu"], "--dev", NAME]),
     "prune": (2, [NAME, "--data", NAME]),
     "masks": (2, [NAME, "--pattern", NAME]),
     "train-dam": (2, [NAME, "--task", "mlm", "--corpus", FILES["txt"]]),

@@ -27,6 +27,7 @@ RUNS: dict[str, tuple[bool, tuple[str, ...]]] = {
     "classify": (False, (*TEXT, "--no-figures")),
     "relevance": (False, (*TEXT, "--no-figures")),
     "attend": (False, ("--text", "the dog sleeps")),
+    "probe": (False, ("--limit", "20", "--no-figures")),
     "ablate": (True, (*OF_TASK, "--no-figures")),
     "prune": (True, TRAINED),
     "compact": (False, (*TEXT, "--heads", "encoder.0.1")),

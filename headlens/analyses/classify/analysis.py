@@ -27,7 +27,7 @@ from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import frequent_relations, label_notes
 from headlens.corpora.sentence import Corpus
-from headlens.errors import CorpusError, NoHeadsError, OptionError
+from headlens.errors import CorpusError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.metric import Metric, MetricSettings, Statistics
@@ -233,9 +233,7 @@ def _reader(loaded: LoadedModel, corpus: Corpus, options: ClassifyOptions) -> Co
     feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
     if options.split_at is not None:
         check_split(corpus, options.split_at, paired=first.target is not None)
-    if not any(site.n_heads for site in feed.sites):
-        part = "the encoder of " if feed.encoder_alone else ""
-        raise NoHeadsError(f"There are no heads left in {part}{loaded.name}.", "Give a model with some.")
+    feed.require_heads(loaded.name)
     return feed
 
 

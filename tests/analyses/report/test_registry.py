@@ -17,15 +17,15 @@ def test_every_command_with_a_recipe_has_a_report() -> None:
 
 def test_reports_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     class Point:
-        name = "probe"
+        name = "outside"
 
         def load(self) -> CommandReport:
-            return CommandReport("probe", needed=("probes",))
+            return CommandReport("outside", needed=("rows",))
 
     monkeypatch.setattr(registry, "entry_points", lambda group: [Point()] if group == "headlens.reports" else [])
     registry.reports.cache_clear()
     try:
-        assert registry.report_of("probe").needed == ("probes",)
+        assert registry.report_of("outside").needed == ("rows",)
         assert registry.report_of("classify").command == "classify"
     finally:
         registry.reports.cache_clear()

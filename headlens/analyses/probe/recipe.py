@@ -1,0 +1,121 @@
+"""The probe with everything around it: a model and treebanks by name, a run folder with tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.analyses.probe.analysis import AttachmentCounts, FittedProbe, TreeAttention, fit_probe
+from headlens.analyses.probe.options import ProbeRequest
+from headlens.analyses.probe.report import probe_figures, probe_findings
+from headlens.analyses.probe.tables import weight_table
+from headlens.analyses.probe.word_attention import ProbedSentence, TreebankCounts, read_word_attention
+from headlens.analyses.relevance.analysis import first_example
+from headlens.analyses.result_notes import encoding_notes
+from headlens.analyses.training.open_training_set import read_text
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
+from headlens.corpora.sentence import Corpus
+from headlens.errors import CorpusError, OptionError, counted
+from headlens.pages.command_report import write_results
+from headlens.plots.style import named_after
+from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.model_record import model_record
+from headlens.runs.progress import Reporter
+from headlens.runs.run import Run, open_run
+
+
+@dataclass(frozen=True)
+class ProbeRun:
+    """What a run gave: the folder and files, the tables as written, notes and findings."""
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+    findings: list[str]
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the run as JSON values: number of scored words and UAS of the probe, findings and notes."""
+        scores = self.tables["probe"].to_dict("records")
+        measured = {name: scores[0][name] for name in ("words", "uas", "ci_low", "ci_high")}
+        return {"out": str(self.folder), **measured, "findings": self.findings, "notes": self.notes}
+
+
+def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeRun:
+    """Reads the treebank, learns the probe, measures it on held-out sentences, and writes the run folder.
+
+    Raises:
+        InputError: whatever is wrong with the request.
+    """
+    options = request.options
+    with open_run("probe", request.model, request, reporter) as run:
+        loaded = run.load(request.model, request.model_options)
+        (corpus, summary), (held_out, held_out_summary) = _treebanks(request, run)
+        reader = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
+        reader.require_heads(loaded.name)
+        data = TreeAttention()
+        read = partial(_read, run, reader, options.batch_tokens)
+        learned = read(corpus, summary.sentences, data.add)
+        with run.reporter.status("learning the probe"):
+            probe = fit_probe(data, options.l2)
+        scored = AttachmentCounts(probe.weights, data.best_offset)
+        held = read(held_out, held_out_summary.sentences, scored.add)
+        heads = weight_table([head for site in reader.sites for head in site.heads], probe.weights.numpy())
+        scores = scored.table(options.replicates, options.seed)
+        scores.insert(0, "model", loaded.short_name)
+        tables = {"probe": scores, "probe_weights": heads.with_model(loaded.short_name)}
+        notes = _notes(data, probe) + run.warnings
+        for name, counts in ((corpus.name, learned), (f"Held out, {held_out.name}", held)):
+            notes += [f"{name}: {note}" for note in (*encoding_notes(reader, counts.encoding), *counts.notes())]
+        if run.folder is not None:
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                figures = named_after(corpus.name, probe_figures(tables)) if request.figures else ()
+                write_results(run.folder, tables, figures)
+            fit = {"loss": probe.loss, "steps": probe.steps, "converged": probe.converged, "words": data.arcs}
+            facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(learned.encoding)}
+            corpora = {"corpus": asdict(summary), "held_out": asdict(held_out_summary)}
+            run.folder.finish({"models": [facts], **corpora, "fit": fit, "notes": notes})
+        return ProbeRun(run.path, run.files, tables, notes, probe_findings(tables))
+
+
+def _treebanks(request: ProbeRequest, run: Run) -> list[tuple[Corpus, CorpusSummary]]:
+    """Opens what is learned from and what is held out, and sums both up."""
+    dev = request.dev, None
+    corpus, held_out, whole = read_text(run, request.corpus, request.corpus_options, request.dev_share, dev)
+    if held_out is None:
+        message = f"none of {counted(whole.sentences, 'sentence')} can be held out."
+        raise CorpusError(message, "Name some with --dev.", path=corpus.name)
+    if any(first_example(part).target is not None for part in (corpus, held_out)):
+        raise OptionError("The probe reads single sentences, but the corpus has pairs.", "Give a treebank.")
+    return [(part, summarise(part)) for part in (corpus, held_out)]
+
+
+def _read(
+    run: Run,
+    reader: CorpusReader,
+    batch_tokens: int | None,
+    corpus: Corpus,
+    sentences: int,
+    use: Callable[[ProbedSentence], None],
+) -> TreebankCounts:
+    """Passes a treebank through the model, with a progress bar."""
+    with run.reporter.progress(f"attention between words, {corpus.name}", sentences, None) as advance:
+        return read_word_attention(reader, corpus, use, batch_tokens, CorpusPass(advance, run.warn))
+
+
+def _notes(data: TreeAttention, probe: FittedProbe) -> list[str]:
+    """What the probe was learned from, and whether it was learned to the end."""
+    size = f"{data.nbytes / 1e6:.1f} MB of attention were kept"
+    notes = [
+        f"Learned from {counted(data.arcs, 'word')} of {counted(data.sentences, 'sentence')} in "
+        f"{counted(probe.steps, 'step')} of L-BFGS; {size}."
+    ]
+    if not probe.converged:
+        notes.append("Learning has not converged: raise --l2, or read more sentences.")
+    return notes

@@ -1,0 +1,132 @@
+"""The report of `headlens probe`: its scores, the figure of its weights, and captions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from headlens.analyses.probe.tables import DIRECTIONS, METHODS, PROBE
+from headlens.heads import STACKS
+from headlens.pages.command_report import Caption, CommandReport, Figures
+from headlens.pages.formatting import DIFFERENCE, difference_text, value_text
+from headlens.pages.head_cards import HeadFacts, HeadSeries
+from headlens.pages.page_tables import PageTable, page_table
+from headlens.plots.heatmaps import centred_scale, paired_maps
+from headlens.plots.style import DIVERGING, named_after
+from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
+
+_PANELS = dict(zip(DIRECTIONS, ("dependent to governor", "governor to dependent"), strict=True))
+_ABOUT = (
+    "The share of held-out words whose governor is found (unlabelled attachment score), with 95 % bootstrap "
+    "intervals over sentences. Neither the root nor punctuation is scored."
+)
+
+
+def probe_records(scores: pd.DataFrame) -> list[dict[str, Any]]:
+    """Lists the probe and its baselines as rows of a short table.
+
+    Args:
+        scores: rows of `probe.csv`.
+    """
+    return [
+        {
+            "model": row["model"],
+            "method": f"{row['method']}{_offset(row)}",
+            "words": row["words"],
+            "UAS": value_text(row["uas"], row["ci_low"], row["ci_high"]),
+            "probe − baseline": "" if row["method"] == PROBE else difference_text(*(row[n] for n in DIFFERENCE)),
+        }
+        for row in scores.to_dict("records")
+    ]
+
+
+def _offset(row: Mapping[Any, Any]) -> str:
+    return "" if pd.isna(row["baseline_offset"]) else f" ({row['baseline_offset']:+.0f})"
+
+
+def probe_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
+    """Draws the weights of all heads in both directions, on one scale.
+
+    Args:
+        tables: `probe_weights`, if there.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    if "probe_weights" in tables:
+        weights = tables["probe_weights"]
+        both = pd.DataFrame({"weight": pd.concat([weights[name] for name in DIRECTIONS])})
+        scale = centred_scale("weight in the probe", both, "weight", DIVERGING)
+        yield "probe_weights", paired_maps(weights, _PANELS, [scale], "Weights of the attention probe")
+
+
+def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Says how many governors the attention of all heads finds, and how many more than the better baseline."""
+    findings = []
+    for model, rows in tables["probe"].groupby("model", sort=False) if "probe" in tables else ():
+        probes = rows[rows["method"] == PROBE].to_dict("records")
+        others = rows[rows["method"] != PROBE].sort_values("uas", ascending=False, kind="stable").to_dict("records")
+        if not probes or not others:
+            continue
+        probe, other = probes[0], others[0]
+        share = value_text(*(100 * probe[name] for name in ("uas", "ci_low", "ci_high")), digits=1)
+        gain = value_text(*(100 * other[name] for name in DIFFERENCE[:3]), digits=1)
+        findings.append(
+            f"{model}: the attention of all heads together finds the governor of {share} % of {probe['words']:.0f} "
+            f"words (difference from {other['method']}{_offset(other)}: {gain} percentage points)."
+        )
+    return findings
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    records = [run_label(run, runs) | row for run, table in tables_of(runs, "probe") for row in probe_records(table)]
+    return [page_table("Governors found by the attention probe", records, _ABOUT)] if records else []
+
+
+def _heads(run: RecordedRun) -> HeadFacts:
+    if "probe_weights" not in run.tables:
+        return HeadFacts()
+    about = (
+        "Weight of the head's attention between the two words in the probe; similar heads share what one could have."
+    )
+    weights = run.tables["probe_weights"]
+    return HeadFacts(
+        [HeadSeries(name, f"probe, {words}", about, weights, name, diverging=True) for name, words in _PANELS.items()]
+    )
+
+
+REPORT = CommandReport(
+    "probe",
+    tables={
+        "probe": Columns(
+            numbers=("words", "uas", "ci_low", "ci_high", "baseline_offset", *DIFFERENCE),
+            words={"model": (), "method": METHODS},
+            identity=("model", "method"),
+            counts=("words",),
+            shares=("uas",),
+        ),
+        "probe_weights": Columns(
+            keys=("layer", "head"),
+            numbers=DIRECTIONS,
+            words={"model": (), "stack": STACKS},
+            identity=("model", "stack", "layer", "head"),
+        ),
+    },
+    needed=("probe", "probe_weights"),
+    figures=lambda run: named_after(run.corpus_name, probe_figures(run.tables)),
+    captions={
+        "probe_weights": Caption(
+            "Weights of the attention probe",
+            "How much the attention of each head counts where the probe looks for the governor of a word: on the left "
+            "attention from the word to a candidate, on the right from the candidate to the word. Blue: attention "
+            "speaks for the candidate; red: against it. A weight multiplies attention from 0 to 1, and depends on the "
+            "other heads: one of two similar heads may have a weight near 0.",
+        )
+    },
+    sources={"probe_weights": ("probe_weights",)},
+    overviews=_overviews,
+    heads=_heads,
+    findings=lambda run: probe_findings(run.tables),
+)

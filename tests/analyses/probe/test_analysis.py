@@ -1,0 +1,228 @@
+"""The attention probe against brute force, and what it finds where attention follows the tree, or nothing does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.analyses.probe import analysis
+from headlens.analyses.probe.analysis import (
+    AttachmentCounts,
+    TreeAttention,
+    attachment_scores,
+    fit_probe,
+    negative_log_likelihood,
+)
+from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, weight_table
+from headlens.analyses.probe.word_attention import ProbedSentence
+from headlens.heads import Head
+
+
+def treebank(seed: int, sentences: int = 6, heads: int = 3, longest: int = 7) -> list[ProbedSentence]:
+    """Random attention, and random governors that have nothing to do with it."""
+    random = np.random.default_rng(seed)
+    found = []
+    for number in range(sentences):
+        words = int(random.integers(2, longest + 1))
+        maps = random.random((words, words, heads)) / words
+        dependents = random.permutation(words)[: random.integers(1, words + 1)]
+        arcs = [(int(d), int((d + random.integers(1, words)) % words)) for d in dependents]
+        found.append(ProbedSentence(f"s{seed}-{number}", torch.tensor(maps).half(), torch.tensor(arcs)))
+    return found
+
+
+def gathered(sentences: Iterable[ProbedSentence]) -> TreeAttention:
+    data = TreeAttention()
+    for sentence in sentences:
+        data.add(sentence)
+    return data
+
+
+def naive_scores(sentence: ProbedSentence, dependent: int, u: np.ndarray, w: np.ndarray) -> dict[int, float]:
+    """The exponent of the paper for every other word: i governs j by Σ w_k α^k_ij + u_k α^k_ji."""
+    maps = sentence.maps.double().numpy()
+    return {
+        other: math.fsum(
+            w[k] * maps[other, dependent, k] + u[k] * maps[dependent, other, k] for k in range(maps.shape[2])
+        )
+        for other in range(len(maps))
+        if other != dependent
+    }
+
+
+def naive_loss(sentences: Iterable[ProbedSentence], weights: np.ndarray, l2: float) -> float:
+    losses = []
+    for sentence in sentences:
+        for dependent, governor in sentence.arcs.tolist():
+            scores = naive_scores(sentence, dependent, *weights)
+            losses.append(math.log(math.fsum(map(math.exp, scores.values()))) - scores[governor])
+    return math.fsum(losses) / len(losses) + l2 / 2 * float((weights**2).sum())
+
+
+def naive_uas(sentences: Iterable[ProbedSentence], weights: np.ndarray) -> float:
+    right = []
+    for sentence in sentences:
+        for dependent, governor in sentence.arcs.tolist():
+            scores = naive_scores(sentence, dependent, *weights)
+            right.append(max(scores, key=lambda other: scores[other]) == governor)
+    return float(np.mean(right))
+
+
+def uas(sentences: Iterable[ProbedSentence], weights: torch.Tensor, offset: int = 1) -> dict[str, float]:
+    counts = AttachmentCounts(weights, offset)
+    for sentence in sentences:
+        counts.add(sentence)
+    rows = counts.table(20, 0)
+    return dict(zip(rows["method"], rows["uas"], strict=True))
+
+
+@given(seed=st.integers(0, 10_000), l2=st.sampled_from([0.0, 1e-4, 0.5]))
+def test_likelihood_and_scores_are_those_of_brute_force(seed: int, l2: float) -> None:
+    sentences = treebank(seed)
+    weights = 5 * torch.randn(2, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found, _ = negative_log_likelihood(weights, gathered(sentences), l2)
+    assert found == pytest.approx(naive_loss(sentences, weights.numpy(), l2), rel=1e-9)
+    assert uas(sentences, weights)[PROBE] == pytest.approx(naive_uas(sentences, weights.numpy()))
+
+
+@given(seed=st.integers(0, 10_000), l2=st.sampled_from([0.0, 0.1]))
+def test_the_gradient_is_that_of_finite_differences(seed: int, l2: float) -> None:
+    data = gathered(treebank(seed))
+    weights = 3 * torch.randn(2, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    _, gradient = negative_log_likelihood(weights, data, l2)
+    for place in np.ndindex(2, 3):
+        step = torch.zeros_like(weights)
+        step[place] = 1e-5
+        high, low = (negative_log_likelihood(weights + sign * step, data, l2)[0] for sign in (1, -1))
+        assert float(gradient[place]) == pytest.approx((high - low) / 2e-5, abs=1e-7)
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, weights = gathered(treebank(1, 40)), torch.ones(2, 3, dtype=torch.float64)
+    value, gradient = negative_log_likelihood(weights, data, 0.1)
+    assert len(list(data.blocks())) == 6, "one for each length"
+    monkeypatch.setattr(analysis, "_CELLS", 1)
+    assert len(list(data.blocks())) == 40
+    other, other_gradient = negative_log_likelihood(weights, data, 0.1)
+    assert other == pytest.approx(value, rel=1e-12)
+    torch.testing.assert_close(other_gradient, gradient, rtol=1e-12, atol=1e-14)
+
+
+def test_several_words_of_one_unit_count_as_many() -> None:
+    """Words that share a token, as in "gonna", have one row of attention and governors of their own."""
+    maps = torch.rand(3, 3, 1, generator=torch.Generator().manual_seed(0)).half()
+    sentence = ProbedSentence("s", maps, torch.tensor([(0, 1), (0, 1), (0, 2), (2, 1)]))
+    weights = torch.tensor([[2.0], [-1.0]], dtype=torch.float64)
+    found, _ = negative_log_likelihood(weights, gathered([sentence]), 0.0)
+    assert found == pytest.approx(naive_loss([sentence], weights.numpy(), 0.0))
+    assert gathered([sentence]).arcs == 4
+
+
+def test_the_optimum_is_found_again_and_nothing_near_it_is_better() -> None:
+    sentences = treebank(3, 60)
+    data = gathered(sentences)
+    probe, again = fit_probe(data, 1e-3), fit_probe(gathered(sentences), 1e-3)
+    assert probe.converged
+    assert probe.steps > 3
+    assert torch.equal(probe.weights, again.weights)
+    value, gradient = negative_log_likelihood(probe.weights, data, 1e-3)
+    assert value == probe.loss
+    assert float(gradient.abs().max()) < 1e-4
+    random = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        beside = probe.weights + 0.1 * torch.randn(2, 3, generator=random, dtype=torch.float64)
+        assert negative_log_likelihood(beside, data, 1e-3)[0] > value
+
+
+def test_learning_that_is_cut_short_has_not_converged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "_MOST_STEPS", 1)
+    probe = fit_probe(gathered(treebank(3, 60)), 1e-3)
+    assert not probe.converged
+    assert probe.steps == 1
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_a_head_that_attends_to_the_governor_finds_every_one(direction: int) -> None:
+    """From dependent to governor, or from governor to dependent; the other heads are noise."""
+    sentences = []
+    for sentence in treebank(5, 40):
+        maps = sentence.maps.clone()
+        maps[..., 1] = 0
+        for dependent, governor in sentence.arcs.tolist():
+            pair = (dependent, governor) if direction == 0 else (governor, dependent)
+            maps[(*pair, 1)] = 1
+        sentences.append(sentence._replace(maps=maps))
+    probe = fit_probe(gathered(sentences[:30]), 1e-4)
+    assert int(probe.weights.argmax()) == 3 * direction + 1
+    assert uas(sentences[30:], probe.weights)[PROBE] == 1
+
+
+def test_trees_that_have_nothing_to_do_with_attention_are_found_by_chance() -> None:
+    probe = fit_probe(gathered(treebank(7, 400)), 1e-4)
+    held_out = treebank(8, 400)
+    chance = np.mean([1 / (len(s.maps) - 1) for s in held_out for _ in range(len(s.arcs))])
+    words = sum(len(s.arcs) for s in held_out)
+    assert uas(held_out, probe.weights)[PROBE] == pytest.approx(chance, abs=4 * math.sqrt(chance / words))
+
+
+def test_a_word_does_not_govern_itself() -> None:
+    maps = torch.eye(4)[..., None].double()
+    scores = attachment_scores(maps, torch.tensor([[9.0], [9.0]], dtype=torch.float64))
+    assert (scores.diagonal() == -math.inf).all()
+    assert (scores.argmax(-1) != torch.arange(4)).all()
+
+
+@pytest.mark.parametrize(
+    ("arcs", "offset"),
+    [
+        ([(0, 2), (1, 3), (3, 0)], 2),
+        ([(0, 1), (1, 0)], -1),  # of two as frequent and as near the left one
+        ([(0, 3), (3, 1)], -2),  # the nearer one
+    ],
+)
+def test_the_best_offset_is_the_most_frequent_one(arcs: list[tuple[int, int]], offset: int) -> None:
+    data = gathered([ProbedSentence("s", torch.zeros(4, 4, 1).half(), torch.tensor(arcs))])
+    assert data.best_offset == offset
+    assert data.nbytes == 4 * 4 * 2
+
+
+def test_baselines_and_the_gain_over_them() -> None:
+    """Attention says what the tree says in six of eight sentences; the next word is right in two words of sixteen."""
+    maps = torch.zeros(3, 3, 1).half()
+    maps[0, 2] = maps[2, 1] = 1
+    right, other = torch.tensor([(0, 2), (2, 1)]), torch.tensor([(0, 1), (2, 0)])
+    counts = AttachmentCounts(torch.tensor([[1.0], [0.0]], dtype=torch.float64), -1)
+    for number in range(8):
+        counts.add(ProbedSentence(f"s{number}", maps, right if number < 6 else other))
+    rows = counts.table(200, 0).set_index("method")
+    assert rows["words"].tolist() == [16, 16, 16]
+    assert rows["uas"].to_dict() == {PROBE: 12 / 16, RIGHT_BRANCHING: 2 / 16, BEST_OFFSET: 6 / 16}
+    assert rows.loc[[RIGHT_BRANCHING, BEST_OFFSET], "baseline_offset"].tolist() == [1, -1]
+    assert rows.loc[[RIGHT_BRANCHING, BEST_OFFSET], "delta"].tolist() == [10 / 16, 6 / 16]
+    assert (rows["ci_low"] <= rows["uas"]).all()
+    assert (rows["ci_high"] >= rows["uas"]).all()
+    assert rows.loc[PROBE, ["baseline_offset", "delta", "p_value"]].isna().all()
+    # Both follow from which sentences are drawn.
+    gain = rows.loc[BEST_OFFSET]
+    assert gain["delta_low"] < gain["delta"] < gain["delta_high"]
+
+
+def test_few_sentences_have_no_interval() -> None:
+    counts = AttachmentCounts(torch.zeros(2, 3, dtype=torch.float64), 1)
+    for sentence in treebank(0, 4):
+        counts.add(sentence)
+    assert counts.table(20, 0)["ci_low"].isna().all()
+
+
+def test_weights_by_head() -> None:
+    heads = [Head("encoder", 0, 0), Head("encoder", 0, 2), Head("encoder", 1, 0)]
+    rows = weight_table(heads, np.array([[1.0, 2, 3], [4, 5, 6]])).rows
+    assert rows["head"].tolist() == [0, 2, 0]
+    assert rows["dep_to_head"].tolist() == [1, 2, 3]
+    assert rows["head_to_dep"].tolist() == [4, 5, 6]

@@ -1,0 +1,89 @@
+"""How probes are shown: scores, findings, the figure of weights and the cards of heads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from headlens.analyses.probe.report import REPORT, probe_records
+from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING
+from headlens.errors import InputError
+from headlens.runs.reading import RecordedRun
+
+SCORES = pd.DataFrame(
+    [
+        ("m", PROBE, 100, 0.61, 0.55, 0.66, *[float("nan")] * 5),
+        ("m", RIGHT_BRANCHING, 100, 0.2, 0.15, 0.25, 1, 0.41, 0.35, 0.45, 0.0009),
+        ("m", BEST_OFFSET, 100, 0.26, 0.2, 0.3, -1, 0.35, 0.3, 0.4, 0.02),
+    ],
+    columns=[
+        *("model", "method", "words", "uas", "ci_low", "ci_high", "baseline_offset"),
+        *("delta", "delta_low", "delta_high", "p_value"),
+    ],
+)
+WEIGHTS = pd.DataFrame(
+    [("m", "encoder", layer, head, layer - head + 0.5, head) for layer in range(2) for head in range(3)],
+    columns=["model", "stack", "layer", "head", "dep_to_head", "head_to_dep"],
+)
+
+
+def recorded(**tables: pd.DataFrame) -> RecordedRun:
+    facts = {"command": "probe", "status": "finished"}
+    return RecordedRun(Path("folder"), "run", facts, tables or {"probe": SCORES, "probe_weights": WEIGHTS})
+
+
+def test_scores_beside_their_baselines() -> None:
+    probe, following, best = probe_records(SCORES)
+    assert probe["UAS"] == "0.610 [0.550, 0.660]"
+    assert probe["probe − baseline"] == ""
+    assert following["method"] == "right-branching (+1)"
+    assert following["probe − baseline"] == "0.410 [0.350, 0.450], p < 0.001"
+    assert best["method"] == "best offset (-1)"
+    (table,) = REPORT.overviews([recorded()])
+    assert len(table.rows) == 3
+    assert REPORT.overviews([]) == []
+
+
+def test_the_finding_names_the_better_baseline() -> None:
+    assert REPORT.findings(recorded()) == [
+        "m: the attention of all heads together finds the governor of 61.0 [55.0, 66.0] % of 100 words (difference "
+        "from best offset (-1): 35.0 [30.0, 40.0] percentage points)."
+    ]
+    for method in (PROBE, [RIGHT_BRANCHING, BEST_OFFSET]):
+        lacking = SCORES[~SCORES["method"].isin([method] if isinstance(method, str) else method)]
+        assert REPORT.findings(recorded(probe=lacking)) == []
+    assert REPORT.findings(recorded(probe_weights=WEIGHTS)) == []
+
+
+def test_both_directions_are_drawn_on_one_scale() -> None:
+    ((name, figure),) = REPORT.figures(recorded())
+    assert name == "probe_weights"
+    assert not isinstance(figure, type(None))
+    titles = [" ".join(axes.get_title(loc="left").split()) for axes in figure.axes]
+    assert titles[:2] == ["m, encoder: dependent to governor", "m, encoder: governor to dependent"]
+    assert len(figure.axes) == 3, "two panels and one bar"
+    assert list(REPORT.figures(recorded(probe=SCORES))) == []
+    assert REPORT.caption(name).title == "Weights of the attention probe"
+
+
+def test_the_card_of_a_head_has_its_weights() -> None:
+    series = REPORT.heads(recorded()).series
+    assert [own.value for own in series] == ["dep_to_head", "head_to_dep"]
+    assert REPORT.heads(recorded(probe=SCORES)).series == ()
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"probe": SCORES}, r"probe_weights\.csv is missing"),
+        ({"probe": SCORES.assign(uas=2.0), "probe_weights": WEIGHTS}, "uas"),
+        ({"probe": SCORES.assign(method="guess"), "probe_weights": WEIGHTS}, "method"),
+        ({"probe": SCORES, "probe_weights": WEIGHTS.drop(columns="head_to_dep")}, "no column head_to_dep"),
+    ],
+)
+def test_damaged_tables_are_refused(tables: dict[str, pd.DataFrame], message: str) -> None:
+    REPORT.check(recorded())
+    with pytest.raises(InputError, match=message):
+        REPORT.check(recorded(**tables))

@@ -1,0 +1,143 @@
+"""`headlens probe`: what is written, what is said, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from saved import Memory
+
+import headlens as package
+from headlens.analyses.probe import analysis
+from headlens.corpora.sentence import Example
+from headlens.errors import OptionError
+
+from .conftest import Headlens
+
+ROWS = ((1, "The", 2, "det"), (2, "dog", 3, "nsubj"), (3, "sleeps", 0, "root"))
+TREE = "".join(f"{n}\t{form}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_\n" for n, form, head, relation in ROWS) + "\n"
+NO_TREE = "1\tCats\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsleep\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+
+
+def test_the_demo_model_finds_governors(headlens: Headlens) -> None:
+    """Far above both baselines, of which the better one is the next word."""
+    done = headlens("probe", "--limit", 150, "--replicates", 100, "--out", "run")
+    assert done.code == 0, done.err
+    scores = pd.read_csv("run/probe.csv").set_index("method")
+    assert list(scores.index) == ["attention probe", "right-branching", "best offset"]
+    probe, following = scores.loc["attention probe"], scores.loc["right-branching"]
+    assert 0.25 < following["uas"] < 0.45
+    assert probe["ci_low"] > following["ci_high"] + 0.05
+    assert following["delta"] == pytest.approx(probe["uas"] - following["uas"])
+    assert following["delta_low"] > 0.05
+    weights = pd.read_csv("run/probe_weights.csv")
+    assert len(weights) == 72
+    assert weights[["dep_to_head", "head_to_dep"]].notna().all().all()
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["fit"]["converged"]
+    assert record["held_out"]["sentences"] == 30
+    assert record["corpus"]["sentences"] == 120
+    assert Path("run/figures/probe_weights.png").is_file()
+    shown = " ".join(done.out.split())
+    assert "MiniLM-L6: the attention of all heads together finds the governor of" in shown
+    assert "right-branching (+1)" in shown
+    assert "MB of attention were kept." in shown
+    assert headlens("report", "run").code == 0
+    assert "Governors found by the attention probe" in Path("run/report.html").read_text(encoding="utf-8")
+
+
+def test_a_run_again_gives_the_same_files(headlens: Headlens, tiny_bert: Path) -> None:
+    data = ("--limit", 40, "--replicates", 20, "--no-figures")
+    assert headlens("probe", tiny_bert, *data, "--out", "one").code == 0
+    assert headlens("probe", "--config", "one/run.json", "--out", "two").code == 0
+    for name in ("probe.csv", "probe_weights.csv"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    done = headlens("probe", "--config", "one/run.json", "--json", "--out", "three")
+    summary = json.loads(done.out)
+    assert 0 <= summary["ci_low"] <= summary["uas"] <= summary["ci_high"] <= 1
+    assert summary["words"] > 20
+
+
+def test_held_out_sentences_of_another_treebank(headlens: Headlens, tiny_bert: Path) -> None:
+    Path("train.conllu").write_text(TREE * 9 + NO_TREE, encoding="utf-8")
+    Path("dev.conllu").write_text(TREE * 2, encoding="utf-8")
+    held_out = ("--corpus", "train.conllu", "--dev", "dev.conllu", "--no-figures")
+    done = headlens("probe", tiny_bert, *held_out, "--limit", 5, "--out", "run")
+    assert done.code == 0, done.err
+    scores = pd.read_csv("run/probe.csv").set_index("method")
+    assert scores["words"].tolist() == [4, 4, 4], "--limit is that of the training sentences; the root is not scored"
+    assert scores.loc["right-branching", "uas"] == 1
+    assert "Learned from 10 words of 5 sentences" in done.out
+    done = headlens("probe", tiny_bert, *held_out, "--out", "whole")
+    assert "train: 1 sentence without a dependency tree left out." in done.out
+
+
+def test_a_probe_that_was_not_learned_to_the_end_says_so(
+    headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "_MOST_STEPS", 1)
+    done = headlens("probe", tiny_bert, "--limit", 40, "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    assert "Learning has not converged: raise --l2, or read more sentences." in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--corpus", "text.txt"), "text: no word has a governor that the probe could find."),
+        (("--corpus", "two.conllu"), "two: none of 2 sentences can be held out."),
+        (("--corpus", "two.conllu", "--dev", "text.txt"), "text: no word has a governor"),
+        (("--dev-share", "0.95"), "'--dev-share'"),
+        (("--l2", "-1"), "'--l2'"),
+        (("--corpus", "none.conllu"), "none.conllu: no such file"),
+    ],
+)
+def test_what_is_refused(headlens: Headlens, tiny_bert: Path, words: tuple[str, ...], message: str) -> None:
+    Path("text.txt").write_text("Cats sleep.\n" * 9, encoding="utf-8")
+    Path("two.conllu").write_text(TREE * 2, encoding="utf-8")
+    done = headlens("probe", tiny_bert, *words, "--no-figures", "--out", "run")
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dev_share": 0.95}, r"--dev-share 0\.95 is out of range"),
+        ({"dev_share": 0.0}, r"--dev-share 0\.0 is out of range"),
+        ({"l2": -1.0}, r"--l2 -1\.0 is out of range"),
+        ({"l2": float("nan")}, "--l2 nan is not a finite number"),
+    ],
+)
+def test_numbers_out_of_range(options: dict[str, float], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        package.probe(**options)
+
+
+def test_an_encoder_without_heads_is_refused(headlens: Headlens, tiny_marian: Path) -> None:
+    every = "encoder.0.0,encoder.0.1,encoder.1.0,encoder.1.1"
+    assert headlens("compact", tiny_marian, "--heads", every, "--limit", 5, "--rounds", 2, "--out", "small").code == 0
+    done = headlens("probe", "small", "--limit", 20, "--no-figures", "--out", "run")
+    assert done.code == 2
+    assert "There are no heads left in the encoder of small." in done.err
+    done = headlens("probe", tiny_marian, "--limit", 20, "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    assert set(pd.read_csv("run/probe_weights.csv")["stack"]) == {"encoder"}
+    assert "only the encoder was analysed" in done.out
+
+
+def test_pairs_are_refused(tiny_bert: Path) -> None:
+    sentence = next(iter(package.open_corpus("demo"))).source
+    pairs = Memory([Example(sentence, sentence)] * 10)
+    with pytest.raises(OptionError, match=r"The probe reads single sentences, but the corpus has pairs\.\nGive a tree"):
+        package.probe(str(tiny_bert), pairs)
+
+
+def test_from_python(tiny_bert: Path) -> None:
+    result = package.probe(str(tiny_bert), limit=40, replicates=20)
+    assert list(result.tables) == ["probe", "probe_weights"]
+    assert list(result.figures) == ["probe_weights"]
+    assert result.findings[0].startswith("tiny-bert: the attention of all heads together finds the governor of")
