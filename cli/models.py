@@ -34,7 +34,9 @@ def models(
     everything: Annotated[
         bool, typer.Option("--all", help="List all supported model types of the installed version of transformers.")
     ] = False,
-    help_all: Annotated[bool, typer.Option("--help-all", callback=show_all, is_eager=True, hidden=True)] = False,
+    help_all: Annotated[
+        bool, typer.Option("--help-all", callback=show_all, is_eager=True, hidden=True, help="Show every option.")
+    ] = False,
 ) -> None:
     """List the models headlens knows, or check one."""
     del help_all
