@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headlens.models.model_options import ModelOptions
-from headlens.options import DEMO, CommandOptions, option
+from headlens.options import DEMO, OUTPUT, CommandOptions, option
 from headlens.shared_options import MODEL_NAME
 
 from .command import with_options
@@ -35,7 +35,15 @@ def models(
         bool, typer.Option("--all", help="List all supported model types of the installed version of transformers.")
     ] = False,
     help_all: Annotated[
-        bool, typer.Option("--help-all", callback=show_all, is_eager=True, hidden=True, help="Show every option.")
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=show_all,
+            is_eager=True,
+            hidden=True,
+            help="Show every option.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
 ) -> None:
     """List the models headlens knows, or check one."""

@@ -1,4 +1,4 @@
-"""`headlens probe`: how much of a dependency tree the attention of all heads together tells."""
+"""`headlens probe`: how much of a dependency tree can be read off the attention of all heads."""
 
 from __future__ import annotations
 
