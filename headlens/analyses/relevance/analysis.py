@@ -77,7 +77,7 @@ class RelevanceReader(CorpusReader):
             # Without its task head, and without a decoder, where embeddings are what is looked at.
             model = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
         decodes = any(s.stack == "decoder" for s in find_sites(model))
-        pairing: Pairing = "alone" if not paired else "apart" if target.rows == 2 else "joined"
+        pairing: Pairing = "alone" if two_sided or not paired else "apart" if target.rows == 2 else "joined"
         start = loaded.decoder_start_id if two_sided else None  # also asks for the language that the model writes
         return cls(
             model=model,

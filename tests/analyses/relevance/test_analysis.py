@@ -167,6 +167,8 @@ def test_against_one_example_at_a_time(loaded: Loaded, name: str) -> None:
     np.testing.assert_allclose(rows["relevance"].loc[expected.index], expected["share"], atol=2e-4)
     two_sided = model.model.config.is_encoder_decoder
     assert len(found.table.stacks) == (3 if two_sided else 1)
+    # An encoder-decoder reads both texts, but not as one sequence.
+    assert any("read as one sequence" in note for note in found.notes) == (case.inputs is joined)
 
 
 def test_masked_tokens(loaded: Loaded) -> None:
