@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.curve_figure import NONE, RANDOM
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
-from headlens.analyses.ablate.overviews import FEWEST, most_damage
+from headlens.analyses.ablate.overviews import FEWEST, most_damage, worsening
 from headlens.errors import counted
 from headlens.heads import Head
 from headlens.pages.head_cards import HeadFacts, HeadSeries
@@ -73,22 +74,42 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
 def _needed(rows: pd.DataFrame) -> str:
     """The effect of removing the heads of one model in one mode, in a sentence."""
     task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
-    worst, sure = most_damage(rows, 1), int(significant(rows).sum())
+    worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
+    better = _better_without(rows[sure & (worse < 0)])
     if worst.empty:
         whole = f"{metric} {number_text(float(baseline))}"
-        return f"none of {len(rows)} heads is needed for {task} on its own: without any one of them, {whole} or better."
-    row = worst.iloc[0]
-    head = Head(row["stack"], int(row["layer"]), int(row["head"]))
+        none = f"none of {len(rows)} heads is needed for {task} on its own"
+        return f"{none}: without any one of them, {whole} or better.{better}"
+    row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
     values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
     change = (
         f"{metric} {values[0]} instead of {values[1]}, a change of {values[2]} [{values[3]}, {values[4]}], "
         f"Holm-corrected p {_p(float(row['p_holm']))}."
     )
-    if not sure:
-        none = f"none of {len(rows)} heads changes {task} significantly on its own"
-        return f"{none}; the largest loss is without {head}: {change}"
-    told = f"{counted(sure, 'head')} of {len(rows)} {'is' if sure == 1 else 'are'} significant."
-    return f"{task} suffers most without {head}: {change} {told}"
+    if not lost:
+        effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
+        return (
+            f"none of {len(rows)} heads {effect} on its own; the largest loss is without {_head(row)}: {change}{better}"
+        )
+    told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
+    return f"{task} suffers most without {_head(row)}: {change} {told}{better}"
+
+
+def _better_without(rows: pd.DataFrame) -> str:
+    """Of heads without which a model is significantly better: how many, and the foremost one."""
+    if rows.empty:
+        return ""
+    row = rows.loc[worsening(rows).idxmin()]
+    if len(rows) == 1:
+        return f" Without {_head(row)}, {row['metric']} is significantly better: {number_text(float(row['value']))}."
+    return (
+        f" Without each of {len(rows)} heads, {row['metric']} is significantly better, most so without "
+        f"{_head(row)}: {number_text(float(row['value']))}."
+    )
+
+
+def _head(row: pd.Series[Any]) -> Head:
+    return Head(row["stack"], int(row["layer"]), int(row["head"]))
 
 
 def _p(value: float) -> str:

@@ -27,19 +27,19 @@ Ends = Mapping[str, tuple[float, float]]
 def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     """The heads without which a model is worse, of one model and mode, worst first; none below `FEWEST` examples."""
     rows = rows[rows["n"] >= FEWEST]
-    worse = _worse(rows)
+    worse = worsening(rows)
     order = worse[worse > 0].sort_values(ascending=False, kind="stable").index
     return rows.loc[order].head(most)
 
 
 def best_alone(rows: pd.DataFrame) -> pd.DataFrame:
     """The head of every layer that does best alone, of one model (Michel et al. 2019, table 3)."""
-    order = _worse(rows).dropna().sort_values(kind="stable").index
+    order = worsening(rows).dropna().sort_values(kind="stable").index
     return rows.loc[order].drop_duplicates(["stack", "layer"]).sort_index()
 
 
-def _worse(rows: pd.DataFrame) -> pd.Series[float]:
-    """By how much a model does worse."""
+def worsening(rows: pd.DataFrame) -> pd.Series[float]:
+    """Returns by how much a model does worse, whatever the direction of its metric; (rows,)."""
     return rows["delta"] if set(rows["metric"]) <= LOWER_IS_BETTER else -rows["delta"]
 
 
@@ -63,7 +63,7 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
     records = []
     for run, ablation in tables_of(runs, "ablation"):
         swept = ablation[(ablation["mode"] != KEEP_ONLY) & (ablation["n"] >= FEWEST)]
-        swept = swept.assign(worse=_worse(swept), sure=significant(swept))
+        swept = swept.assign(worse=worsening(swept), sure=significant(swept))
         for _, group in swept.groupby(["model", "mode"], sort=False):
             for part in by_model_and_stack(group):
                 layers = list(part.rows.groupby("layer")) if len(set(part.rows["layer"])) > 1 else []

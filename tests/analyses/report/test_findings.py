@@ -101,6 +101,31 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     )
 
 
+def test_heads_without_which_a_task_is_better_are_no_losses() -> None:
+    rows = ablation_tables()["ablation"]
+    zero = rows[rows["mode"] == "zero"].reset_index(drop=True)
+    changed = zero.assign(delta=[-0.01, -0.02, 0.1, 0.05, 0.0, 0.0], p_holm=[1.0, 1.0, 0.001, 0.01, 1.0, 1.0])
+    changed["value"] = changed["baseline"] + changed["delta"]
+    names = [f"{row.stack}.{row.layer}.{row.head}" for row in changed.itertuples()]
+    (text,) = of("ablate", ablation=changed)
+    assert text.startswith(
+        f"demo: none of 6 heads is significantly needed for sst2 on its own; the largest loss is without {names[1]}: "
+    )
+    assert text.endswith(
+        f" Without each of 2 heads, accuracy is significantly better, most so without {names[2]}: 0.975."
+    )
+    (text,) = of("ablate", ablation=changed.assign(p_holm=[1.0, 0.01, 0.001, 1.0, 1.0, 1.0]))
+    assert f"sst2 suffers most without {names[1]}: " in text
+    assert text.endswith(f" 1 head of 6 is significant. Without {names[2]}, accuracy is significantly better: 0.975.")
+    better = changed.assign(delta=changed["delta"].clip(lower=0), value=changed["value"].clip(lower=0.875))
+    (text,) = of("ablate", ablation=better)
+    assert text.startswith("demo: none of 6 heads is needed for sst2 on its own: without any one of them, accuracy")
+    assert " Without each of 2 heads, accuracy is significantly better" in text
+    # A metric that is better when it is low.
+    (text,) = of("ablate", ablation=changed.assign(metric="loss", delta=-changed["delta"]))
+    assert f"Without each of 2 heads, loss is significantly better, most so without {names[2]}" in text
+
+
 def test_no_head_is_said_to_be_needed_where_no_change_is_significant() -> None:
     rows = ablation_tables()["ablation"]
     (text,) = of("ablate", ablation=rows.assign(p_holm=1.0))
