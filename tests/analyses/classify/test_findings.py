@@ -108,8 +108,8 @@ def test_how_little_is_read_where_heads_rest() -> None:
 def test_a_head_that_finds_antecedents() -> None:
     found = {"coreference": 0.51, "mentions": 1450.0, "coreference_nearest": 0.38, "coreference_same_word": 0.34}
     assert classify_findings({"heads": heads(held("coreference", **found))}) == [
-        "m, encoder: encoder.0.0 finds an antecedent for 51% of 1,450 mentions, the nearest mention 38%, the same word "
-        "34%."
+        "m, encoder: encoder.0.0 finds an antecedent for 51% of 1,450 mentions, choosing the nearest "
+        "mention: 38%, choosing the same word: 34%."
     ]
 
 
