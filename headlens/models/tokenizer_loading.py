@@ -32,5 +32,11 @@ def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
             f"{files.place}: the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}).",
             f"Look at its {file}; it may be damaged, or may need a package that is not installed.",
         ) from error
+    longest = tokenizer.model_max_length
+    if isinstance(longest, bool) or not isinstance(longest, (int, float)) or not longest > 0:
+        raise ModelError(
+            f"{files.place}: the model_max_length of its tokenizer is {longest!r}, which is not a number of tokens.",
+            "Correct it in tokenizer_config.json.",
+        )
     names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
     return tokenizer if not names or files.first(*_VOCABULARIES, *names) else None

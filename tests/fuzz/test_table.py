@@ -85,7 +85,7 @@ def check_table(path: Path, data: bytes, expected: list[Cells] | None) -> None:
     found = read(TableCorpus(path, "text", "de"))
     if isinstance(found, CorpusError):
         # The oracle takes every cell as it is; a mapping that is written as text has tests of its own.
-        assert expected is None or "written as text" in str(found), str(found)
+        assert expected is None or "written out as text" in str(found), str(found)
         assert found.path == path
         assert found.line in range(1, data.count(b"\n") + 2)
         assert len(str(found)) < 2000

@@ -93,6 +93,30 @@ def test_no_tokenizer_is_made_up(name: str, tmp_path: Path) -> None:
     assert load(save(build(name, **extra), tmp_path / "model")).tokenizer is None
 
 
+def limited(longest: Any, folder: Path, tokenizer: PreTrainedTokenizerBase) -> str:
+    """A checkpoint whose tokenizer states this limit."""
+    model = save(build("BertModel", len(tokenizer)), folder / "model", tokenizer)
+    path = Path(model) / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": longest}))
+    return str(model)
+
+
+@pytest.mark.parametrize("longest", ["128", "", True, 0, -1, [128], {"source": 128}, float("nan")])
+def test_a_length_limit_that_is_no_number(
+    longest: Any, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    error = refused(limited(longest, tmp_path, wordpiece_tokenizer))
+    assert f"the model_max_length of its tokenizer is {longest!r}, which is not a number of tokens." in error.message
+    assert error.advice == "Correct it in tokenizer_config.json."
+
+
+@pytest.mark.parametrize("longest", [None, 40, 40.0, 1e30])
+def test_length_limits_that_are_read(
+    longest: Any, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    assert load(limited(longest, tmp_path, wordpiece_tokenizer)).longest("source")
+
+
 def test_broken_tokenizer(bert: str) -> None:
     (Path(bert) / "tokenizer.json").write_text("{")
     error = refused(bert)

@@ -319,5 +319,5 @@ def _value_words(words: Words, column: ComparedColumn, facts: Mapping[str, Any])
     if column.name in _VALUES:
         return {"value": _VALUES[column.name]}
     if re.search("sparsity|masked", words.own) or words.title.startswith(("Sparsity", "Stand-in: sparsity")):
-        return {"value": "sparsity_texts" if "texts" in column.name else "sparsity"}
+        return {"value": "sparsity_texts" if "text" in column.name else "sparsity"}
     return {"value": "value"} if ("task" in facts or facts["statistic"]) and column.name != "heads" else {}
