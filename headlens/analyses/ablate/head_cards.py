@@ -99,7 +99,7 @@ def _better_without(rows: pd.DataFrame) -> str:
     """Of heads without which a model is significantly better: how many, and the foremost one."""
     if rows.empty:
         return ""
-    row = rows.loc[worsening(rows).idxmin()]
+    row = rows.iloc[int(np.argmin(worsening(rows)))]
     if len(rows) == 1:
         return f" Without {_head(row)}, {row['metric']} is significantly better: {number_text(float(row['value']))}."
     return (
