@@ -64,7 +64,7 @@ def report(folder: Path) -> None:
 
 
 def chromium() -> str:
-    """Where the browser is."""
+    """Finds the browser on the path, and ends the program with a message where there is none."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
         sys.exit("Pictures of pages need Chromium.")
@@ -72,7 +72,7 @@ def chromium() -> str:
 
 
 def main() -> None:
-    """Draw what is named, or all."""
+    """Draws the pictures that are named on the command line, or all of them."""
     names = sys.argv[1:] or [*FIGURES, "attention", "report"]
     for name in names:
         with tempfile.TemporaryDirectory() as temporary:

@@ -248,3 +248,14 @@ def split_corpus(corpus: Corpus, share: float, sentences: int) -> tuple[Corpus, 
     if not held_out_of(share, sentences):
         return corpus, None
     return CorpusPart(corpus, share, held_out=False), CorpusPart(corpus, share, held_out=True)
+
+
+def first_example(corpus: Corpus) -> Example:
+    """Returns the first sentence or pair of a corpus, by which the model is fed.
+
+    Raises:
+        CorpusError: if it holds none.
+    """
+    for example in corpus:
+        return example
+    raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)

@@ -109,7 +109,7 @@ class Metric(ABC):
 
         A metric defines this, or a `table` of its own where one site does not suffice (a correction over all heads).
         """
-        raise NotImplementedError
+        raise NotImplementedError("define compute, or a table of your own")
 
     def more_tables(self, sums: Mapping[Site, Sums]) -> Mapping[str, pd.DataFrame]:
         """Tables by name that are not about heads, without the column `model`; by default none."""

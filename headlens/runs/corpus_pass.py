@@ -5,8 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
+
+import torch
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch
@@ -118,13 +121,23 @@ class PassProgress:
             self._reported = done
 
 
-def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Yields the same items; a thread makes the next one while the one at hand is used."""
-    with ThreadPoolExecutor(1, "headlens-read-ahead") as thread:
+@contextmanager
+def read_ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
+    """Gives the same items; while one is used, a thread makes the next, and it has ended when the block is left."""
+
+    def taken() -> Iterator[Item]:
         following = thread.submit(next, items, _END)
         while not isinstance(item := following.result(), _End):
             following = thread.submit(next, items, _END)
             yield item
+
+    with ThreadPoolExecutor(1, "headlens-read-ahead") as thread:
+        yield taken()
+
+
+def reads_ahead(device: torch.device) -> bool:
+    """Whether sentences are encoded while a batch is computed: a device computes by itself, a processor would not."""
+    return device.type != "cpu"
 
 
 def _warn(text: str) -> None:
@@ -190,15 +203,13 @@ class CorpusPass:
         batches = reader.rows(
             progress.reading((self.part or self.processes).shard(corpus)), batch_tokens, state.encoding
         )
-        if reader.model.device.type != "cpu":
-            # A device computes by itself, and while it does, the next sentences can be encoded.
-            batches = read_ahead(batches)
         # What failed has been forgotten by all observers, so nothing counts twice.
         run = SplitWhenOutOfMemory(
             reader.model.device, lambda rows: step(reader.collate(rows)), _joined, _tokens, self.warn, row="sentence"
         )
-        with DeferredSignals() as signals:
-            for number, rows in enumerate(batches):
+        ahead = read_ahead(batches) if reads_ahead(reader.model.device) else nullcontext(batches)
+        with DeferredSignals() as signals, ahead as read:
+            for number, rows in enumerate(read):
                 # A resumed pass encodes the batches again that are in its sums, but does not run them.
                 if number >= state.batches:
                     add_counts(state.annotation, run(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,13 @@ from headlens import memory as models_memory
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, ModelError, OutputError
 from headlens.models.loading import LoadedModel, load
+from headlens.runs import corpus_pass
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass, PassProgress, read_ahead
-from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.processes import Processes
 
 TREES = [
@@ -52,6 +51,13 @@ FREQUENCIES = Frequencies(CorpusFrequency.count(CORPUS))
 def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each lack of memory collects garbage, which takes long in a process with many modules; see tests of `memory`."""
     monkeypatch.setattr(models_memory, "free", lambda _: None)
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["", "reading ahead"])
+def _ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pass does when it is interrupted or runs out of memory, it also does as on a GPU: reading ahead."""
+    if request.param:
+        monkeypatch.setattr(corpus_pass, "reads_ahead", lambda _: True)
 
 
 @pytest.fixture(scope="module")
@@ -307,6 +313,10 @@ def test_what_has_no_row_in_the_end_does_not_hold_the_rest_up() -> None:
     assert steps == [4]
 
 
+def read_ahead_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("headlens-read-ahead")]
+
+
 def test_what_is_read_ahead_comes_in_order_and_one_at_a_time() -> None:
     made: list[int] = []
 
@@ -316,9 +326,10 @@ def test_what_is_read_ahead_comes_in_order_and_one_at_a_time() -> None:
             yield number
 
     taken = []
-    for number in read_ahead(items()):
-        assert len(made) <= number + 2
-        taken.append(number)
+    with read_ahead(items()) as ahead:
+        for number in ahead:
+            assert len(made) <= number + 2
+            taken.append(number)
     assert taken == list(range(50))
 
 
@@ -327,30 +338,23 @@ def test_an_error_while_reading_ahead_comes_after_the_items_before_it() -> None:
         yield 1
         raise CorpusError("line 2 is broken.")
 
-    ahead = read_ahead(items())
-    assert next(ahead) == 1
-    with pytest.raises(CorpusError, match=r"line 2 is broken\."):
-        next(ahead)
+    with read_ahead(items()) as ahead:
+        assert next(ahead) == 1
+        with pytest.raises(CorpusError, match=r"line 2 is broken\."):
+            next(ahead)
 
 
-def test_whoever_stops_reading_ahead_leaves_no_thread() -> None:
-    for number in read_ahead(iter(range(10**6))):
-        if number == 3:
-            break
-    assert not any(thread.name.startswith("headlens-read-ahead") for thread in threading.enumerate())
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, ModelError("m")])
+def test_whoever_stops_reading_ahead_leaves_no_thread(error: Any) -> None:
+    with suppress(KeyboardInterrupt, ModelError), read_ahead(iter(range(10**6))) as ahead:
+        assert next(ahead) == 0
+        assert read_ahead_threads()
+        if error is not None:
+            raise error
+    assert not read_ahead_threads()
 
 
-def test_a_pass_that_reads_ahead_has_the_same_sums(
-    loaded: LoadedModel, expected: dict[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a GPU all passes do."""
-    ahead: list[object] = []
-
-    def rows(reader: CorpusReader, *arguments: Any) -> Iterator[list[EncodedExample]]:
-        ahead.append(reader)
-        return read_ahead(encoded(reader, *arguments))
-
-    encoded = CorpusReader.rows
-    monkeypatch.setattr(CorpusReader, "rows", rows)
-    assert_same(run(loaded), expected)
-    assert ahead
+@pytest.mark.parametrize(("device", "expected"), [("cpu", False), ("cuda", True), ("mps", True)])
+def test_reading_ahead_is_for_devices(device: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert corpus_pass.reads_ahead(torch.device(device)) is expected

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +11,9 @@ from headlens.analyses.ablate.curve_figure import NONE, RANDOM
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
 from headlens.analyses.ablate.overviews import FEWEST, most_damage, worsening
 from headlens.errors import counted
-from headlens.heads import Head
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import number_text
-from headlens.plots.head_grid import float_column
+from headlens.plots.head_grid import float_column, head_name
 from headlens.runs.reading import RecordedRun
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
@@ -88,11 +86,10 @@ def _needed(rows: pd.DataFrame) -> str:
     )
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
-        return (
-            f"none of {len(rows)} heads {effect} on its own; the largest loss is without {_head(row)}: {change}{better}"
-        )
+        none = f"none of {len(rows)} heads {effect} on its own"
+        return f"{none}; the largest loss is without {head_name(row)}: {change}{better}"
     told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
-    return f"{task} suffers most without {_head(row)}: {change} {told}{better}"
+    return f"{task} suffers most without {head_name(row)}: {change} {told}{better}"
 
 
 def _better_without(rows: pd.DataFrame) -> str:
@@ -100,16 +97,11 @@ def _better_without(rows: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     row = rows.iloc[int(np.argmin(worsening(rows)))]
+    best, value = head_name(row), number_text(float(row["value"]))
     if len(rows) == 1:
-        return f" Without {_head(row)}, {row['metric']} is significantly better: {number_text(float(row['value']))}."
-    return (
-        f" Without each of {len(rows)} heads, {row['metric']} is significantly better, most so without "
-        f"{_head(row)}: {number_text(float(row['value']))}."
-    )
-
-
-def _head(row: pd.Series[Any]) -> Head:
-    return Head(row["stack"], int(row["layer"]), int(row["head"]))
+        return f" Without {best}, {row['metric']} is significantly better: {value}."
+    which = f"Without each of {len(rows)} heads, {row['metric']} is significantly better, most so without"
+    return f" {which} {best}: {value}."
 
 
 def _p(value: float) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from headlens.analyses.ablate.curve_figure import NONE
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
-from headlens.heads import STACKS, Head
+from headlens.heads import STACKS
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -156,7 +156,7 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
         "task": row["task"],
         "metric": row["metric"],
         "mode": row["mode"],
-        "head": str(Head(row["stack"], int(row["layer"]), int(row["head"]))),
+        "head": head_name(row),
         "all heads": _cell(row["baseline"]),
         "value": _cell(row["value"]),
         "change": _cell(delta),

@@ -247,6 +247,6 @@ def _stack(results: dict[str, _Found]) -> dict[str, pd.DataFrame]:
 
 
 def _significant(ablation: pd.DataFrame, level: float = 0.05) -> dict[str, Any]:
-    """How many heads matter for sure, by model and mode."""
+    """Returns by model and mode how many heads change the metric significantly, for better or worse."""
     groups: Sequence[tuple[Any, pd.DataFrame]] = list(ablation.groupby(["model", "mode"], sort=False))
     return {f"{model} {mode}": int((rows["p_holm"] < level).sum()) for (model, mode), rows in groups}

@@ -16,7 +16,7 @@ from torch import Tensor
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.classify.roles import label, mark_syntactic, role_scores, too_little_notes
 from headlens.analyses.classify.stability import SentenceGroups, group_of, role_stability
-from headlens.analyses.relevance.analysis import HeadRelevances, first_example, nothing_read
+from headlens.analyses.relevance.analysis import HeadRelevances, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.session import AttentionSession
@@ -27,6 +27,7 @@ from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import frequent_relations, label_notes
 from headlens.corpora.sentence import Corpus
+from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array

@@ -24,6 +24,7 @@ from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, Pairing, SentenceEncoder
 from headlens.corpora.masking import Masking, mask_examples
 from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.heads import HeadTable
 from headlens.models.checkpoint_weights import require_trained
@@ -241,17 +242,6 @@ def head_relevance(
         encoding,
         reading_notes(feed, encoding) + _relevance_notes(feed, encoding, tables[0], conservation),
     )
-
-
-def first_example(corpus: Corpus) -> Example:
-    """Returns the first sentence or pair of a corpus, by which the model is fed.
-
-    Raises:
-        CorpusError: if it holds none.
-    """
-    for example in corpus:
-        return example
-    raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
 
 
 def nothing_read(corpus: Corpus, feed: CorpusReader, counts: EncodingCounts, unmaskable: str = "") -> CorpusError:

@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 
 from headlens.analyses.attend.figures import attention_maps
 from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
-from headlens.heads import KEY_COLUMNS, Head
+from headlens.heads import KEY_COLUMNS
 from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
-from headlens.plots.head_grid import has_numbers
+from headlens.plots.head_grid import has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
 
 _SPECIAL = "special"  # what special tokens have in the place of a part of speech
@@ -212,7 +212,7 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     style.headline(figure, "Parts of speech in clusters")
     scale = Scale("share of the cluster (grey: empty)")
     for number, row in enumerate(known.to_dict("records")):
-        name = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
+        name = head_name(row)
         queries = f"{name}: queries ({row['information']:.0%} of tag entropy)"
         for place, (side, title) in enumerate({"query": queries, "key": "keys"}.items()):
             line, column = divmod(number * 2 + place, abreast)
@@ -316,7 +316,7 @@ def example_maps(examples: pd.DataFrame) -> Figure | None:
     maps, titles = [], []
     for _, rows in examples.groupby(KEY_COLUMNS, sort=False):
         first = rows.iloc[0]
-        name = Head(first["stack"], int(first["layer"]), int(first["head"]))
+        name = head_name(first)
         titles += [f"{name}: all positions", f"predicted (dark){_reach(first)}", "predicted positions alone"]
         for column in ("weight", "predicted", "restricted"):
             matrix = rows.pivot_table(index="query", columns="key", values=column)
