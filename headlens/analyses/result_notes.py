@@ -149,6 +149,13 @@ def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     notes = [note for side in counts.unknown for note in side.notes(feed.encoder.tokenizer)] + _long_sentences(
         feed, counts
     )
+    if unnamed := feed.encoder.unnamed_tokens:
+        one = len(unnamed) == 1
+        notes.append(
+            f"The tokenizer adds {', '.join(unnamed)} to every text, but its settings do not name "
+            f"{'it' if one else 'them'} as cls_token, sep_token, bos_token or eos_token: "
+            f"{'it counts' if one else 'they count'} as special, but neither as [CLS] nor as a separator."
+        )
     if feed.encoder.pairing == "joined" and counts.sentences:
         notes.append(f"The two texts of {counted(counts.sentences, 'pair')} were read as one sequence each.")
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):

@@ -155,11 +155,24 @@ class SentenceEncoder:
         special = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
         special |= {i for i in named.values() if i is not None}
         special |= set(language_tokens(self.tokenizer).values())
-        kinds = dict.fromkeys(special, int(TokenKind.SPECIAL))
+        kinds = dict.fromkeys(special | self.added_ids, int(TokenKind.SPECIAL))
         for name in ("cls", "sep", "bos", "eos"):
             if (i := named[name]) is not None:
                 kinds[i] |= TokenKind[name.upper()]
         return kinds
+
+    @cached_property
+    def added_ids(self) -> frozenset[int]:
+        """Ids of the tokens that the tokenizer adds to every text, whether its settings name them or not."""
+        empty = self.tokenizer("", return_special_tokens_mask=True)
+        flags = zip(empty["input_ids"], empty["special_tokens_mask"], strict=True)
+        return frozenset(token for token, is_special in flags if is_special)
+
+    @property
+    def unnamed_tokens(self) -> list[str]:
+        """The tokens that the tokenizer adds to every text and that its settings do not name."""
+        unnamed = self.added_ids - set(self.tokenizer.all_special_ids) - set(language_tokens(self.tokenizer).values())
+        return [str(token) for token in self.tokenizer.convert_ids_to_tokens(sorted(unnamed))]
 
     @cached_property
     def unknown_id(self) -> int | None:

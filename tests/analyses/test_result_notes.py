@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 
-from headlens.analyses.result_notes import narrow_interval_notes, record_notes
+from headlens.analyses.result_notes import narrow_interval_notes, reading_notes, record_notes
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.catalogue import find_task
@@ -91,3 +96,18 @@ def test_how_often_bootstrap_intervals_cover_is_what_the_note_says(expected: int
             compared = Comparison(base, lambda r, w: task.replicates(r, w, "f1"), draws).of(other)
             held += compared.low <= true <= compared.high
         assert low - 0.05 <= held / 200 <= high + 0.05
+
+
+@pytest.mark.parametrize(
+    ("unnamed", "told"),
+    [
+        ([], None),
+        (["[CLS]"], "adds [CLS] to every text, but its settings do not name it as"),
+        (["[CLS]", "[SEP]"], "adds [CLS], [SEP] to every text, but its settings do not name them as"),
+    ],
+)
+def test_tokens_that_are_added_without_a_name_are_told(unnamed: list[str], told: str | None) -> None:
+    encoder = SimpleNamespace(unnamed_tokens=unnamed, limit=128, target_limit=128, pairing="alone", tokenizer=None)
+    notes = reading_notes(cast("CorpusReader", SimpleNamespace(encoder=encoder)), EncodingCounts())
+    assert len(notes) == (told is not None)
+    assert all(told is not None and told in note for note in notes)

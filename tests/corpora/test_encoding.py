@@ -1,11 +1,13 @@
 """Encoding sentences: ids, kinds of tokens, units, and what is counted."""
 
+import copy
 from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerBase
+from tokenizers import processors
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import SentenceEncoder, TokenKind
@@ -110,6 +112,28 @@ def test_gpt2_adds_nothing_and_its_one_special_token_stays_special(bytebpe_token
     assert all(k == TokenKind.CONTENT for k in kinds(bytebpe_tokenizer, "A cat"))
     end = SentenceEncoder(bytebpe_tokenizer).special_kinds[bytebpe_tokenizer.eos_token_id]
     assert TokenKind(end) == TokenKind.SPECIAL | TokenKind.BOS | TokenKind.EOS
+
+
+def test_tokens_that_the_tokenizer_adds_without_naming_them_are_special(any_tokenizer: PreTrainedTokenizerBase) -> None:
+    assert SentenceEncoder(any_tokenizer).unnamed_tokens == []
+
+
+@pytest.mark.parametrize("added", [["[CLS]"], ["[SEP]"], ["[CLS]", "[SEP]"], ["cat"]])
+def test_what_a_tokenizer_adds_is_special_and_told(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, added: list[str]
+) -> None:
+    """A post-processor adds tokens, and the settings beside it name none of them."""
+    own = copy.deepcopy(wordpiece_tokenizer)
+    ids = [(token, own.convert_tokens_to_ids(token)) for token in added]
+    own.backend_tokenizer.post_processor = processors.TemplateProcessing(f"{added[0]} $A {added[-1]}", None, ids)
+    unnamed = PreTrainedTokenizerFast(tokenizer_object=own.backend_tokenizer, unk_token="[UNK]", pad_token="[PAD]")
+    encoder = SentenceEncoder(unnamed)
+    assert sorted(encoder.unnamed_tokens) == sorted(set(added))
+    encoded = encoder.encode(Example(sentence("a dog")))
+    assert encoded is not None
+    kinds = encoded.source.kinds
+    assert [bool(kind & TokenKind.SPECIAL) for kind in kinds] == [True, *[False] * (len(kinds) - 2), True]
+    assert not any(kind & (TokenKind.CLS | TokenKind.SEP) for kind in kinds)
 
 
 def test_special_token_inside_the_text_belongs_to_no_word(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
