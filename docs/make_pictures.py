@@ -19,7 +19,7 @@ FIGURES = {
     "relevance": (["relevance"], "relevance"),
     "ablation": (["ablate"], "ablation"),
     "pruning": (["ablate", "--prune", "10,20,30,40,50", "--strategies", "ranked,importance,random"], "pruning"),
-    "sparsefinder": (["sparsefinder"], "sparsefinder"),
+    "sparsefinder": (["sparsefinder"], "pareto"),
 }
 
 
