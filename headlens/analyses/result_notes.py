@@ -95,9 +95,8 @@ def narrow_interval_notes(
         return []
     return [
         f"The intervals of {few} of {counted(len(changes), 'difference')} of {metric} are too narrow, because fewer "
-        "than "
-        f"{_FEW_CHANGES} examples change. Bootstrap intervals cover about 90 % instead of 95 % where 5 examples are "
-        "expected to change, 60 to 85 % where 2 are, and 35 to 65 % where 1 is. Give more --data."
+        f"than {_FEW_CHANGES} examples change. Bootstrap intervals cover about 90 % instead of 95 % where 5 examples "
+        "are expected to change, 60 to 85 % where 2 are, and 35 to 65 % where 1 is. Give more --data."
     ]
 
 

@@ -152,8 +152,8 @@ _CAPTIONS = {
         "Roles of attention heads",
         "Every head by its strongest role; layer 0 is at the bottom. The letters give the offset of a positional head "
         "or the relation of a syntactic one; ↑ means that a dependent attends to its governor, ↓ that a governor "
-        "attends "
-        "to its dependent. Grey heads have no role. A head may have more roles than the one shown: see heads.csv.",
+        "attends to its dependent. Grey heads have no role. A head may have more roles than the one shown: see "
+        "heads.csv.",
     ),
     "positions": Caption(
         "Most frequent offset",

@@ -262,7 +262,7 @@ def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
     ]
     maps = dict(zip(("entmax", "predicted by clusters"), shares, strict=True))
     scale = Scale(
-        "share of these pairs kept / share of all pairs kept (grey: few pairs)",
+        "share chosen of these pairs / of all pairs (grey: few pairs)",
         high=float(np.nanmax([share.to_numpy(np.float64) for share in shares])),
     )
     abreast = 1 if style.in_column() else 2
