@@ -9,7 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 PICTURES = Path(__file__).resolve().parents[1] / ".github" / "readme"
 SENTENCE = "The children who had lost their tricycles waited for the unbelievably slow bus."
@@ -28,47 +34,42 @@ def headlens(*words: str, out: Path) -> None:
     subprocess.run([sys.executable, "-m", "headlens_cli", *words, "--out", str(out), "--quiet"], check=True)
 
 
-def attention(folder: Path) -> None:
-    """The view of one sentence, with a word chosen in the head that finds what is possessed."""
+@contextmanager
+def opened(file: Path, height: int, scale: float) -> Iterator[Page]:
+    """Opens a page in a window 1100 pixels wide; without Chromium the program ends with a message."""
     from playwright.sync_api import sync_playwright
 
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        sys.exit("Pictures of pages need Chromium.")
+    with sync_playwright() as driver, driver.chromium.launch(executable_path=chromium) as browser:
+        page = browser.new_page(viewport={"width": 1100, "height": height}, device_scale_factor=scale)
+        page.goto(file.as_uri())
+        yield page
+
+
+def attention(folder: Path) -> None:
+    """Draws the view of one sentence, with a word chosen in the head that finds what is possessed."""
     headlens("attend", SENTENCE, out=folder)
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium())
-        page = browser.new_page(viewport={"width": 1100, "height": 760}, device_scale_factor=1.1)
-        page.goto((folder / "attention.html").as_uri())
+    with opened(folder / "attention.html", 760, 1.1) as page:
         page.get_by_role("button", name="Words", exact=True).click()
         page.locator("td[data-head='2 8']").click()
         page.locator("button", has_text="their").first.click()
         page.mouse.move(0, 0)
         page.screenshot(path=PICTURES / "attention.png")
-        browser.close()
 
 
 def report(folder: Path) -> None:
-    """The grid of heads of a page, coloured by what relations add to offsets, with the card of one head."""
-    from playwright.sync_api import sync_playwright
-
+    """Draws the grid of heads of a page, coloured by what relations add to offsets, with the card of one head."""
     headlens("classify", out=folder / "run")
     headlens("report", str(folder / "run"), out=folder / "page")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium())
-        page = browser.new_page(viewport={"width": 1100, "height": 900}, device_scale_factor=1.3)
-        page.goto((folder / "page" / "report.html").as_uri())
-        page.locator("#heads select:visible").first.select_option(label="best relation, gain over fixed offset")
+    with opened(folder / "page" / "report.html", 900, 1.3) as page:
+        colours = page.locator("#heads select:visible").first
+        colours.select_option(label="best relation, gain over fixed offset")
         top = page.locator("h2", has_text="Heads").first.bounding_box()
         assert top is not None
         shown = {"x": 0.0, "y": top["y"] - 8, "width": 1100.0, "height": 820.0}
         page.screenshot(path=PICTURES / "report.png", full_page=True, clip=shown)
-        browser.close()
-
-
-def chromium() -> str:
-    """Finds the browser on the path, and ends the program with a message where there is none."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        sys.exit("Pictures of pages need Chromium.")
-    return found
 
 
 def main() -> None:
