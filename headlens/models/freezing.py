@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
@@ -53,18 +53,14 @@ def weights_of(model: PreTrainedModel, part: str) -> list[nn.Parameter]:
     """
     if part not in PARTS:
         raise OptionError(f"--freeze {part}: unknown part.", f"Parts: {', '.join(PARTS)}.")
-    weights = list(PARTS[part](model))
-    if not weights:
+    if not (weights := list(PARTS[part](model))):
         raise OptionError(f"--freeze {part}: {type(model).__name__} has no such weights.", "Leave it out.")
     return weights
 
 
-def _layers(stacks: Sequence[Stack]) -> Callable[[PreTrainedModel], Iterator[nn.Parameter]]:
-    def parameters(model: PreTrainedModel) -> Iterator[nn.Parameter]:
-        modules = {around_layers(s.module) for s in find_sites(model) if s.stack in stacks}
-        return (p for name in modules for p in model.get_submodule(name).parameters())
-
-    return parameters
+def _layers(model: PreTrainedModel, *stacks: Stack) -> Iterator[nn.Parameter]:
+    modules = {around_layers(s.module) for s in find_sites(model) if s.stack in stacks}
+    return (p for name in modules for p in model.get_submodule(name).parameters())
 
 
 def _embeddings(model: PreTrainedModel) -> Iterator[nn.Parameter]:
@@ -79,8 +75,8 @@ def _head(model: PreTrainedModel) -> Iterator[nn.Parameter]:
 
 
 PARTS: dict[str, Callable[[PreTrainedModel], Iterator[nn.Parameter]]] = {
-    "encoder": _layers(("encoder",)),
-    "decoder": _layers(("decoder", "cross")),
+    "encoder": lambda model: _layers(model, "encoder"),
+    "decoder": lambda model: _layers(model, "decoder", "cross"),
     "embeddings": _embeddings,
     "head": _head,
     "all": PreTrainedModel.parameters,

@@ -222,17 +222,16 @@ def prepare_all(task: Task, source: TaskSource, reader: Reader, counts: SourceCo
     for example in source.read(counts):
         rows = task.prepare(example, reader)
         # A tokenizer may not know any of a text, and drop it.
-        if rows and all(any(row.labels) or any(i not in encoder.special_kinds for i in row.ids) for row in rows):
-            for row in rows:
-                for side, ids in zip(sides, (row.ids, [i for i in row.labels if i >= 0]), strict=True):
-                    side.add(ids, encoder.unknown_id, encoder.special_kinds)
-            for side in sides:
-                side.check(reader.max_unknown, source.name, reader.tokenizer, complete=False)
-            prepared = PreparedExample(counts.examples, example, rows)
-            counts.examples += 1
-            yield prepared
-        else:
+        if not rows or not all(any(row.labels) or set(row.ids) - encoder.special_kinds.keys() for row in rows):
             counts.too_long += 1
+            continue
+        for row in rows:
+            for side, ids in zip(sides, (row.ids, [i for i in row.labels if i >= 0]), strict=True):
+                side.add(ids, encoder.unknown_id, encoder.special_kinds)
+        for side in sides:
+            side.check(reader.max_unknown, source.name, reader.tokenizer, complete=False)
+        counts.examples += 1
+        yield PreparedExample(counts.examples - 1, example, rows)
     for side in sides:
         side.check(reader.max_unknown, source.name, reader.tokenizer)
         counts.note(*side.notes(reader.tokenizer))

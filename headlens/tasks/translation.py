@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
 from headlens.options import BleuTokenizer
-from headlens.tasks.examples import TaskExample, TextExample
+from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.masked import TranslationLoss, TranslationTask, decoder_inputs
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, Task, TaskBatch
@@ -81,11 +81,10 @@ def signatures(tokenizer: str) -> str:
     """
     from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415
 
-    metrics = {"bleu": copy(_bleu(tokenizer)), "chrf": CHRF()}
-    metrics["bleu"].effective_order = False  # of the corpus, see `bleu`
-    for metric in metrics.values():
-        metric.num_refs = 1
-    return ", ".join(f"{name} {metric.get_signature()}" for name, metric in metrics.items())
+    bleu_of_corpus, of_characters = copy(_bleu(tokenizer)), CHRF()
+    bleu_of_corpus.effective_order = False  # see `bleu`
+    bleu_of_corpus.num_refs = of_characters.num_refs = 1
+    return f"bleu {bleu_of_corpus.get_signature()}, chrf {of_characters.get_signature()}"
 
 
 def tokenizer_of_language(code: str) -> BleuTokenizer | None:
@@ -141,8 +140,7 @@ def chrf(counts: Floats) -> Floats:
     both = (written > 0) & (reference > 0)
     orders = np.maximum(both.sum(axis=1), 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        precision = np.where(both, match / written, 0.0).sum(axis=1) / orders
-        recall = np.where(both, match / reference, 0.0).sum(axis=1) / orders
+        precision, recall = (np.where(both, match / side, 0.0).sum(axis=1) / orders for side in (written, reference))
         score = (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)
     return 100 * np.where(precision + recall > 0, score, 0.0)
 
@@ -198,8 +196,7 @@ class Translation(TranslationTask):
         """
         rows = super().prepare(example, reader)
         if rows and self.tokenizer is None and self.bleu_tokenizer(reader) == "13a":
-            assert isinstance(example, TextExample)
-            _check_script(example.texts[1])
+            _check_script(texts_of(example)[1])
         return rows
 
     @property
@@ -246,8 +243,7 @@ class Translation(TranslationTask):
         rows, tokenizer = [], self.bleu_tokenizer(batch.reader)
         texts, cut = self.texts(outputs, batch), self._cut(outputs, batch.reader)
         for text, example, endless in zip(texts, batch.examples, cut, strict=True):
-            assert isinstance(example, TextExample)
-            reference = example.texts[1]
+            reference = texts_of(example)[1]
             rows.append([*bleu_counts(text, reference, tokenizer), *chrf_counts(text, reference), endless])
         return np.array(rows, dtype=np.float64)
 

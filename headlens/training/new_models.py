@@ -16,22 +16,9 @@ from typing import Any
 
 import sentencepiece
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AlbertConfig,
-    AlbertForMaskedLM,
-    AlbertForPreTraining,
-    BertConfig,
-    BertForMaskedLM,
-    BertForPreTraining,
-    MarianConfig,
-    MarianMTModel,
-    MarianTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import OptionError
 
@@ -49,10 +36,17 @@ _MASKED: dict[str, dict[str, Any]] = {
     "albert-small": _SMALL | {"embedding_size": 128},
     "albert-base": _BASE | {"embedding_size": 128},
 }
-# Of each family the configuration, the model, and the model that has a head for next sentences, too.
-_CLASSES: dict[str, tuple[type, type[PreTrainedModel], type[PreTrainedModel]]] = {
-    "bert": (BertConfig, BertForMaskedLM, BertForPreTraining),
-    "albert": (AlbertConfig, AlbertForMaskedLM, AlbertForPreTraining),
+_MARIAN = {"forced_eos_token_id": None, "scale_embedding": True, "activation_function": "relu"}
+# Of each family the configuration with what all have in common, and the model.
+_CLASSES: dict[str, tuple[type, dict[str, Any], type[PreTrainedModel]]] = {
+    "bert": (transformers.BertConfig, _NO_DROPOUT, transformers.BertForMaskedLM),
+    "albert": (transformers.AlbertConfig, _NO_DROPOUT, transformers.AlbertForMaskedLM),
+    "marian": (transformers.MarianConfig, _MARIAN, transformers.MarianMTModel),
+}
+# Of families that have such a model the one that has a head for next sentences, too.
+_WITH_NEXT: dict[str, type[PreTrainedModel]] = {
+    "bert": transformers.BertForPreTraining,
+    "albert": transformers.AlbertForPreTraining,
 }
 _FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
@@ -115,10 +109,9 @@ def masked_model(
         OptionError: if there is no such model.
     """
     ids = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "pad": tokenizer.pad_token_id}
-    config = _masked_config(name, len(tokenizer), longest, **{f"{token}_token_id": i for token, i in ids.items()})
-    _, plain, with_next = _CLASSES[name.split("-", maxsplit=1)[0]]
+    config = _config(name, _MASKED, len(tokenizer), longest, **{f"{token}_token_id": i for token, i in ids.items()})
     torch.manual_seed(seed)
-    return (with_next if next_sentence else plain)(config)
+    return (_WITH_NEXT[config.model_type] if next_sentence else _CLASSES[config.model_type][2])(config)
 
 
 def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
@@ -127,10 +120,11 @@ def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: in
     Raises:
         OptionError: if there is no such model.
     """
-    ids = {"pad": tokenizer.pad_token_id, "end": tokenizer.eos_token_id}
-    config = _translator_config(_sizes_of(name, _TRANSLATORS), len(tokenizer), longest, **ids)
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    ids = {"pad_token_id": pad, "eos_token_id": end, "decoder_start_token_id": pad}
+    config: Any = _config(name, _TRANSLATORS, len(tokenizer), longest, **ids)
     torch.manual_seed(seed)
-    return MarianMTModel(config)
+    return transformers.MarianMTModel(config)
 
 
 def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
@@ -144,31 +138,17 @@ def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
     Raises:
         OptionError: if there is no such model.
     """
-    sizes = _sizes_of(name, _MASKED | _TRANSLATORS)
-    if name.startswith("marian"):
-        return _translator_config(sizes, vocabulary, longest, pad=0, end=1)
-    return _masked_config(name, vocabulary, longest)
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0} if name.startswith("marian") else {}
+    return _config(name, _MASKED | _TRANSLATORS, vocabulary, longest, **ids)
 
 
-def _masked_config(name: str, vocabulary: int, longest: int, **ids: int | None) -> PreTrainedConfig:
-    sizes = {"vocab_size": vocabulary, "max_position_embeddings": longest, **_NO_DROPOUT, **_sizes_of(name, _MASKED)}
-    config = _CLASSES[name.split("-", maxsplit=1)[0]][0]
-    configured: PreTrainedConfig = config(**sizes, **ids)
-    return configured
-
-
-def _translator_config(shape: dict[str, Any], vocabulary: int, longest: int, *, pad: int, end: int) -> MarianConfig:
-    return MarianConfig(
-        vocab_size=vocabulary,
-        max_position_embeddings=longest,
-        pad_token_id=pad,
-        eos_token_id=end,
-        decoder_start_token_id=pad,
-        forced_eos_token_id=None,
-        scale_embedding=True,
-        activation_function="relu",
-        **shape,
-    )
+def _config(
+    name: str, known: Mapping[str, dict[str, Any]], vocabulary: int, longest: int, **ids: int | None
+) -> PreTrainedConfig:
+    sizes = {"vocab_size": vocabulary, "max_position_embeddings": longest, **_sizes_of(name, known)}
+    kind, common, _ = _CLASSES[name.split("-", maxsplit=1)[0]]
+    config: PreTrainedConfig = kind(**sizes, **common, **ids)
+    return config
 
 
 def is_new(name: str) -> bool:
@@ -188,7 +168,9 @@ def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> 
         OptionError: if `size` leaves no room for letters.
     """
     _check(size)
-    counts = _words(texts)
+    normalise, cut = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    # How often each word occurs, as BERT cuts and lower-cases text.
+    counts = Counter(word for text in texts for word, _ in cut.pre_tokenize_str(normalise.normalize_str(text)))
     letters = sorted({letter for word in counts for letter in word})
     # The trainer numbers letters inside words in random order, and ties between merges follow these numbers; what is
     # called special it numbers as told.
@@ -200,20 +182,18 @@ def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> 
     draft.train_from_iterator((" ".join([word] * n) for word, n in sorted(counts.items())), trainer)
     tokenizer = Tokenizer(models.WordPiece(draft.get_vocab(), unk_token=_BERT["unk"]))
     tokenizer.add_special_tokens(special)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalise, cut
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
     )
-    named = {f"{name}_token": token for name, token in _BERT.items()}
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=longest,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        **named,
+        **{f"{name}_token": token for name, token in _BERT.items()},
     )
 
 
@@ -258,16 +238,7 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
     files: dict[str, Any] = {name: str(folder / file) for name, file in _FILES.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
-        return MarianTokenizer(**files, model_max_length=longest)
-
-
-def _words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word occurs, as BERT cuts and lower-cases text."""
-    normalise, cut = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(word for word, _ in cut.pre_tokenize_str(normalise.normalize_str(text)))
-    return counts
+        return transformers.MarianTokenizer(**files, model_max_length=longest)
 
 
 def _check(size: int) -> None:

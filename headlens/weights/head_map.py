@@ -54,10 +54,11 @@ class SiteHeads:
         """Numbers of the heads that contribute nothing, without weights or masked."""
         return (set(range(self.heads)) - set(self.left)) | set(self.masked)
 
-    def reduced(self, left: Collection[int], masked: Iterable[int]) -> SiteHeads:
-        """The same layer with fewer heads, which keep their factors."""
-        scales = tuple(x for h, x in zip(self.left, self.scales, strict=False) if h in left)
-        return replace(self, left=tuple(sorted(left)), masked=tuple(sorted(masked)), scales=scales)
+    def reduced(self, cut: Collection[int], dead: Collection[int]) -> SiteHeads:
+        """The same layer with these of its heads cut out and all that are `dead` silent; others keep their factors."""
+        scales = tuple(x for h, x in zip(self.left, self.scales, strict=False) if h not in cut)
+        left = tuple(h for h in range(self.heads) if h not in cut)
+        return replace(self, left=left, masked=tuple(sorted(set(dead) - set(cut))), scales=scales)
 
     def scaled(self, factors: Sequence[float]) -> SiteHeads:
         """The same layer with heads scaled further, by a factor for every head in `left`; by none of them for 1."""
@@ -100,24 +101,17 @@ class HeadMap:
         Raises:
             OptionError: on a head that the original never had, and if no head at all would be left.
         """
-        removed = set(heads)
-        known = {h for s in self.sites for h in s.named(range(s.heads))}
+        removed, known = set(heads), {h for s in self.sites for h in s.named(range(s.heads))}
         if unknown := sorted(removed - known, key=str):
             raise OptionError(f"There is no head {unknown[0]}.", f"The model has {self.inventory()}.")
         dead = [s.dead | {h for h in range(s.heads) if Head(s.stack, s.layer, h) in removed} for s in self.sites]
         if all(len(d) == s.heads for d, s in zip(dead, self.sites, strict=True)):
             raise OptionError("No head of the model would be left.", "Keep at least one.")
         # Heads that are dead at every depth of a module, by module.
-        cut = {
-            s.module: set.intersection(*(d for d, o in zip(dead, self.sites, strict=True) if o.module == s.module))
-            for s in self.sites
-        }
-        return HeadMap(
-            tuple(
-                s.reduced([h for h in range(s.heads) if h not in cut[s.module]], d - cut[s.module])
-                for d, s in zip(dead, self.sites, strict=True)
-            )
-        )
+        cut: dict[str, set[int]] = {}
+        for d, s in zip(dead, self.sites, strict=True):
+            cut[s.module] = cut.get(s.module, d) & d
+        return HeadMap(tuple(s.reduced(cut[s.module], d) for d, s in zip(dead, self.sites, strict=True)))
 
     def scaled(self, factors: Mapping[tuple[str, int], Sequence[float]]) -> HeadMap:
         """The map when heads of some layers are scaled further.
@@ -140,8 +134,8 @@ class HeadMap:
                 shrink(model, name, left)
         shared = [s for s in self.sites if [o.module for o in self.sites].count(s.module) > 1 or s.masked]
         if shared:
-            names, masked = [s.module for s in shared], [s.masked for s in shared]
-            mask_depths(model, names, masked, [s.scales for s in shared])
+            names, masked, scales = zip(*((s.module, s.masked, s.scales) for s in shared), strict=True)
+            mask_depths(model, names, masked, scales)
         first = next((s.module for s in self.sites if s.stack == "decoder"), None)
         if first is not None:
             guard_cache(model, first)
@@ -163,7 +157,8 @@ def as_json(heads: HeadMap) -> dict[str, Any]:
         "version": _VERSION,
         "removed": [str(h) for h in heads.removed],
         "masked": [str(h) for h in heads.masked],
-        "sites": [_site_json(s) for s in heads.sites],
+        # Factors only where there are any: few models have them.
+        "sites": [{k: v for k, v in asdict(s).items() if k != _SCALES or v} for s in heads.sites],
     }
 
 
@@ -212,12 +207,6 @@ def check_fits(heads: HeadMap, model: PreTrainedModel, folder: Path) -> None:
             )
 
 
-def _site_json(site: SiteHeads) -> dict[str, Any]:
-    """A site as JSON, with its factors only if it has any: few models do."""
-    content = asdict(site)
-    return content if site.scales else {k: v for k, v in content.items() if k != _SCALES}
-
-
 def _site(path: Path, number: int, content: Any) -> SiteHeads:
     names = [f.name for f in fields(SiteHeads) if f.name != _SCALES]
     if not isinstance(content, dict) or sorted(content.keys() - {_SCALES}) != sorted(names):
@@ -231,14 +220,11 @@ def _site(path: Path, number: int, content: Any) -> SiteHeads:
         if not _are_counts(heads) or heads != sorted(set(heads)) or not set(heads) <= among:
             problem = f"{name} is {str(heads)[:60]}, not ascending numbers of heads that are there"
             raise ModelError(f"{path}: site {number}: {problem}.", _ADVICE)
-    if not _are_factors(scales) or len(scales) not in (0, len(left)):
+    are_factors = isinstance(scales, list) and all(isinstance(x, float) and 0 <= x <= 1 for x in scales)
+    if not are_factors or len(scales) not in (0, len(left)):
         problem = f"{_SCALES} is {str(scales)[:60]}, not a number for each head left"
         raise ModelError(f"{path}: site {number}: {problem}.", _ADVICE)
     return SiteHeads(**content | {"left": tuple(left), "masked": tuple(content["masked"]), _SCALES: tuple(scales)})
-
-
-def _are_factors(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(v, float) and 0 <= v <= 1 for v in values)
 
 
 def _are_counts(values: Any) -> bool:
@@ -316,13 +302,10 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
     try:
         layers = {int(layer): list(heads) for layer, heads in pruned.items()}
         present = {layer: set(range(projections(base, first[layer]).n_heads)) for layer in layers}
-        is_wrong = any(
-            layer < 0 or len(set(gone)) < len(gone) or not set(gone) <= present[layer] for layer, gone in layers.items()
-        )
+        if any(n < 0 or len(set(gone)) < len(gone) or not set(gone) <= present[n] for n, gone in layers.items()):
+            raise ValueError("it does not name heads of this model, each once")
     except (AttributeError, TypeError, ValueError, IndexError) as error:
         raise ModelError(f"{place}: pruned_heads of its config.json is {str(pruned)[:200]}.", _PRUNED) from error
-    if is_wrong:
-        raise ModelError(f"{place}: pruned_heads of its config.json is {str(pruned)[:200]}.", _PRUNED)
     for layer, gone in layers.items():
         left = sorted(present[layer].difference(gone))
         check_shrinks(base, first[layer], left)
@@ -331,6 +314,4 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
 
 def restore_class(model: PreTrainedModel) -> None:
     """Gives a model that was loaded with `model_class` its original class back; others stay as they are."""
-    original = getattr(type(model), _ORIGINAL, None)
-    if original is not None:
-        model.__class__ = original
+    model.__class__ = getattr(type(model), _ORIGINAL, type(model))

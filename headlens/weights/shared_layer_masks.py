@@ -32,11 +32,6 @@ class DepthMask:
         self.scales = [list(factors) for factors in scales] or [[] for _ in self.features]
         self._depth = 0
 
-    @property
-    def changes(self) -> bool:
-        """Whether any head is silent or scaled at any depth."""
-        return any(self.heads) or any(self.scales)
-
     def begin(self, stack: nn.Module, inputs: object) -> None:
         """Hook before the forward pass of the stack: the next call of a projection is that of depth 0."""
         del stack, inputs
@@ -104,21 +99,17 @@ def mask_depths(
             for a factor of 1.
     """
     stack = model.get_submodule(around_layers(modules[0]))
-    mask = DepthMask(heads, [_features(model, *silent) for silent in zip(modules, heads, strict=True)], scales)
+    places = ([numbers_of(model, name).index(h) for h in own] for name, own in zip(modules, heads, strict=True))
+    sizes = [projections(model, name).head_size for name in modules]
+    mask = DepthMask(heads, list(map(features_of, places, sizes)), scales)
     present: DepthMask | None = getattr(stack, _ATTRIBUTE, None)
     if present is not None:  # its hooks are there already
         present.heads, present.features, present.scales = mask.heads, mask.features, mask.scales
-    elif mask.changes:
+    elif any(mask.heads) or any(mask.scales):
         setattr(stack, _ATTRIBUTE, mask)
         stack.register_forward_pre_hook(mask.begin)
         for name in dict.fromkeys(modules):
             projections(model, name).output.register_forward_pre_hook(mask.silence)
-
-
-def _features(model: nn.Module, name: str, heads: Sequence[int]) -> list[int]:
-    """Input features of the output projection of a module that belong to heads, given by their original numbers."""
-    numbers = numbers_of(model, name)
-    return features_of([numbers.index(h) for h in heads], projections(model, name).head_size)
 
 
 def around_layers(name: str) -> str:
