@@ -86,8 +86,7 @@ def predicted_rows(source: str | None, data: TaskData, *, offline: bool = False)
             index = next((str(row.value(name)) for name in _INDEX if name in row.cells), str(row.number - 1))
             yield TextExample(_cell(index), texts, 0.0)
 
-    read = tuple(examples())
-    if not read:
+    if not (read := tuple(examples())):
         raise CorpusError("there is nothing to predict: it is empty.", "Give a test set.", path=source)
     return MemoryExamples(read, rows.name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,15 +58,10 @@ class CheckpointFiles:
 
     def path(self, name: str) -> Path | None:
         """Returns where a file is on this machine, fetched if need be; None if there is none."""
-        try:
-            file = cached_file(self.place, name, **self.arguments)
-        except OSError:
-            return None
-        return None if file is None else Path(file)
-
-    def first(self, *names: str) -> str | None:
-        """Returns the first name that a file has; None if there is none of them."""
-        return next((name for name in names if self.path(name) is not None), None)
+        with suppress(OSError):
+            if (file := cached_file(self.place, name, **self.arguments)) is not None:
+                return Path(file)
+        return None
 
     def weights(self) -> dict[str, bool]:
         """Returns the names of all weights, and whether they are whole numbers, as quantised ones are.
@@ -118,10 +114,9 @@ class CheckpointFiles:
     def read_json(self, name: str) -> Any:
         """Returns the content of a JSON file; None where there is none, or one that cannot be read."""
         file = self.path(name)
-        try:
+        with suppress(OSError, ValueError):
             return None if file is None else parse_json(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
+        return None
 
 
 def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
@@ -137,8 +132,7 @@ def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(files.place, **files.trusting)
     except Exception as error:
         # Tokenizers raise everything from KeyError to a bare Exception, for missing files and for broken ones.
-        file = files.first(*_VOCABULARIES)
-        if file is None:
+        if (file := next(filter(files.path, _VOCABULARIES), None)) is None:
             return None
         raise ModelError(
             f"{files.place}: the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}).",
@@ -151,4 +145,4 @@ def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
             "Correct it in tokenizer_config.json.",
         )
     names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
-    return tokenizer if not names or files.first(*_VOCABULARIES, *names) else None
+    return tokenizer if not names or any(map(files.path, (*_VOCABULARIES, *names))) else None

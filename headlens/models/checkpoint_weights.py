@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -43,34 +42,21 @@ _FITS_NOT = "The checkpoint does not fit its config.json."
 MERGE = "Merge adapters into the weights (PEFT: merge_and_unload)"
 
 
-@dataclass(frozen=True)
-class LoadedWeights:
-    """A model with the weights of its checkpoint.
-
-    Args:
-        model: the model.
-        missing: names of its weights that the checkpoint does not have; they are random.
-        unused: names of weights of the checkpoint that the model has no place for.
-        notes: what the user should know about both.
-    """
-
-    model: PreTrainedModel
-    missing: frozenset[str] = frozenset()
-    unused: frozenset[str] = frozenset()
-    notes: list[str] = field(default_factory=list)
-
-
 # Reads a checkpoint with a class of transformers: further arguments of `from_pretrained` -> model and loading report.
 Read = Callable[..., tuple[PreTrainedModel, dict[str, Any]]]
 
 
-def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
+def read_weights(name: str, kind: Any, read: Read) -> tuple[PreTrainedModel, frozenset[str], frozenset[str], list[str]]:
     """Reads a checkpoint as what it is: prefixes of all names are taken off, heads that are not declared are found.
 
     Args:
         name: name of the model, for errors.
         kind: the class that config.json names, or `AutoModel`.
         read: loads the checkpoint with a class.
+
+    Returns:
+        The model; names of its weights that the checkpoint does not have, which are random; names of weights of the
+        checkpoint that the model has no place for; and what the user should know about both.
 
     Raises:
         ModelError: if heads would be others than those that were trained, see `check_weights`.
@@ -112,7 +98,7 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     missing = frozenset(k for k in report.get("missing_keys", ()) if k in parameters)
     unused = frozenset(k for k in report.get("unexpected_keys", ()) if not _CONSTANT.search(k))
-    return LoadedWeights(model, missing, unused, [note for note in notes if note])
+    return model, missing, unused, [note for note in notes if note]
 
 
 def _names_parts(rule: str, key: str) -> bool:
@@ -160,8 +146,7 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
             is NaN or infinity.
     """
     unexpected = report.get("unexpected_keys", ())
-    missing = sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k))
-    if missing:
+    if missing := sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k)):
         instead = f" It has others instead, such as {sorted(unexpected)[0]}." if unexpected else ""
         instead += f" {MERGE}." if any(".base_layer." in k for k in unexpected) else ""
         if getattr(model.config, "tie_encoder_decoder", False):
@@ -301,8 +286,7 @@ def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str
     ignored = model._keys_to_ignore_on_load_unexpected or ()  # transformers leaves these out of its report
     # By their first names alone: of weights that are tied a checkpoint has one.
     own = (k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored))
-    wanted = [k.removeprefix(base) for k in own]
-    if not wanted:
+    if not (wanted := [k.removeprefix(base) for k in own]):
         return None
     found = {k.removesuffix(wanted[0]).removesuffix(base) for k in keys if f".{k}".endswith(f".{wanted[0]}")}
     fitting = sorted(p for p in found if all(keys & {f"{p}{k}", f"{p}{base}{k}"} for k in wanted))

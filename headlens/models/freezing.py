@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -17,14 +17,11 @@ from headlens.weights.shared_layer_masks import around_layers
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
     """Switches the gradients of all parameters of a model off inside `with`, and back on afterwards."""
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    try:
-        for parameter in trainable:
+    with ExitStack() as undo:
+        for parameter in [p for p in model.parameters() if p.requires_grad]:
+            undo.callback(parameter.requires_grad_)
             parameter.requires_grad = False
         yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad = True
 
 
 def freeze(model: PreTrainedModel, parts: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import importlib.util
 import math
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -259,10 +259,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             checkpoint_settings.set_class_names(config, written)
             if getattr(config, "quantization_config", None) is None:
                 check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
-            weights = read_weights(name, checkpoint_settings.class_of(config), _reader(files, config, options, stored))
-            model, tokenizer = weights.model, load_tokenizer(files)
+            kind, read = checkpoint_settings.class_of(config), _reader(files, config, options, stored)
+            (model, missing, unused, notes), tokenizer = read_weights(name, kind, read), load_tokenizer(files)
             checkpoint_settings.check_settings(name, model)
-            notes = [*weights.notes, *checkpoint_settings.settings_notes(config, files)]
+            notes += checkpoint_settings.settings_notes(config, files)
             if tokenizer is not None and writes_lower_case(tokenizer):
                 notes += filter(None, [case_note(tokenizer)])
             if config.is_encoder_decoder:
@@ -282,8 +282,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         model.eval().to(device),
         tokenizer,
         extract_commit_hash(str(files.path("config.json")), None),
-        weights.missing,
-        weights.unused,
+        missing,
+        unused,
         untold,
         options.max_unknown,
         tuple(notes),
@@ -385,8 +385,7 @@ def local_or_hub(name: str) -> str | Path:
         raise ModelError("The model has no name.", "Give a folder with a config.json, a hub id, or 'demo'.")
     if name.startswith("{"):
         raise ModelError(f"{name} stands for the output of an earlier step of a recipe.", "Name a model in its place.")
-    path = Path(name).expanduser()
-    if path.is_dir():
+    if (path := Path(name).expanduser()).is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(
                 f"{name}: the folder has no config.json.", "Give the folder of a saved Hugging Face model."
@@ -400,15 +399,11 @@ def local_or_hub(name: str) -> str | Path:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps transformers' loading bars and warnings off the screen; what matters is checked instead."""
-    verbosity = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()
+    with ExitStack() as undo, warnings.catch_warnings():
+        undo.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())
+        if transformers_logging.is_progress_bar_enabled():
+            undo.callback(transformers_logging.enable_progress_bar)
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+        warnings.simplefilter("ignore")
+        yield

@@ -119,8 +119,7 @@ def find_task(name: str, columns: Collection[str] = ()) -> TaskEntry:
     Raises:
         OptionError: if there is none.
     """
-    entry = CATALOGUE.get(name)
-    if entry is None:
+    if (entry := CATALOGUE.get(name)) is None:
         raise OptionError(f"Unknown task {name!r}.", f"Choose one with --task: {', '.join(CATALOGUE)}.")
     of_pairs = name == OWN_CLASSES and "second" in columns
     return replace(entry, reader=TextReader(("text", "second"), OwnLabels()), layouts=(TWO,)) if of_pairs else entry

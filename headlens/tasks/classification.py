@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -21,18 +21,12 @@ from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBat
 from headlens.tasks.task_options import OWN_CLASSES
 
 
-def label_of(prepared: PreparedExample) -> float:
-    """Returns the label of a text example as a number: the index of a class or of a candidate, or a score."""
-    assert isinstance(prepared.example, TextExample)
-    assert prepared.example.label is not None
-    return prepared.example.label
-
-
 def labels_of(
     prepared: Sequence[PreparedExample], device: torch.device | None = None, dtype: torch.dtype = torch.int64
 ) -> Tensor:
     """Returns the labels of text examples, (n,): numbers of classes or candidates, or scores with another `dtype`."""
-    return torch.tensor([label_of(p) for p in prepared], dtype=dtype, device=device)
+    labels = [cast("TextExample", p.example).label for p in prepared]
+    return torch.tensor(labels, dtype=dtype, device=device)
 
 
 def is_right(records: Floats) -> Floats:
@@ -92,8 +86,7 @@ class SequenceClassification(TextTask):
         Raises:
             OptionError: if the model has no logits for classes, or another number of classes than the task.
         """
-        logits = self._logits(outputs)
-        if logits.shape[1] != len(self.classes):
+        if (logits := self._logits(outputs)).shape[1] != len(self.classes):
             raise OptionError(
                 f"The task {self.name} has {len(self.classes)} classes ({', '.join(self.classes)}), the model "
                 f"{logits.shape[1]} ({', '.join(batch.reader.order.names)}).",
@@ -197,8 +190,7 @@ class Regression(TextTask, CorrelationTask):
 
     def _scores(self, outputs: Any, batch: TaskBatch) -> Tensor:
         del batch
-        logits = self._logits(outputs)
-        if logits.shape[1] != 1:
+        if (logits := self._logits(outputs)).shape[1] != 1:
             raise OptionError(
                 f"The task {self.name} predicts a score, but the model has {logits.shape[1]} classes.",
                 f"Give a model with one output, or train one: headlens train MODEL --task {self.name}.",

@@ -185,8 +185,7 @@ def _parts(row: TaskRow, cells: Mapping[str, Any], name: str) -> list[Mapping[st
 
 
 def _text(row: TaskRow, cells: Mapping[str, Any], name: str) -> str:
-    text = cells.get(name)
-    if not isinstance(text, str):
+    if not isinstance(text := cells.get(name), str):
         raise row.error(f"{name!r} is missing or not a text.", "Give a file in SQuAD's format.")
     return text
 
@@ -297,8 +296,7 @@ class OwnLabels:
         Raises:
             CorpusError: with the line: a class that is none of the names, or a cell of the wrong kind.
         """
-        cell = row.value(column)
-        if isinstance(cell, list | Mapping):
+        if isinstance(cell := row.value(column), list | Mapping):
             raise row.error(f"{column!r} holds a {type(cell).__name__}, not a class.", "Write one name or number.")
         name = str(cell) if isinstance(cell, bool) else _written(cell, str.strip)
         if self.numbers and isinstance(cell, int):
@@ -331,8 +329,7 @@ class ScoreLabels:
             CorpusError: with the line: no number, or one out of range.
         """
         cell = row.value(column)
-        key = _written(cell)
-        if key in UNLABELLED:
+        if (key := _written(cell)) in UNLABELLED:
             return None
         try:
             number = float(key)

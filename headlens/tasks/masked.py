@@ -112,8 +112,7 @@ class MaskedLM(Likelihood):
         Raises:
             OptionError: if the tokenizer has no mask token.
         """
-        mask_id = reader.tokenizer.mask_token_id
-        if mask_id is None:
+        if (mask_id := reader.tokenizer.mask_token_id) is None:
             raise OptionError(
                 f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
             )

@@ -18,7 +18,7 @@ from headlens.tasks.classification import OwnClassification, SequenceClassificat
 from headlens.tasks.example_parsers import OwnLabels, TextReader, parse_columns
 from headlens.tasks.example_sources import ChainedExamples, DataOptions, RowExamples, SourceCounts, TaskSource
 from headlens.tasks.examples import TextExample
-from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
+from headlens.tasks.row_readers import TABLES, FileRows, HubRows, LineRows, RowSource
 from headlens.tasks.task import Task
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData
 from headlens.tasks.translation import Translation
@@ -129,8 +129,7 @@ def open_rows(entry: TaskEntry, data: str | Path | None, options: DataOptions) -
         if entry.dataset is None:
             raise OptionError(f"--task {entry.task.name} needs data of your own.", "Name it with --data FILE.")
         return HubRows(entry.dataset, split, options.offline)
-    spec = str(entry.default if data is None else data)
-    if spec.startswith("hub:"):
+    if (spec := str(entry.default if data is None else data)).startswith("hub:"):
         if not spec.removeprefix("hub:").strip(":"):
             raise OptionError("hub: names no data set.", "Write hub:NAME, such as hub:nyu-mll/glue:sst2.")
         return HubRows(spec.removeprefix("hub:"), split, options.offline)
@@ -144,11 +143,10 @@ def _local(entry: TaskEntry, spec: str, split: str, options: DataOptions) -> Row
     if not path.exists():
         raise CorpusError("no such file.", SOURCES, path=spec)
     kind = file_kind(spec)
-    tables = (*TABS, *COMMAS, *LINES, *JSON)
-    if path.is_dir() or (kind in READERS and kind not in tables):
+    if path.is_dir() or (kind in READERS and kind not in TABLES):
         return HubRows(spec, split, options.offline)
     # Plain text holds nothing but sentences, one a line.
-    if entry.reader.roles == ("text",) and (kind not in tables or kind == ".txt"):
+    if entry.reader.roles == ("text",) and (kind not in TABLES or kind == ".txt"):
         return LineRows((path,))
     named = frozenset(options.columns.values())
     columns = named.union(*entry.layouts)

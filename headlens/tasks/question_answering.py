@@ -167,8 +167,7 @@ class QuestionAnswering(Task):
         # As in BERT's run_squad: one window that sees an answer speaks against the empty one for all windows.
         assert isinstance(prepared.example, Question)
         no_answer = float((starts[:, NO_ANSWER] + ends[:, NO_ANSWER]).min())
-        best = max(filter(None, map(self._stretch, prepared.rows, starts, ends)), default=None)
-        if best is None:
+        if (best := max(filter(None, map(self._stretch, prepared.rows, starts, ends)), default=None)) is None:
             return AnswerCandidate("", -NO_ANSWER_AT_ALL, NO_ANSWER_AT_ALL)
         score, first, last = best
         return AnswerCandidate(prepared.example.context[first:last], score, no_answer - score)

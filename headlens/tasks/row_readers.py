@@ -20,6 +20,7 @@ TABS = (".tsv", ".txt")
 COMMAS = (".csv",)
 LINES = (".jsonl", ".ndjson")
 JSON = (".json",)
+TABLES = (*TABS, *COMMAS, *LINES, *JSON)
 ONE_ANNOTATOR = ("label1", "gold_label")  # last columns of GLUE's SNLI
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")  # de, deu, de-DE, zh_Hant
 
@@ -132,8 +133,7 @@ class FileRows(NamedFile):
             yield cells if isinstance(cells, CorpusError) else TaskRow(cells, str(self.path), line, number)
 
     def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any] | CorpusError]]:
-        kind = file_kind(self.path)
-        if kind in TABS:
+        if (kind := file_kind(self.path)) in TABS:
             return self._named(tab_rows(self.path))
         if kind in COMMAS:
             # Tasks that are in files without a header, too, say how many columns these have; all others have labels.
@@ -142,12 +142,11 @@ class FileRows(NamedFile):
             return json_rows(self.path)
         if kind in JSON:
             return json_array(self.path)
-        advice = f"Name it {', '.join([*TABS, *COMMAS, *LINES, *JSON])}, according to its format."
+        advice = f"Name it {', '.join(TABLES)}, according to its format."
         raise CorpusError(f"a table of unknown type {kind!r}.", advice, path=self.path)
 
     def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any] | CorpusError]]:
-        first = next(rows, None)
-        if first is None:
+        if (first := next(rows, None)) is None:
             return
         names, bare = self._names(first[1])
         if bare and not self.numbered:

@@ -210,8 +210,7 @@ class Task(ABC):
             OptionError: if the model computed none.
         """
         del batch
-        loss = getattr(outputs, "loss", None)
-        if not isinstance(loss, Tensor):
+        if not isinstance(loss := getattr(outputs, "loss", None), Tensor):
             raise OptionError(f"The model computed no loss for the task {self.name}.", f"It needs a {self.head} head.")
         return loss
 
@@ -246,8 +245,7 @@ class Task(ABC):
         Raises:
             OptionError: if the task has no such metric.
         """
-        name = metric or self.metrics[0]
-        if name not in self.metrics:
+        if (name := metric or self.metrics[0]) not in self.metrics:
             raise OptionError(f"The task {self.name} has no metric {name!r}.", f"It has {', '.join(self.metrics)}.")
         return self.statistic(name, records, weights)
 

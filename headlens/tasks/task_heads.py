@@ -110,7 +110,13 @@ def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = Fa
         seed: seed of the weights that the checkpoint does not have.
         next_sentence: whether the model gets a head for next sentences, too.
     """
-    kind = _next_class(loaded) if next_sentence else _class(loaded, "masked-lm", "mlm")
+    kind = _kind(loaded.model, "pre-training") if next_sentence else _class(loaded, "masked-lm", "mlm")
+    if kind is None or (next_sentence and not _NEXT_LABELS & set(inspect.signature(kind.forward).parameters)):
+        raise OptionError(
+            f"--next-sentence is for models with a next-sentence head; {loaded.model.config.model_type} models such as "
+            f"{loaded.name} have no such head.",
+            "Leave it out, or give BERT or ALBERT.",
+        )
     if type(loaded.model) is kind:
         return _kept(loaded, seed)
     return _built(kind, copy.deepcopy(loaded.model.config), loaded, seed)
@@ -160,18 +166,6 @@ def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedMod
             f"--task {task} needs a {head} head, and transformers has none for {loaded.model.config.model_type} models "
             f"such as {loaded.name}.",
             "Give BERT, ALBERT, RoBERTa or the like.",
-        )
-    return kind
-
-
-def _next_class(loaded: LoadedModel) -> type[PreTrainedModel]:
-    """Returns the class with heads for masked tokens and for next sentences."""
-    kind = _kind(loaded.model, "pre-training")
-    if kind is None or not _NEXT_LABELS & set(inspect.signature(kind.forward).parameters):
-        raise OptionError(
-            f"--next-sentence is for models with a next-sentence head; {loaded.model.config.model_type} models such as "
-            f"{loaded.name} have no such head.",
-            "Leave it out, or give BERT or ALBERT.",
         )
     return kind
 

@@ -101,8 +101,7 @@ def task_name(given: object) -> str:
     Raises:
         ValueError: if there is no such task.
     """
-    name = str(given)
-    if name not in TASK_NAMES:
+    if (name := str(given)) not in TASK_NAMES:
         raise ValueError(f"{name!r} is not a task. Choose one of {', '.join(TASK_NAMES)}.")
     return name
 

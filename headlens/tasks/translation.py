@@ -241,18 +241,13 @@ class Translation(TranslationTask):
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(batch):
             raise OptionError("Translations are read from generated ids.", "Use the task's own `run`.")
         rows, tokenizer = [], self.bleu_tokenizer(batch.reader)
-        texts, cut = self.texts(outputs, batch), self._cut(outputs, batch.reader)
-        for text, example, endless in zip(texts, batch.examples, cut, strict=True):
-            reference = texts_of(example)[1]
-            rows.append([*bleu_counts(text, reference, tokenizer), *chrf_counts(text, reference), endless])
-        return np.array(rows, dtype=np.float64)
-
-    def _cut(self, ids: Tensor, reader: Reader) -> list[bool]:
-        """Whether a translation is as long as it may be without an end before its last token."""
         # Behind the token that a decoder starts from. Many models are made to write the end as the last token.
-        generated, longest = ids[:, 1:], self.most_tokens(reader)
-        ended = _ends(generated[:, : longest - 1], reader).any(dim=1)
-        return [generated.shape[1] >= longest and not end for end in ended.tolist()]
+        generated, longest = outputs[:, 1:], self.most_tokens(batch.reader)
+        ended = _ends(generated[:, : longest - 1], batch.reader).any(dim=1).tolist()
+        for text, example, end in zip(self.texts(outputs, batch), batch.examples, ended, strict=True):
+            reference, cut = texts_of(example)[1], generated.shape[1] >= longest and not end
+            rows.append([*bleu_counts(text, reference, tokenizer), *chrf_counts(text, reference), cut])
+        return np.array(rows, dtype=np.float64)
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """Computes corpus BLEU or chrF under every weighting of the examples.
@@ -265,8 +260,7 @@ class Translation(TranslationTask):
         Returns:
             0 to 100, (replicates,); 0 for a weighting that counts no example.
         """
-        counts = weights @ records
-        split = len(BLEU_COLUMNS)
+        counts, split = weights @ records, len(BLEU_COLUMNS)
         return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split:-1])
 
 

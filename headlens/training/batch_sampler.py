@@ -67,8 +67,7 @@ class BatchSampler:
 
     def of(self, epoch: int, number: int) -> list[Indices]:
         """This process's batches of an update; every process has as many."""
-        batches = self._batches(epoch)
-        size = self.accumulate * self.processes
+        batches, size = self._batches(epoch), self.accumulate * self.processes
         shard = batches[number * size : (number + 1) * size]
         # Gradients are averaged over processes, so that all have to take part: the first batches help out again.
         shard += [batches[i % len(batches)] for i in range(-len(shard) % self.processes)]

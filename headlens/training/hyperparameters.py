@@ -76,8 +76,7 @@ def learning_rate(options: TrainingOptions, step: int, total: int) -> float:
         step: number of the update, from 0.
         total: updates in all.
     """
-    warm = math.ceil(options.warmup if options.warmup >= 1 else options.warmup * total)
-    if step + 1 <= warm:
+    if step + 1 <= (warm := math.ceil(options.warmup if options.warmup >= 1 else options.warmup * total)):
         return options.learning_rate * (step + 1) / warm
     if options.schedule == "inverse-sqrt":
         return options.learning_rate * math.sqrt(max(warm, 1) / (step + 1))

@@ -105,8 +105,7 @@ def restore_random(folder: Path, rank: int) -> None:
     Raises:
         ResumeError: if there are none of this process.
     """
-    path = folder / _RANDOM.format(rank)
-    if not path.exists():
+    if not (path := folder / _RANDOM.format(rank)).exists():
         raise ResumeError(f"{folder} has no state of process {rank}.", "Resume with the same number of processes.")
     with read_errors(path, "cannot be resumed from", "Start again with --overwrite.", ResumeError):
         states = torch.load(path, weights_only=True)
@@ -271,8 +270,10 @@ class _Run:
         rate = learning_rate(self.options, self.state.step, self.total)
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group.get(SCALE, 1.0)
-        if self.options.clip:
-            self._clip()
+        if self.options.clip and not self.trainer.clip_apart:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        elif self.options.clip:
+            self._clip_apart()
         self.optimiser.step()
         self.optimiser.zero_grad()
         self._losses.append(losses)
@@ -280,10 +281,7 @@ class _Run:
         self.state.step += 1
         self.state.update += 1
 
-    def _clip(self) -> None:
-        if not self.trainer.clip_apart:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
-            return
+    def _clip_apart(self) -> None:
         self.accelerator.unscale_gradients()
         groups = self.optimiser.param_groups
         usual = [p for group in groups if SCALE not in group for p in group["params"]]
@@ -372,8 +370,7 @@ class _Run:
             state.stopped = 0 < self.options.patience <= state.waited
 
     def _keep(self, *, always: bool = False) -> None:
-        keeper = self.trainer.keeper
-        if keeper is None:
+        if (keeper := self.trainer.keeper) is None:
             return
         if always or keeper.due():
             self._add_losses()

@@ -23,21 +23,15 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from headlens.errors import OptionError
 
 PREFIX = "new:"
-_TINY = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 128, "intermediate_size": 512}
-_SMALL = {"num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 256, "intermediate_size": 1024}
-_BASE = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 768, "intermediate_size": 3072}
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _SHAPE = re.compile(r"(?P<family>bert|albert|marian)-(?P<layers>\d+)x(?P<heads>\d+)x(?P<width>\d+)")
-_MASKED: dict[str, dict[str, Any]] = {
-    "bert-tiny": _TINY,
-    "bert-small": _SMALL,
-    "bert-base": _BASE,
-    "albert-tiny": _TINY | {"embedding_size": 64},
-    "albert-small": _SMALL | {"embedding_size": 128},
-    "albert-base": _BASE | {"embedding_size": 128},
-}
+# Layers, heads and width by name; inner layers are four times as wide.
+_ENCODERS = {"tiny": (2, 2, 128), "small": (6, 8, 256), "base": (12, 12, 768)}
+_MASKED = {f"{family}-{size}": shape for family in ("bert", "albert") for size, shape in _ENCODERS.items()}
+# Vaswani et al. 2017 and Voita et al. 2019 have the base model.
+_TRANSLATORS = {"marian-tiny": (2, 2, 128), "marian-small": (3, 8, 256), "marian-base": (6, 8, 512)}
 _MARIAN = {"forced_eos_token_id": None, "scale_embedding": True, "activation_function": "relu"}
-# Of each family the configuration with what all have in common, and the model.
+# Of each family the configuration with what all of its models have in common, and their class.
 _CLASSES: dict[str, tuple[type, dict[str, Any], type[PreTrainedModel]]] = {
     "bert": (transformers.BertConfig, _NO_DROPOUT, transformers.BertForMaskedLM),
     "albert": (transformers.AlbertConfig, _NO_DROPOUT, transformers.AlbertForMaskedLM),
@@ -52,41 +46,24 @@ _FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "voca
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 
 
-def _translator(layers: int, heads: int, width: int, inner: int) -> dict[str, Any]:
-    sizes = {"layers": layers, "attention_heads": heads, "ffn_dim": inner}
-    return {"d_model": width} | {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-
-
-_TRANSLATORS = {
-    "marian-tiny": _translator(2, 2, 128, 512),
-    "marian-small": _translator(3, 8, 256, 1024),
-    # Vaswani et al. 2017 and Voita et al. 2019
-    "marian-base": _translator(6, 8, 512, 2048),
-}
-
-
-def _sizes_of(name: str, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The sizes of a model by its name: one of those that are known, or of their families by shape: `marian-3x8x128`.
+def _shape_of(name: str, known: Mapping[str, tuple[int, int, int]]) -> tuple[int, int, int]:
+    """Layers, heads and width of a model by its name: one of those that are known, or by shape: `marian-3x8x128`.
 
     Raises:
         OptionError: if there is no such model.
     """
     families = dict.fromkeys(n.split("-")[0] for n in known)
-    if not (match := _SHAPE.fullmatch(name)):
-        if name in known:
-            return known[name]
-    else:
+    if name in known:
+        return known[name]
+    if match := _SHAPE.fullmatch(name):
         family, (layers, heads, width) = match["family"], map(int, match.group("layers", "heads", "width"))
         if not (layers and heads and width) or width % heads or (family == "marian" and width % 2):
             raise OptionError(
                 f"{PREFIX}{name}: {layers} layers of {heads} heads, {width} wide, do not make a valid model.",
                 "LAYERSxHEADSxWIDTH: WIDTH must be a multiple of HEADS, and even for marian; none of them may be 0.",
             )
-        if family == "marian" and family in families:
-            return _translator(layers, heads, width, 4 * width)
         if family in families:
-            shape = {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
-            return _MASKED[f"{family}-small"] | shape | {"intermediate_size": 4 * width}
+            return layers, heads, width
     by_shape = " or ".join(f"{PREFIX}{family}-LAYERSxHEADSxWIDTH" for family in families)
     raise OptionError(
         f"{PREFIX}{name} is not a known model.", f"New models: {', '.join(PREFIX + n for n in known)}; or {by_shape}."
@@ -143,11 +120,21 @@ def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
 
 
 def _config(
-    name: str, known: Mapping[str, dict[str, Any]], vocabulary: int, longest: int, **ids: int | None
+    name: str, known: Mapping[str, tuple[int, int, int]], vocabulary: int, longest: int, **ids: int | None
 ) -> PreTrainedConfig:
-    sizes = {"vocab_size": vocabulary, "max_position_embeddings": longest, **_sizes_of(name, known)}
-    kind, common, _ = _CLASSES[name.split("-", maxsplit=1)[0]]
-    config: PreTrainedConfig = kind(**sizes, **common, **ids)
+    layers, heads, width = _shape_of(name, known)
+    family = name.split("-", maxsplit=1)[0]
+    kind, settings, _ = _CLASSES[family]
+    if family == "marian":
+        of_side = {"layers": layers, "attention_heads": heads, "ffn_dim": 4 * width}
+        sizes = {f"{side}_{key}": n for side in ("encoder", "decoder") for key, n in of_side.items()}
+        sizes["d_model"] = width
+    else:
+        sizes = {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
+        sizes["intermediate_size"] = 4 * width
+    if family == "albert":
+        sizes["embedding_size"] = 64 if name == "albert-tiny" else 128
+    config: PreTrainedConfig = kind(vocab_size=vocabulary, max_position_embeddings=longest, **sizes, **settings, **ids)
     return config
 
 

@@ -135,8 +135,7 @@ def parameter_groups(
         OptionError: if all are frozen.
     """
     scales = scales or {}
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not trained:
+    if not (trained := {name: p for name, p in model.named_parameters() if p.requires_grad}):
         raise OptionError("There is nothing left to train: all weights are frozen.", "Freeze fewer parts.")
     scaled = {prefix: [p for name, p in trained.items() if name.startswith(prefix)] for prefix in scales}
     usual = [p for name, p in trained.items() if not name.startswith(tuple(scales))]

@@ -101,8 +101,7 @@ def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length
         CorpusError: if there is no text.
     """
     before, after = special_frame(tokenizer)
-    room = length - len(before) - len(after)
-    if room < 1:
+    if (room := length - len(before) - len(after)) < 1:
         raise OptionError(f"--longest {length} leaves no room for text.", "128 suits small models.")
     return [np.array([*before, *part, *after], dtype=np.int64) for part in read_parts(texts, tokenizer, room)]
 
@@ -115,8 +114,7 @@ def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: i
     """
     options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
     blocks = (tokenizer(block, verbose=False, **options)["input_ids"] for block in _groups(texts))
-    parts = list(_groups(chain.from_iterable(chain.from_iterable(blocks)), room))
-    if not parts:
+    if not (parts := list(_groups(chain.from_iterable(chain.from_iterable(blocks)), room))):
         raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
     return parts
 
@@ -212,8 +210,7 @@ def read_halves(
         CorpusError: if there is too little text.
     """
     before, between, after = frame = special_frame(tokenizer, texts=2)
-    room = length - sum(map(len, frame))
-    if room < 2:
+    if (room := length - sum(map(len, frame))) < 2:
         raise OptionError(f"--longest {length} leaves no room for the two halves.", "128 suits small models.")
     blocks = [np.array(part, dtype=np.int64) for part in read_parts(texts, tokenizer, room) if len(part) > 1]
     return TextHalves(blocks, masking, (before, between, after), order, "token_type_ids" in tokenizer.model_input_names)

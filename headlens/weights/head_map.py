@@ -136,8 +136,7 @@ class HeadMap:
         if shared:
             names, masked, scales = zip(*((s.module, s.masked, s.scales) for s in shared), strict=True)
             mask_depths(model, names, masked, scales)
-        first = next((s.module for s in self.sites if s.stack == "decoder"), None)
-        if first is not None:
+        if (first := next((s.module for s in self.sites if s.stack == "decoder"), None)) is not None:
             guard_cache(model, first)
 
     def inventory(self) -> str:
@@ -168,8 +167,7 @@ def read_head_map(folder: Path) -> HeadMap | None:
     Raises:
         ModelError: if it cannot be read or contradicts itself.
     """
-    path = folder / FILE
-    if not path.is_file():
+    if not (path := folder / FILE).is_file():
         return None
     with read_errors(path, "cannot be read", _ADVICE, ModelError):
         content = parse_json(path.read_text(encoding="utf-8"))
@@ -183,7 +181,12 @@ def read_head_map(folder: Path) -> HeadMap | None:
     if not isinstance(sites, list) or not sites:
         raise ModelError(f"{path} has no sites.", _ADVICE)
     heads = HeadMap(tuple(_site(path, number, site) for number, site in enumerate(sites)))
-    _check_consistent(path, heads, content)
+    if len({(s.stack, s.layer) for s in heads.sites}) < len(heads.sites):
+        raise ModelError(f"{path} lists a layer twice.", _ADVICE)
+    if any(heads.modules[s.module] != s.left for s in heads.sites):
+        raise ModelError(f"{path}: depths that share their weights differ in the heads that are left.", _ADVICE)
+    if any(content.get(name) != as_json(heads)[name] for name in ("removed", "masked")):
+        raise ModelError(f"{path}: its lists of removed and masked heads contradict its sites.", _ADVICE)
     return heads
 
 
@@ -200,8 +203,7 @@ def check_fits(heads: HeadMap, model: PreTrainedModel, folder: Path) -> None:
             raise ModelError(
                 f"{folder / FILE} names {site.module}, which {type(model).__name__} does not have.", _ADVICE
             )
-        count = projections(model, site.module).n_heads
-        if count != site.heads:
+        if (count := projections(model, site.module).n_heads) != site.heads:
             raise ModelError(
                 f"{folder / FILE}: {site.module} had {site.heads} heads; by its config.json it has {count}.", _ADVICE
             )
@@ -231,15 +233,6 @@ def _are_counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v <= MOST_HEADS for v in values)
 
 
-def _check_consistent(path: Path, heads: HeadMap, content: dict[str, Any]) -> None:
-    if len({(s.stack, s.layer) for s in heads.sites}) < len(heads.sites):
-        raise ModelError(f"{path} lists a layer twice.", _ADVICE)
-    if any(heads.modules[s.module] != s.left for s in heads.sites):
-        raise ModelError(f"{path}: depths that share their weights differ in the heads that are left.", _ADVICE)
-    if any(content.get(name) != as_json(heads)[name] for name in ("removed", "masked")):
-        raise ModelError(f"{path}: its lists of removed and masked heads contradict its sites.", _ADVICE)
-
-
 def model_class(
     place: str, original: Any, pruned: Any = None, finish: Callable[[PreTrainedModel], None] | None = None
 ) -> Any:
@@ -259,8 +252,7 @@ def model_class(
     Raises:
         ModelError: if the map of heads cannot be read, or the class is not known.
     """
-    heads = read_head_map(Path(place))
-    if heads is None and not pruned and finish is None:
+    if (heads := read_head_map(Path(place))) is None and not pruned and finish is None:
         return original
     if not (isinstance(original, type) and issubclass(original, PreTrainedModel)):
         source = FILE if heads is not None else "pruned_heads" if pruned else "parameters of its attention"
@@ -291,8 +283,7 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
         UnsupportedModelError: if heads cannot be cut out of the model.
     """
     base: Any = model.base_model
-    names = [name for name, module in base.named_modules() if has_heads(module)]
-    if not names:
+    if not (names := [name for name, module in base.named_modules() if has_heads(module)]):
         raise UnsupportedModelError(
             f"{place}: config.json says that heads were cut out (pruned_heads), which headlens cannot do in a "
             f"{type(base).__name__}: it finds no separate layers of queries, keys and values there.",

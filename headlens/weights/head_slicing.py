@@ -119,8 +119,7 @@ def output_projection(model: nn.Module, name: str) -> nn.Linear | Conv1D:
     Raises:
         UnsupportedModelError: if it is not known where that is.
     """
-    path = _OUTPUTS.get(type(model.get_submodule(name)).__name__)
-    if path is None:
+    if (path := _OUTPUTS.get(type(model.get_submodule(name)).__name__)) is None:
         return projections(model, name).output
     module = model.get_submodule(f"{name}.{path}")
     kind = type(module)

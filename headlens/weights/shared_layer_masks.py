@@ -25,11 +25,9 @@ class DepthMask:
     """
 
     def __init__(
-        self, heads: Sequence[Sequence[int]], features: Sequence[Sequence[int]], scales: Sequence[Sequence[float]] = ()
+        self, heads: Sequence[Sequence[int]], features: Sequence[list[int]], scales: Sequence[Sequence[float]]
     ) -> None:
-        self.heads = tuple(tuple(numbers) for numbers in heads)
-        self.features = [list(silent) for silent in features]
-        self.scales = [list(factors) for factors in scales] or [[] for _ in self.features]
+        self.heads, self.features, self.scales = tuple(map(tuple, heads)), features, tuple(map(tuple, scales))
         self._depth = 0
 
     def begin(self, stack: nn.Module, inputs: object) -> None:
@@ -83,7 +81,7 @@ def silent_heads(model: nn.Module) -> tuple[tuple[int, ...], ...]:
 def head_scales(model: nn.Module) -> tuple[tuple[float, ...], ...]:
     """The factors of the heads at each depth, in the order of the weights; empty where none was ever scaled."""
     mask = depth_mask(model)
-    return () if mask is None or not any(mask.scales) else tuple(tuple(factors) for factors in mask.scales)
+    return () if mask is None or not any(mask.scales) else mask.scales
 
 
 def mask_depths(

@@ -111,8 +111,7 @@ class TaskRows:
             CorpusError: if the model can read none of them.
         """
         counts = example_sources.SourceCounts()
-        prepared = list(prepare_all(asker.task, source, asker.reader, counts))
-        if not prepared:
+        if not (prepared := list(prepare_all(asker.task, source, asker.reader, counts))):
             raise no_examples_error(source, asker.reader, counts)
         counts.take_over(before or example_sources.SourceCounts())
         return cls(
@@ -147,8 +146,7 @@ def hold_out(
 
 def task_evaluation(rows: TaskRows, batch_tokens: int) -> Evaluate:
     """The mean loss and the task's own metrics."""
-    asker = rows.asker
-    batches = list(budget_batches(rows.prepared, batch_tokens))
+    asker, batches = rows.asker, list(budget_batches(rows.prepared, batch_tokens))
 
     @torch.no_grad()
     def evaluate(network: nn.Module) -> dict[str, float]:
