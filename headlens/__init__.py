@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from headlens.runs.corpus_reader import CorpusReader
     from headlens.statistics.bootstrap import Draws
     from headlens.tasks.evaluation import EvaluationOptions, evaluate
-    from headlens.tasks.open_task import DataOptions, open_task
+    from headlens.tasks.example_sources import DataOptions
+    from headlens.tasks.open_task import open_task
 
 _HOMES = {
     "analyses.ablate.options": ("AblationOptions",),
@@ -101,7 +102,8 @@ _HOMES = {
     "runs.corpus_reader": ("CorpusReader",),
     "statistics.bootstrap": ("Draws",),
     "tasks.evaluation": ("EvaluationOptions", "evaluate"),
-    "tasks.open_task": ("DataOptions", "open_task"),
+    "tasks.example_sources": ("DataOptions",),
+    "tasks.open_task": ("open_task",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,9 +1,10 @@
-"""The files of a checkpoint, in a folder or on the hub."""
+"""The files of a checkpoint, in a folder or on the hub, and its tokenizer."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,20 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from headlens.errors import ModelError, counted
+from headlens.models.loading_errors import first_line
 from headlens.nested_text import conform, parse_json
 from headlens.unchanged_files import file_hashes
 from headlens.weights.head_map import FILE
 
 # Names of configurations and tokenizers of all kinds.
 _SETTINGS = ("*config*.json", "*token*", "*vocab*", "merges.txt", "*.model", "*.spm", "*.bpe", FILE)
+
+# Where vocabularies are kept, besides the files that a tokenizer's class names itself.
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,10 @@ class CheckpointFiles:
 
     def path(self, name: str) -> Path | None:
         """Returns where a file is on this machine, fetched if need be; None if there is none."""
-        try:
-            file = cached_file(self.place, name, **self.arguments)
-        except OSError:
-            return None
-        return None if file is None else Path(file)
-
-    def first(self, *names: str) -> str | None:
-        """Returns the first name that a file has; None if there is none of them."""
-        return next((name for name in names if self.path(name) is not None), None)
+        with suppress(OSError):
+            if (file := cached_file(self.place, name, **self.arguments)) is not None:
+                return Path(file)
+        return None
 
     def weights(self) -> dict[str, bool]:
         """Returns the names of all weights, and whether they are whole numbers, as quantised ones are.
@@ -75,12 +76,9 @@ class CheckpointFiles:
                 with safe_open(path, "pt") as file:
                     found |= {name: file.get_slice(name).get_dtype()[0] in "IU" for name in file.keys()}  # noqa: SIM118
             else:
-                tensors = torch.load(path, map_location="meta", weights_only=True).items()
-                found |= {
-                    name: not t.is_floating_point() and t.dtype != torch.bool
-                    for name, t in tensors
-                    if isinstance(t, Tensor)
-                }
+                stored = torch.load(path, map_location="meta", weights_only=True)
+                tensors = {name: tensor for name, tensor in stored.items() if isinstance(tensor, Tensor)}
+                found |= {n: not t.is_floating_point() and t.dtype != torch.bool for n, t in tensors.items()}
         return found
 
     def _weight_files(self) -> list[Path]:
@@ -116,7 +114,35 @@ class CheckpointFiles:
     def read_json(self, name: str) -> Any:
         """Returns the content of a JSON file; None where there is none, or one that cannot be read."""
         file = self.path(name)
-        try:
+        with suppress(OSError, ValueError):
             return None if file is None else parse_json(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        return None
+
+
+def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of a checkpoint; None if it has none, as with models of images or sound.
+
+    transformers makes up a tokenizer with an empty vocabulary where there is none: every word would be an unknown
+    one, in silence. So a tokenizer without a file of its own does not count.
+
+    Raises:
+        ModelError: if there is a tokenizer that cannot be read.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(files.place, **files.trusting)
+    except Exception as error:
+        # Tokenizers raise everything from KeyError to a bare Exception, for missing files and for broken ones.
+        if (file := next(filter(files.path, _VOCABULARIES), None)) is None:
             return None
+        raise ModelError(
+            f"{files.place}: the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}).",
+            f"Look at its {file}; it may be damaged, or may need a package that is not installed.",
+        ) from error
+    longest = tokenizer.model_max_length
+    if isinstance(longest, bool) or not isinstance(longest, (int, float)) or not longest > 0:
+        raise ModelError(
+            f"{files.place}: the model_max_length of its tokenizer is {longest!r}, which is not a number of tokens.",
+            "Correct it in tokenizer_config.json.",
+        )
+    names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
+    return tokenizer if not names or any(map(files.path, (*_VOCABULARIES, *names))) else None

@@ -69,8 +69,7 @@ def class_of(config: Any) -> Any:
 
     A class of another family than `model_type` would read the weights otherwise than they were trained.
     """
-    names = getattr(config, "architectures", None) or []
-    classes = (getattr(transformers, n, None) for n in names)
+    classes = (getattr(transformers, n, None) for n in getattr(config, "architectures", None) or [])
     # A config.json comes from anywhere: whatever else of transformers it may name is no model.
     models = (c for c in classes if isinstance(c, type) and issubclass(c, PreTrainedModel))
     return next((c for c in models if isinstance(config, c.config_class or type(config))), AutoModel)
@@ -92,8 +91,7 @@ def set_class_names(config: PreTrainedConfig, written: Mapping[str, Any]) -> Non
     names: dict[str, str] = {}
     for name, number in label2id.items():
         names.setdefault(str(number), name)
-    said = written.get("id2label") or "num_labels" in written
-    count = (config.num_labels or 0) if said else len(names)
+    count = (config.num_labels or 0) if written.get("id2label") or "num_labels" in written else len(names)
     if names.keys() == set(map(str, range(count))):
         config.id2label = {number: names[str(number)] for number in range(count)}
 
@@ -156,17 +154,13 @@ def check_settings(name: str, model: PreTrainedModel) -> None:
             value = getattr(own, setting, None)
             if value in neutral or (setting == "normalize_before" and own.model_type in _BEFORE):
                 continue
-            if not _is_computed(model, setting):
+            sources = {type(m).__module__ for m in model.modules()} & sys.modules.keys()
+            if not any(setting in inspect.getsource(sys.modules[module]) for module in sources):
                 raise ModelError(
                     f"{name}: its config.json asks for {setting} = {value!r}, which {type(model).__name__} of "
                     f"transformers {transformers.__version__} does not compute.",
                     "Its attention is only available in the version or package that it was trained with.",
                 )
-
-
-def _is_computed(model: PreTrainedModel, setting: str) -> bool:
-    sources = {type(m).__module__ for m in model.modules()}
-    return any(setting in inspect.getsource(sys.modules[name]) for name in sources if name in sys.modules)
 
 
 def settings_notes(config: Any, files: CheckpointFiles) -> list[str]:
@@ -175,8 +169,7 @@ def settings_notes(config: Any, files: CheckpointFiles) -> list[str]:
     if (own := getattr(config, "auto_map", None)) and type(config).__module__.startswith("transformers."):
         notes.append(
             f"The checkpoint comes with its own code ({', '.join(sorted(own))}), which is not run: its model is "
-            "read as "
-            f"that of transformers for model_type {config.model_type}."
+            f"read as that of transformers for model_type {config.model_type}."
         )
     tasks = getattr(config, "task_specific_params", None) or {}
     prefixes = [str(own["prefix"]) for own in tasks.values() if isinstance(own, Mapping) and own.get("prefix")]

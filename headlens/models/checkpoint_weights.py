@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -43,34 +42,21 @@ _FITS_NOT = "The checkpoint does not fit its config.json."
 MERGE = "Merge adapters into the weights (PEFT: merge_and_unload)"
 
 
-@dataclass(frozen=True)
-class LoadedWeights:
-    """A model with the weights of its checkpoint.
-
-    Args:
-        model: the model.
-        missing: names of its weights that the checkpoint does not have; they are random.
-        unused: names of weights of the checkpoint that the model has no place for.
-        notes: what the user should know about both.
-    """
-
-    model: PreTrainedModel
-    missing: frozenset[str] = frozenset()
-    unused: frozenset[str] = frozenset()
-    notes: list[str] = field(default_factory=list)
-
-
 # Reads a checkpoint with a class of transformers: further arguments of `from_pretrained` -> model and loading report.
 Read = Callable[..., tuple[PreTrainedModel, dict[str, Any]]]
 
 
-def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
+def read_weights(name: str, kind: Any, read: Read) -> tuple[PreTrainedModel, frozenset[str], frozenset[str], list[str]]:
     """Reads a checkpoint as what it is: prefixes of all names are taken off, heads that are not declared are found.
 
     Args:
         name: name of the model, for errors.
         kind: the class that config.json names, or `AutoModel`.
         read: loads the checkpoint with a class.
+
+    Returns:
+        The model; names of its weights that the checkpoint does not have, which are random; names of weights of the
+        checkpoint that the model has no place for; and what the user should know about both.
 
     Raises:
         ModelError: if heads would be others than those that were trained, see `check_weights`.
@@ -112,16 +98,13 @@ def read_weights(name: str, kind: Any, read: Read) -> LoadedWeights:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     missing = frozenset(k for k in report.get("missing_keys", ()) if k in parameters)
     unused = frozenset(k for k in report.get("unexpected_keys", ()) if not _CONSTANT.search(k))
-    return LoadedWeights(model, missing, unused, [note for note in notes if note])
+    return model, missing, unused, [note for note in notes if note]
 
 
 def _names_parts(rule: str, key: str) -> bool:
     """Whether a pattern fits whole parts of a name: `attn.bias` those of `h.0.attn.bias`, not of `h.0.my_attn.bias`."""
     dotted = f".{key}."
-    return any(
-        "." in dotted[m.start() : m.start() + 2] and "." in dotted[m.end() : m.end() + 2]
-        for m in re.finditer(rule, key)
-    )
+    return any(all("." in dotted[end : end + 2] for end in match.span()) for match in re.finditer(rule, key))
 
 
 def whole_report(
@@ -163,9 +146,7 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
             is NaN or infinity.
     """
     unexpected = report.get("unexpected_keys", ())
-    homeless = without_place(model, unexpected)
-    missing = sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k))
-    if missing:
+    if missing := sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k)):
         instead = f" It has others instead, such as {sorted(unexpected)[0]}." if unexpected else ""
         instead += f" {MERGE}." if any(".base_layer." in k for k in unexpected) else ""
         if getattr(model.config, "tie_encoder_decoder", False):
@@ -179,7 +160,7 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
             f"{name}: {_count(beyond)} of layers that the model of its config.json does not have: {_listed(beyond)}.",
             f"{_FITS_NOT.removesuffix('.')}: heads would be left out.",
         )
-    if homeless:
+    if homeless := without_place(model, unexpected):
         raise ModelError(
             f"{name}: {type(model).__name__} of transformers {transformers.__version__} cannot hold "
             f"{counted(len(homeless), 'weight')} of the checkpoint: {_listed(homeless)}. Without "
@@ -223,16 +204,14 @@ def is_optional(model: PreTrainedModel, key: str) -> bool:
     part = f"{prefix if inside else ''}{key.removeprefix(prefix).split('.')[0]}"
     if inside and part != f"{prefix}pooler":
         return False
-    keys = (k for k in model.state_dict() if k.split(".")[: part.count(".") + 1] == part.split("."))
-    return not any(_ATTENTION.search(k) for k in keys)
+    return not any(_ATTENTION.search(k) for k in model.state_dict() if f"{k}.".startswith(f"{part}."))
 
 
 def beyond_last_layer(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
     """The keys of weights whose layer is past the end of a list of layers that the model has."""
     known = {m.groups() for k in model.state_dict() if (m := _LAYER.match(k))}
     lists = {prefix for prefix, _ in known}
-    matches = ((k, _LAYER.match(k)) for k in keys)
-    return [k for k, m in matches if m and m[1] in lists and m.groups() not in known]
+    return [k for k in keys if (m := _LAYER.match(k)) and m[1] in lists and m.groups() not in known]
 
 
 def without_place(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
@@ -245,12 +224,12 @@ def without_place(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
     parts = {name for name, _ in model.base_model.named_children()}
     modules = model.named_modules()
     layers = tuple(f"{name}." for name, module in modules if name and [*module.parameters(recurse=False)])
-    inside = ((k, k.removeprefix(prefix).split(".")[0]) for k in keys if not _CONSTANT.search(k))
-    return sorted(
-        k
-        for k, first in inside
-        if k.startswith(layers) or (first != "pooler" and (first in parts or k.startswith(prefix)))
-    )
+
+    def is_inside(key: str) -> bool:
+        first = key.removeprefix(prefix).split(".")[0]
+        return key.startswith(layers) or (first != "pooler" and (first in parts or key.startswith(prefix)))
+
+    return sorted(k for k in keys if not _CONSTANT.search(k) and is_inside(k))
 
 
 def model_part(model: PreTrainedModel, key: str) -> str:
@@ -274,8 +253,7 @@ def require_trained(model: PreTrainedModel, untrained: frozenset[str], output: T
         OptionError: naming the weights.
     """
     read = {id(p) for p in _leaves(output)}
-    names = sorted(name for name, p in model.named_parameters() if name in untrained and id(p) in read)
-    if names:
+    if names := sorted(name for name, p in model.named_parameters() if name in untrained and id(p) in read):
         raise OptionError(
             f"{what} depends on {counted(len(names), 'weight')} that the checkpoint does not have, so that "
             f"{'it is' if len(names) == 1 else 'they are'} random: {_listed(names)}.",
@@ -307,9 +285,8 @@ def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str
     keys = {re.sub(_WRAPPERS, "", k) for k in report.get("unexpected_keys", ())}
     ignored = model._keys_to_ignore_on_load_unexpected or ()  # transformers leaves these out of its report
     # By their first names alone: of weights that are tied a checkpoint has one.
-    own = [k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored)]
-    wanted = [k.removeprefix(base) for k in own]
-    if not wanted:
+    own = (k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored))
+    if not (wanted := [k.removeprefix(base) for k in own]):
         return None
     found = {k.removesuffix(wanted[0]).removesuffix(base) for k in keys if f".{k}".endswith(f".{wanted[0]}")}
     fitting = sorted(p for p in found if all(keys & {f"{p}{k}", f"{p}{base}{k}"} for k in wanted))
@@ -318,7 +295,7 @@ def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str
             f"{name}: the checkpoint holds several models, whose names begin with {' and '.join(map(repr, fitting))}.",
             "Save the one you want on its own.",
         )
-    return fitting[0] if fitting else None
+    return next(iter(fitting), None)
 
 
 def _beside(model: PreTrainedModel, report: Mapping[str, Any]) -> list[str]:
@@ -330,9 +307,8 @@ def _beside(model: PreTrainedModel, report: Mapping[str, Any]) -> list[str]:
 
 def _with_head(model: PreTrainedModel, read: Read) -> tuple[PreTrainedModel, dict[str, Any]] | None:
     """The model with the head that its checkpoint has weights for; None if no class of transformers fits."""
-    kinds: list[Any] = [mapping.get(type(model.config), None) for mapping in _HEADS]
     counts: dict[Any, int] = {}
-    for kind in dict.fromkeys(k for k in kinds if isinstance(k, type)):
+    for kind in _kinds(model):
         found = read(kind, ignore_mismatched_sizes=True)
         sizes = {shape[0] for _, shape, _ in found[1].get("mismatched_keys", ())}
         if not sizes and _fits(*found):
@@ -348,12 +324,15 @@ def _with_head(model: PreTrainedModel, read: Read) -> tuple[PreTrainedModel, dic
 
 def _head_parts(model: PreTrainedModel) -> set[str]:
     """Names of the parts beside the base model in all classes of transformers for models of this kind."""
-    kinds: list[Any] = [mapping.get(type(model.config), None) for mapping in _HEADS]
-    parts: set[str] = set()
     with torch.device("meta"):
-        for kind in dict.fromkeys(k for k in kinds if isinstance(k, type)):
-            parts |= {name for name, _ in kind(copy.deepcopy(model.config)).named_children()}
-    return parts
+        built = [kind(copy.deepcopy(model.config)) for kind in _kinds(model)]
+    return {name for whole in built for name, _ in whole.named_children()}
+
+
+def _kinds(model: PreTrainedModel) -> list[Any]:
+    """The classes of transformers with a head for models of this kind."""
+    kinds = dict.fromkeys(mapping.get(type(model.config), None) for mapping in _HEADS)
+    return [kind for kind in kinds if isinstance(kind, type)]
 
 
 def _fits(model: PreTrainedModel, report: Mapping[str, Any]) -> bool:

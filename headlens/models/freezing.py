@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -17,14 +17,11 @@ from headlens.weights.shared_layer_masks import around_layers
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
     """Switches the gradients of all parameters of a model off inside `with`, and back on afterwards."""
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    try:
-        for parameter in trainable:
+    with ExitStack() as undo:
+        for parameter in [p for p in model.parameters() if p.requires_grad]:
+            undo.callback(parameter.requires_grad_)
             parameter.requires_grad = False
         yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad = True
 
 
 def freeze(model: PreTrainedModel, parts: Iterable[str]) -> None:
@@ -53,18 +50,14 @@ def weights_of(model: PreTrainedModel, part: str) -> list[nn.Parameter]:
     """
     if part not in PARTS:
         raise OptionError(f"--freeze {part}: unknown part.", f"Parts: {', '.join(PARTS)}.")
-    weights = list(PARTS[part](model))
-    if not weights:
+    if not (weights := list(PARTS[part](model))):
         raise OptionError(f"--freeze {part}: {type(model).__name__} has no such weights.", "Leave it out.")
     return weights
 
 
-def _layers(stacks: Sequence[Stack]) -> Callable[[PreTrainedModel], Iterator[nn.Parameter]]:
-    def parameters(model: PreTrainedModel) -> Iterator[nn.Parameter]:
-        modules = {around_layers(s.module) for s in find_sites(model) if s.stack in stacks}
-        return (p for name in modules for p in model.get_submodule(name).parameters())
-
-    return parameters
+def _layers(model: PreTrainedModel, *stacks: Stack) -> Iterator[nn.Parameter]:
+    modules = {around_layers(s.module) for s in find_sites(model) if s.stack in stacks}
+    return (p for name in modules for p in model.get_submodule(name).parameters())
 
 
 def _embeddings(model: PreTrainedModel) -> Iterator[nn.Parameter]:
@@ -79,8 +72,8 @@ def _head(model: PreTrainedModel) -> Iterator[nn.Parameter]:
 
 
 PARTS: dict[str, Callable[[PreTrainedModel], Iterator[nn.Parameter]]] = {
-    "encoder": _layers(("encoder",)),
-    "decoder": _layers(("decoder", "cross")),
+    "encoder": lambda model: _layers(model, "encoder"),
+    "decoder": lambda model: _layers(model, "decoder", "cross"),
     "embeddings": _embeddings,
     "head": _head,
     "all": PreTrainedModel.parameters,

@@ -8,19 +8,14 @@ import importlib.util
 import math
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
@@ -38,20 +33,12 @@ from headlens.languages import (
     tell_languages,
     writes_lower_case,
 )
-from headlens.models.checkpoint_files import CheckpointFiles
-from headlens.models.checkpoint_settings import (
-    check_settings,
-    check_sizes,
-    class_of,
-    set_class_names,
-    set_start_token,
-    settings_notes,
-)
+from headlens.models import checkpoint_settings
+from headlens.models.checkpoint_files import CheckpointFiles, load_tokenizer
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.models.tokenizer_loading import load_tokenizer
 from headlens.options import DEMO, Given
 from headlens.unchanged_files import unchanged
 from headlens.weights.head_map import model_class, restore_class
@@ -128,16 +115,13 @@ class LoadedModel:
         if start is None:
             raise ModelError(f"{self.name} does not say which token its decoder starts with.", advice)
         if not isinstance(start, int) or not 0 <= start < self.n_embeddings:
-            problem = (
-                f"{self.name}: its decoder starts with token {start}, but there are {self.n_embeddings} embeddings."
-            )
-            raise ModelError(problem, advice)
+            problem = f"its decoder starts with token {start}, but there are {self.n_embeddings} embeddings."
+            raise ModelError(f"{self.name}: {problem}", advice)
         return start
 
     def _check_target_vocabulary(self) -> None:
         tokenizer: Any = self.tokenizer
-        decoder = self.model.get_decoder().get_input_embeddings()
-        size = getattr(decoder, "num_embeddings", None)
+        size = getattr(self.model.get_decoder().get_input_embeddings(), "num_embeddings", None)
         if tokenizer is None or size is None:
             return
         vocabulary = getattr(tokenizer, "target_encoder", None) or tokenizer.get_vocab()
@@ -183,9 +167,8 @@ class LoadedModel:
         if any(limits):
             # RoBERTa counts positions from padding_idx + 1.
             tables = [m for n, m in part.named_modules() if n.endswith("position_embeddings")]
-            limits += [
-                t.num_embeddings - t.padding_idx - 1 for t in tables if getattr(t, "padding_idx", None) is not None
-            ]
+            tables = [table for table in tables if getattr(table, "padding_idx", None) is not None]
+            limits += [table.num_embeddings - table.padding_idx - 1 for table in tables]
         if self.tokenizer is not None and self.tokenizer.model_max_length < 1_000_000:
             limits.append(self.tokenizer.model_max_length)
         return min((int(v) for v in limits if v and v > 0), default=None)
@@ -196,29 +179,28 @@ class LoadedModel:
 
         That of the model before that of the tokenizer, for decoders that classify look for the last other token.
         """
-        named = (getattr(self.model.config, "pad_token_id", None), *map(self._special_id, ("pad", "eos")))
+        places = (
+            (self.model.config, "pad_token_id"),
+            (self.tokenizer, "pad_token_id"),
+            (self.tokenizer, "eos_token_id"),
+        )
+        named = (getattr(place, name, None) for place, name in places)
         return next((int(i) for i in named if i is not None and 0 <= i < self.n_embeddings), 0)
-
-    def _special_id(self, name: str) -> int | None:
-        number: int | None = getattr(self.tokenizer, f"{name}_token_id", None)
-        return number
 
     @property
     def n_embeddings(self) -> float:
         """Tokens that the model has embeddings for; infinite for models of images or sound."""
-        try:
+        with suppress(NotImplementedError):
             return getattr(self.model.get_input_embeddings(), "num_embeddings", math.inf)
-        except NotImplementedError:
-            return math.inf
+        return math.inf
 
     @property
     def embedding_width(self) -> int | None:
         """Width of the embeddings of tokens, which ALBERT and ELECTRA project to hidden states; None without tokens."""
-        try:
+        with suppress(NotImplementedError):
             width = getattr(self.model.get_input_embeddings(), "embedding_dim", None)
-        except NotImplementedError:
-            return None
-        return width if isinstance(width, int) else None
+            return width if isinstance(width, int) else None
+        return None
 
     @cached_property
     def unembedded(self) -> dict[str, int]:
@@ -236,12 +218,10 @@ class LoadedModel:
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        if masked := silent_heads(self.model):
-            digest.update(f"masked {masked}".encode())
-        if scales := head_scales(self.model):
-            digest.update(f"scaled {scales}".encode())
-        if (attention := attention_of(self.model)) is not None:
-            digest.update(f"attention {attention}".encode())
+        changes = {"masked": silent_heads(self.model), "scaled": head_scales(self.model)}
+        for change, how in (changes | {"attention": attention_of(self.model)}).items():
+            if how is not None and how != ():
+                digest.update(f"{change} {how}".encode())
         return digest.hexdigest()
 
 
@@ -274,19 +254,19 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
                     f"{name} has an adapter next to its weights, which headlens does not read.", f"{MERGE}."
                 )
             written, stored = PreTrainedConfig.get_config_dict(place, **files.arguments)[0], files.weights()
-            check_sizes(name, written, len(stored))
+            checkpoint_settings.check_sizes(name, written, len(stored))
             config = AutoConfig.from_pretrained(place, **files.trusting)
-            set_class_names(config, written)
+            checkpoint_settings.set_class_names(config, written)
             if getattr(config, "quantization_config", None) is None:
                 check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
-            weights = read_weights(name, class_of(config), _reader(files, config, options, stored))
-            model, tokenizer = weights.model, load_tokenizer(files)
-            check_settings(name, model)
-            notes = [*weights.notes, *settings_notes(config, files)]
+            kind, read = checkpoint_settings.class_of(config), _reader(files, config, options, stored)
+            (model, missing, unused, notes), tokenizer = read_weights(name, kind, read), load_tokenizer(files)
+            checkpoint_settings.check_settings(name, model)
+            notes += checkpoint_settings.settings_notes(config, files)
             if tokenizer is not None and writes_lower_case(tokenizer):
                 notes += filter(None, [case_note(tokenizer)])
             if config.is_encoder_decoder:
-                notes += set_start_token(name, model, written, files)
+                notes += checkpoint_settings.set_start_token(name, model, written, files)
             settings_hash = files.settings_hash()
             stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
         restore_class(model)
@@ -302,8 +282,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         model.eval().to(device),
         tokenizer,
         extract_commit_hash(str(files.path("config.json")), None),
-        weights.missing,
-        weights.unused,
+        missing,
+        unused,
         untold,
         options.max_unknown,
         tuple(notes),
@@ -318,8 +298,7 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
         own = copy.deepcopy(config)
         if classes is not None:
             own.num_labels = classes
-        added = parameters_of_attention(config)
-        whole = model_class(files.place, kind, getattr(config, "pruned_heads", None), added)
+        whole = model_class(files.place, kind, getattr(config, "pruned_heads", None), parameters_of_attention(config))
         # Weights that the checkpoint does not have are random, and the same every time.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -406,8 +385,7 @@ def local_or_hub(name: str) -> str | Path:
         raise ModelError("The model has no name.", "Give a folder with a config.json, a hub id, or 'demo'.")
     if name.startswith("{"):
         raise ModelError(f"{name} stands for the output of an earlier step of a recipe.", "Name a model in its place.")
-    path = Path(name).expanduser()
-    if path.is_dir():
+    if (path := Path(name).expanduser()).is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(
                 f"{name}: the folder has no config.json.", "Give the folder of a saved Hugging Face model."
@@ -421,15 +399,11 @@ def local_or_hub(name: str) -> str | Path:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps transformers' loading bars and warnings off the screen; what matters is checked instead."""
-    verbosity = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()
+    with ExitStack() as undo, warnings.catch_warnings():
+        undo.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())
+        if transformers_logging.is_progress_bar_enabled():
+            undo.callback(transformers_logging.enable_progress_bar)
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+        warnings.simplefilter("ignore")
+        yield

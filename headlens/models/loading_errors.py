@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import transformers
@@ -20,6 +19,8 @@ from headlens.models.model_options import ModelOptions
 from headlens.nested_text import parse_json
 from headlens.weights.head_map import FILE as HEAD_MAP
 
+_Kinds = set[type[BaseException]]
+_Says = Callable[[str], bool]
 _DEMO_WORKS = "`headlens classify demo` works without a network."
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 # Weights that transformers does not read by themselves: files by their names, and what to do.
@@ -63,24 +64,19 @@ def explain(name: str, options: ModelOptions, error: Exception) -> ModelError:
     """The error for a model that could not be loaded, by the exception that was raised."""
     if (full := full_disk(error)) is not None:
         return ModelError(f"{name} cannot be fetched: {full}.", FULL_CACHE)
+    text, path = str(error), str(Path(name).expanduser())
+
+    def says(phrase: str) -> bool:
+        """Whether the message holds a phrase outside of the model's name, which may hold anything."""
+        return phrase in (text.replace(path, "") if phrase in path else text)
+
     kinds = {type(e) for e in error_chain(error)}
-    text = _Text(str(error), name)
-    return _hub_error(name, options, kinds, text) or _file_error(name, options, kinds, text) or _unknown(name, error)
+    return (
+        _hub_error(name, options, kinds, says) or _file_error(name, options, kinds, says, text) or _unknown(name, error)
+    )
 
 
-@dataclass(frozen=True)
-class _Text:
-    """The message of an error; `phrase in text` looks for it outside of the model's name, which may hold anything."""
-
-    full: str
-    name: str
-
-    def __contains__(self, phrase: str) -> bool:
-        path = str(Path(self.name).expanduser())
-        return phrase in (self.full.replace(path, "") if phrase in path else self.full)
-
-
-def _hub_error(name: str, options: ModelOptions, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
+def _hub_error(name: str, options: ModelOptions, kinds: _Kinds, says: _Says) -> ModelError | None:
     if _any(kinds, hub_errors.GatedRepoError):
         return ModelError(f"{name} is a gated model.", "Ask for access on its page and log in with: hf auth login.")
     if _any(kinds, hub_errors.RevisionNotFoundError):
@@ -97,7 +93,7 @@ def _hub_error(name: str, options: ModelOptions, kinds: set[type[BaseException]]
             "A hub id is NAME or ORGANISATION/NAME, such as google-bert/bert-base-uncased.",
         )
     unreachable = (hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled, ConnectionError)
-    if not Path(name).expanduser().is_dir() and (_any(kinds, *unreachable) or "connect" in text or "offline" in text):
+    if not Path(name).expanduser().is_dir() and (_any(kinds, *unreachable) or says("connect") or says("offline")):
         is_offline = options.offline or os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
         reason = "offline mode is on" if is_offline else "the hub cannot be reached"
         advice = "Leave out --offline, or unset HF_HUB_OFFLINE," if is_offline else "Check the network,"
@@ -108,28 +104,34 @@ def _hub_error(name: str, options: ModelOptions, kinds: set[type[BaseException]]
     return None
 
 
-def _file_error(name: str, options: ModelOptions, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
+def _file_error(name: str, options: ModelOptions, kinds: _Kinds, says: _Says, text: str) -> ModelError | None:
     if _any(kinds, SafetensorError):
-        return ModelError(f"{name}: the weights cannot be read: {text.full}.", "The file is damaged; fetch it again.")
-    if "trust_remote_code" in text:
+        return ModelError(f"{name}: the weights cannot be read: {text}.", "The file is damaged; fetch it again.")
+    if says("trust_remote_code"):
         return ModelError(f"{name} comes with its own code.", "If you trust it, add --trust-remote-code.")
-    if "ignore_mismatched_sizes" in text:
+    if says("ignore_mismatched_sizes"):
         has_map = (Path(name).expanduser() / HEAD_MAP).is_file()
         files = f"config.json and {HEAD_MAP} say" if has_map else "config.json says"
         return ModelError(
             f"{name}: weights of the checkpoint have other shapes than its {files}.",
             "Give the folder that both come from.",
         )
-    if "safetensors" in text and not options.allow_pickle:
-        return _without_safe_weights(name)
-    if "no file named" in text:
+    if says("safetensors") and not options.allow_pickle:
+        folder = Path(name).expanduser()
+        if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _PICKLES):
+            return _without_weights(name)
+        return ModelError(
+            f"{name} has no weights in the safetensors format.",
+            "If you trust its source, load the pickle checkpoint with --allow-pickle (unpickling can run any code).",
+        )
+    if says("no file named"):
         return _without_weights(name)
-    if "weights_only" in text or "Unpickling" in text:
+    if says("weights_only") or says("Unpickling"):
         return ModelError(
             f"{name}: the pickle checkpoint contains more than weights, or is damaged.",
             "headlens only unpickles weights. Save the model again, as safetensors.",
         )
-    if "does not recognize this architecture" in text or "Unrecognized model" in text or _is_no_object(name):
+    if says("does not recognize this architecture") or says("Unrecognized model") or _is_no_object(name):
         return ModelError(
             f"{name}: its config.json names no model_type that transformers {transformers.__version__} knows.",
             f"Known to work: {', '.join(f.title for f in FAMILIES)}; `headlens models --all` lists every type.",
@@ -139,21 +141,9 @@ def _file_error(name: str, options: ModelOptions, kinds: set[type[BaseException]
 
 def _is_no_object(name: str) -> bool:
     """Whether a folder's config.json is JSON without names; what transformers says of that depends on its version."""
-    try:
-        content = parse_json((Path(name).expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return not isinstance(content, dict)
-
-
-def _without_safe_weights(name: str) -> ModelError:
-    folder = Path(name).expanduser()
-    if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _PICKLES):
-        return _without_weights(name)
-    return ModelError(
-        f"{name} has no weights in the safetensors format.",
-        "If you trust its source, load the pickle checkpoint with --allow-pickle (unpickling can run any code).",
-    )
+    with suppress(OSError, ValueError):
+        return not isinstance(parse_json((Path(name).expanduser() / "config.json").read_text(encoding="utf-8")), dict)
+    return False
 
 
 def _without_weights(name: str) -> ModelError:
@@ -178,5 +168,5 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), "")
 
 
-def _any(kinds: set[type[BaseException]], *classes: type[BaseException]) -> bool:
+def _any(kinds: _Kinds, *classes: type[BaseException]) -> bool:
     return any(issubclass(k, classes) for k in kinds)

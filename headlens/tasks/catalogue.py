@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headlens.errors import OptionError
-from headlens.tasks.classification import OwnClassification, Regression, SequenceClassification
+from headlens.tasks.classification import (
+    MultipleChoice,
+    OwnClassification,
+    ParaphraseChoice,
+    Regression,
+    SentenceSimilarity,
+    SequenceClassification,
+)
 from headlens.tasks.example_parsers import (
     ClassLabels,
     EndingReader,
@@ -18,9 +25,7 @@ from headlens.tasks.example_parsers import (
     TextReader,
 )
 from headlens.tasks.masked import MaskedLM, TranslationLoss
-from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.question_answering import QuestionAnswering
-from headlens.tasks.sentence_similarity import ParaphraseChoice, SentenceSimilarity
 from headlens.tasks.task import Task
 from headlens.tasks.task_options import CLASS_TASKS, GLUE, OWN_CLASSES, ClassTask, Layout
 from headlens.tasks.translation import Translation
@@ -54,6 +59,7 @@ class TaskEntry:
 TWO: Layout = ("sentence1", "sentence2", "label")
 SCORES: tuple[Layout, ...] = (TWO, ("sentence1", "sentence2", "score"))
 STS_FILE: Layout = ("genre", "file", "year", "number", "label", "sentence1", "sentence2")
+SENTENCES: tuple[Layout, ...] = (("text",), ("sentence",), ("1",))
 PARALLEL: tuple[Layout, ...] = (("source", "target"), ("translation.de", "translation.en"), ("1", "2"))
 # SWAG, SWAG with its endings in one list, and HellaSwag.
 ENDINGS: tuple[Layout, ...] = (
@@ -67,8 +73,8 @@ QUOTED = frozenset({"prem", "hyp"})
 
 def _classes(task: ClassTask) -> TaskEntry:
     """Builds the entry of a task of GLUE's kind."""
-    texts = len(task.layouts[0]) - 1  # 1 for sentences, 2 for pairs
-    reader = TextReader(("text", "second")[:texts], ClassLabels(task.classes))
+    roles = ("text", "second")[: len(task.layouts[0]) - 1]  # of sentences or of pairs
+    reader = TextReader(roles, ClassLabels(task.classes))
     head = SequenceClassification(task.name, task.classes, task.metrics)
     return TaskEntry(head, reader, task.layouts, task.dataset or f"{GLUE}:{task.name}", task.split, task.headerless)
 
@@ -92,25 +98,11 @@ ENTRIES = (
     *map(_classes, CLASS_TASKS),
     STSB,
     SQUAD,
-    replace(
-        SQUAD,
-        task=QuestionAnswering("squad2", no_answer=True),
-        reader=QuestionReader(no_answer=True),
-        dataset="rajpurkar/squad_v2",
-    ),
     TaskEntry(
-        MultipleChoice(),
-        EndingReader(ClassLabels(("0", "1", "2", "3"))),
-        ENDINGS,
-        "allenai/swag:regular",
+        QuestionAnswering("squad2", no_answer=True), QuestionReader(no_answer=True), SQUAD.layouts, "rajpurkar/squad_v2"
     ),
-    TaskEntry(
-        MaskedLM(),
-        TextReader(("text",)),
-        (("text",), ("sentence",), ("1",)),
-        "Salesforce/wikitext:wikitext-2-raw-v1",
-        headerless=("1",),
-    ),
+    TaskEntry(MultipleChoice(), EndingReader(), ENDINGS, "allenai/swag:regular"),
+    TaskEntry(MaskedLM(), TextReader(("text",)), SENTENCES, "Salesforce/wikitext:wikitext-2-raw-v1", headerless=("1",)),
     TRANSLATION,
     replace(TRANSLATION, task=TranslationLoss()),
 )
@@ -127,8 +119,7 @@ def find_task(name: str, columns: Collection[str] = ()) -> TaskEntry:
     Raises:
         OptionError: if there is none.
     """
-    if name not in CATALOGUE:
+    if (entry := CATALOGUE.get(name)) is None:
         raise OptionError(f"Unknown task {name!r}.", f"Choose one with --task: {', '.join(CATALOGUE)}.")
-    if name == OWN_CLASSES and "second" in columns:
-        return replace(CATALOGUE[name], reader=TextReader(("text", "second"), OwnLabels()), layouts=(TWO,))
-    return CATALOGUE[name]
+    of_pairs = name == OWN_CLASSES and "second" in columns
+    return replace(entry, reader=TextReader(("text", "second"), OwnLabels()), layouts=(TWO,)) if of_pairs else entry

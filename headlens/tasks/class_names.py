@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 
@@ -75,9 +75,8 @@ def class_places(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...
         meant = [number for number, own in enumerate(classes) if meanings(name) & meanings(own)]
         if len(meant) != 1:
             raise ValueError(f"{name!r} is not one of the task's classes")
-        if meant[0] in places:
-            raise ValueError(f"{names[places[meant[0]]]!r} and {name!r} are the same class")
-        places[meant[0]] = place
+        if (before := places.setdefault(meant[0], place)) != place:
+            raise ValueError(f"{names[before]!r} and {name!r} are the same class")
     return tuple(places[number] for number in range(len(classes)))
 
 
@@ -89,9 +88,12 @@ def output_names(loaded: LoadedModel) -> list[str]:
     Raises:
         ValueError: with the reason, if the two contradict each other.
     """
-    config = loaded.model.config
-    by_number = [(int(number), str(name)) for number, name in (config.id2label or {}).items()]
-    by_name = _numbers(config.label2id or {})
+    id2label, label2id = loaded.model.config.id2label or {}, loaded.model.config.label2id or {}
+    by_number = [(int(number), str(name)) for number, name in id2label.items()]
+    try:
+        by_name = [(int(str(number)), str(name)) for name, number in label2id.items()]
+    except ValueError as error:
+        raise ValueError(f"label2id holds {list(label2id.values())}, not numbers") from error
     named = [pairs for pairs in (by_number, by_name) if not _is_numbered(pairs)]
     names: dict[int, str] = {}
     for number, name in chain(*named) if named else by_number:
@@ -105,13 +107,6 @@ def output_names(loaded: LoadedModel) -> list[str]:
 def _is_numbered(pairs: Iterable[tuple[int, str]]) -> bool:
     """Whether the names of numbers say nothing but the numbers, as `LABEL_0` of 0; so do no names at all."""
     return all(number_of(name) == number for number, name in pairs)
-
-
-def _numbers(label2id: Mapping[str, object]) -> list[tuple[int, str]]:
-    try:
-        return [(int(str(number)), str(name)) for name, number in label2id.items()]
-    except ValueError as error:
-        raise ValueError(f"label2id holds {list(label2id.values())}, not numbers") from error
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,7 @@ class OutputOrder:
         """
         if not classes:
             return cls()
-        own, names = None, list[str]()
+        own, names, short = None, list[str](), loaded.short_name
         try:
             names = output_names(loaded)
             if len(names) != len(classes):
@@ -160,12 +155,10 @@ class OutputOrder:
                 called = f"calls its outputs {', '.join(names)}" if names else "contradicts itself about its outputs"
                 message = f"{loaded.name} {called}, and the task has the classes {', '.join(classes)}: {error}."
                 raise ModelError(message, _ADVICE.format("model", "of the model's outputs")) from error
-        short = loaded.short_name
         if told:
             places = class_places(told, classes)
-            differs = own is not None and own != places
             note = f"{short} calls its outputs {', '.join(names)}; --labels says {', '.join(told)}, which is used."
-            return cls(places, tuple(told), note if differs else "")
+            return cls(places, tuple(told), "" if own in (None, places) else note)
         if own is not None:
             return cls(own, tuple(names))
         note = (

@@ -93,12 +93,11 @@ class Evaluation:
         """Value of the task's main metric over all evaluated examples."""
         return self.metrics[self.task.metrics[0]].value
 
-    def samples(self, name: str, options: EvaluationOptions | None = None) -> Floats:
+    def samples(self, name: str, options: EvaluationOptions) -> Floats:
         """Computes a metric in the bootstrap samples of its interval: (replicates,); none for few examples.
 
         The samples are the same for every model that was evaluated on the same examples.
         """
-        options = options or EvaluationOptions()
         draws = Draws.of(self.keys, options.replicates, options.seed)
         return replicates_of(self.records, partial(self.task.replicates, metric=name), draws)
 
@@ -176,9 +175,7 @@ def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) 
     )
 
 
-def estimates(
-    task: Task, records: Floats, keys: Sequence[str], options: EvaluationOptions | None = None
-) -> dict[str, Estimate]:
+def estimates(task: Task, records: Floats, keys: Sequence[str], options: EvaluationOptions) -> dict[str, Estimate]:
     """Computes all metrics of records with their intervals, see `estimate`.
 
     Args:
@@ -187,7 +184,6 @@ def estimates(
         keys: keys of the examples, see `Draws.of`.
         options: options of the bootstrap.
     """
-    options = options or EvaluationOptions()
     draws = Draws.of(keys, options.replicates, options.seed)
     return {name: estimate(task, name, records, draws) for name in task.metrics}
 
@@ -222,17 +218,16 @@ def prepare_all(task: Task, source: TaskSource, reader: Reader, counts: SourceCo
     for example in source.read(counts):
         rows = task.prepare(example, reader)
         # A tokenizer may not know any of a text, and drop it.
-        if rows and all(any(row.labels) or any(i not in encoder.special_kinds for i in row.ids) for row in rows):
-            for row in rows:
-                for side, ids in zip(sides, (row.ids, [i for i in row.labels if i >= 0]), strict=True):
-                    side.add(ids, encoder.unknown_id, encoder.special_kinds)
-            for side in sides:
-                side.check(reader.max_unknown, source.name, reader.tokenizer, complete=False)
-            prepared = PreparedExample(counts.examples, example, rows)
-            counts.examples += 1
-            yield prepared
-        else:
+        if not rows or not all(any(row.labels) or set(row.ids) - encoder.special_kinds.keys() for row in rows):
             counts.too_long += 1
+            continue
+        for row in rows:
+            for side, ids in zip(sides, (row.ids, [i for i in row.labels if i >= 0]), strict=True):
+                side.add(ids, encoder.unknown_id, encoder.special_kinds)
+        for side in sides:
+            side.check(reader.max_unknown, source.name, reader.tokenizer, complete=False)
+        counts.examples += 1
+        yield PreparedExample(counts.examples - 1, example, rows)
     for side in sides:
         side.check(reader.max_unknown, source.name, reader.tokenizer)
         counts.note(*side.notes(reader.tokenizer))

@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from headlens.corpora.table import has_cell, list_names
 from headlens.errors import CorpusError, OptionError, counted
@@ -18,13 +18,6 @@ from headlens.tasks.row_readers import TaskRow
 Columns = Mapping[str, str]
 UNLABELLED = ("", "-", "-1", "hidden")
 _WHOLE = re.compile(r"(-?[0-9]{1,9})\.0*")
-
-
-class Labels(Protocol):
-    """Interface of label formats: a format converts the cell of a row to the number of a label."""
-
-    def read(self, row: TaskRow, column: str) -> float | None:
-        """Returns the number of the row's label; None if the cell gives none."""
 
 
 class ExampleReader(ABC):
@@ -67,7 +60,7 @@ class TextReader(ExampleReader):
     """
 
     texts: tuple[str, ...]
-    labels: Labels | None = None
+    labels: ClassLabels | OwnLabels | ScoreLabels | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -91,13 +84,9 @@ class TextReader(ExampleReader):
 class EndingReader(ExampleReader):
     """Reads SWAG: a sentence, the beginning of the next one, and its possible endings.
 
-    Where one column plays the roles of all endings, it holds a list of them.
-
-    Args:
-        labels: format of the number of the right ending.
+    Where one column plays the roles of all endings, it holds a list of them; the label is the number of the right one.
     """
 
-    labels: Labels
     roles = ("first", "second", "ending0", "ending1", "ending2", "ending3", "label")
 
     def example(self, row: TaskRow, columns: Columns) -> TextExample | None:
@@ -105,7 +94,7 @@ class EndingReader(ExampleReader):
         first, second, *places = (columns[role] for role in self.roles[:-1])
         in_list = len(set(places)) == 1
         endings = row.texts(places[0], len(places)) if in_list else [row.text(place) for place in places]
-        label = self.labels.read(row, columns["label"])
+        label = ClassLabels(("0", "1", "2", "3")).read(row, columns["label"])
         sentence, beginning = row.text(first), row.text(second)
         texts = (sentence, *(f"{beginning} {ending}".strip() for ending in endings))
         return None if label is None or not sentence or not all(endings) else TextExample(str(row.number), texts, label)
@@ -145,15 +134,13 @@ class QuestionReader(ExampleReader):
         column = columns["answers"]
         cell = row.value(column)
         # What stands in the context is a text, whatever it looks like.
-        is_text = isinstance(cell, str) and cell in context
-        answers = _answers(row, cell if is_text else row.nested(column))
-        for answer in answers:
-            start = answer.start
-            if start is not None and context[start : start + len(answer.text)] != answer.text:
-                message = f"question {key}: the answer {answer.text[:40]!r} is not at character {start} of its context."
+        answers = _answers(row, cell if isinstance(cell, str) and cell in context else row.nested(column))
+        for text, start in ((answer.text, answer.start) for answer in answers):
+            if start is not None and not context.startswith(text, start):
+                message = f"question {key}: the answer {text[:40]!r} is not at character {start} of its context."
                 raise row.error(message, "Starts count characters from 0.")
         # The first one is what a model learns.
-        answers = sorted(answers, key=lambda answer: answer.text not in context)
+        answers.sort(key=lambda answer: answer.text not in context)
         if answers and answers[0].text not in context:
             message = f"question {key}: the answer {answers[0].text[:40]!r} is not in its context."
             raise row.error(message, "Answers must be copied verbatim from the context.")
@@ -165,7 +152,7 @@ class QuestionReader(ExampleReader):
 def _answers(row: TaskRow, cell: Any) -> list[AnswerSpan]:
     """Reads answers: {"text": …, "answer_start": …}, of one or of lists; a list of such, or of texts; or one text."""
     if isinstance(cell, str):
-        cell = [cell.strip()] if cell.strip() else []
+        cell = [cell.strip()]
     elif isinstance(cell, Mapping):
         texts, starts = (part if isinstance(part, list) else [part] for part in map(cell.get, ("text", "answer_start")))
         starts = starts if "answer_start" in cell and starts != [None] else [None] * len(texts)
@@ -198,8 +185,7 @@ def _parts(row: TaskRow, cells: Mapping[str, Any], name: str) -> list[Mapping[st
 
 
 def _text(row: TaskRow, cells: Mapping[str, Any], name: str) -> str:
-    text = cells.get(name)
-    if not isinstance(text, str):
+    if not isinstance(text := cells.get(name), str):
         raise row.error(f"{name!r} is missing or not a text.", "Give a file in SQuAD's format.")
     return text
 
@@ -271,9 +257,8 @@ class ClassLabels:
             return None
         if key in self.names:
             return float(self.names.index(key))
-        order = self.order or tuple(range(len(self.names)))
-        if (number := number_of(key)) is not None and number < len(order):
-            return float(order[number])
+        if (number := number_of(key)) is not None and number < len(self.names):
+            return float(self.order[number] if self.order else number)
         named = [number for number, name in enumerate(self.names) if meanings(key) & meanings(name)]
         if len(named) == 1:
             return float(named[0])
@@ -311,8 +296,7 @@ class OwnLabels:
         Raises:
             CorpusError: with the line: a class that is none of the names, or a cell of the wrong kind.
         """
-        cell = row.value(column)
-        if isinstance(cell, list | Mapping):
+        if isinstance(cell := row.value(column), list | Mapping):
             raise row.error(f"{column!r} holds a {type(cell).__name__}, not a class.", "Write one name or number.")
         name = str(cell) if isinstance(cell, bool) else _written(cell, str.strip)
         if self.numbers and isinstance(cell, int):
@@ -345,8 +329,7 @@ class ScoreLabels:
             CorpusError: with the line: no number, or one out of range.
         """
         cell = row.value(column)
-        key = _written(cell)
-        if key in UNLABELLED:
+        if (key := _written(cell)) in UNLABELLED:
             return None
         try:
             number = float(key)

@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Protocol
+from dataclasses import asdict, astuple, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from headlens.corpora.broken_rows import BrokenRows
 from headlens.corpora.text import distinct_names
 from headlens.errors import CorpusError, OptionError, counted
+from headlens.options import BleuTokenizer
 from headlens.tasks.class_names import DATA_ADVICE, data_order
 from headlens.tasks.example_parsers import ClassLabels, ExampleReader, OwnLabels, TextReader, choose_columns
 from headlens.tasks.examples import TaskExample, TextExample, words_of
@@ -57,15 +59,36 @@ class SourceCounts:
         self.rows += before.unlabelled + before.too_short + before.broken
 
 
-class TaskSource(Protocol):
-    """Examples of a task, which can be read any number of times."""
+@dataclass(frozen=True)
+class DataOptions:
+    """Columns, split and limits with which a task's data is read.
 
-    @property
-    def name(self) -> str:
-        """Name of the source as tables and reports show it."""
+    Args:
+        columns: columns by role, where they are called otherwise than in the layouts that the task knows.
+        split: split of a data set; None is the split of the task.
+        limit: read only the first examples.
+        target: the translations, where they are a text file of their own.
+        offline: never ask the hub.
+        min_words: leave out examples whose texts have fewer words together (`words_of`); before the limit.
+        labels: the task's classes in the order of the outputs of the `model`, or of the numbers of the `data`, where
+            names do not say it or are wrong; of a task whose classes the data names, all that the `data` may have.
+        skip_broken: leave out rows that cannot be read, as many as `BrokenRows` allows.
+        bleu_tokenizer: name of sacreBLEU's tokenizer; None is that of the target language.
+    """
 
-    def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
-        """Yields examples with labels, in order; `counts` grows by all rows and by those without a label."""
+    columns: dict[str, str] = field(default_factory=dict)
+    split: str | None = None
+    limit: int | None = None
+    target: str | Path | None = None
+    offline: bool = False
+    min_words: int = 0
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    skip_broken: bool = False
+    bleu_tokenizer: BleuTokenizer | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise OptionError(f"--limit {self.limit} is not a positive number.", "Leave it out to read everything.")
 
 
 @dataclass(frozen=True)
@@ -76,24 +99,15 @@ class RowExamples:
         rows: rows of a file or a data set.
         reader: makes examples of the rows.
         layouts: columns of known layouts, in the order of the reader's roles.
-        columns: columns that the user names, by role.
-        limit: read only the first examples.
-        min_words: leave out examples whose texts have fewer words together (`words_of`); before the limit.
+        options: columns that the user names, and limits.
         numbers: classes in the order of the data's numbers, where a user names them.
-        skip_broken: leave out rows that cannot be read, as many as `BrokenRows` allows.
     """
 
     rows: RowSource
     reader: ExampleReader
     layouts: tuple[tuple[str, ...], ...] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
-    limit: int | None = None
-    min_words: int = 0
+    options: DataOptions = field(default_factory=DataOptions)
     numbers: tuple[str, ...] = ()
-    skip_broken: bool = False
-
-    def __post_init__(self) -> None:
-        _check_limit(self.limit)
 
     @property
     def name(self) -> str:
@@ -107,22 +121,22 @@ class RowExamples:
             CorpusError: with the line: no example with a label at all, a missing column, an unknown label.
             OptionError: for a column of a role that there is not.
         """
-        number, before, short_before = 0, counts.rows, counts.too_short
-        broken = BrokenRows(self.name, file_of(self.rows), self.skip_broken)
+        number, before = 0, replace(counts)
+        broken = BrokenRows(self.name, file_of(self.rows), self.options.skip_broken)
         for example in self._examples(counts):
             counts.rows += 1
             if isinstance(example, CorpusError):
                 broken.add(example)
             elif example is None:
                 counts.unlabelled += 1
-            elif self.min_words and words_of(example) < self.min_words:
+            elif self.options.min_words and words_of(example) < self.options.min_words:
                 counts.too_short += 1
             else:
                 yield example
                 number += 1
-                if number == self.limit:  # no further row is read
+                if number == self.options.limit:  # no further row is read
                     break
-        rows, too_short = counts.rows - before, counts.too_short - short_before
+        rows, too_short = counts.rows - before.rows, counts.too_short - before.too_short
         broken.check(rows)
         counts.broken += broken.number
         counts.first_broken += tuple(broken.first)
@@ -130,30 +144,28 @@ class RowExamples:
             reason = f"none of its {counted(rows, 'row')} has a label and text" if rows else "it is empty"
             advice = "Choose another file, split or column."
             if too_short:
-                reason = f"{counted(too_short, 'example')} with fewer than {self.min_words} words"
+                reason = f"{counted(too_short, 'example')} with fewer than {self.options.min_words} words"
                 advice = "Ask for shorter ones with --min-words."
             raise CorpusError(f"no examples: {reason}.", advice, path=file_of(self.rows) or self.name)
 
     def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | CorpusError | None]:
-        reader, columns, labels, seen = self.reader, dict[str, str](), None, Counter[str]()
+        reader, columns, seen = self.reader, dict[str, str](), Counter[str]()
         for row in self.rows:
             if isinstance(row, CorpusError):
                 yield row
                 continue
-            for part in self.reader.parts(row):
+            for part in reader.parts(row):
                 if not columns:
-                    columns = dict(choose_columns(part, self.reader.roles, self.layouts, self.columns))
-                    if isinstance(reader, TextReader) and isinstance(reader.labels, ClassLabels):
-                        labels = self._numbered(reader.labels, columns["label"], part, counts)
-                        reader = replace(reader, labels=labels)
-                    reader = self._with_names(reader, columns)
-                if labels is not None and labels.order is None and labels.is_number(part.cells.get(columns["label"])):
-                    counts.note(
-                        f"The classes of {self.name} are numbers without names; they are read as {labels.numbers}. "
-                        "--labels data=NAME,NAME gives another order."
-                    )
-                if labels is not None:
-                    seen[str(part.cells.get(columns["label"])).strip().removesuffix(".0")] += 1
+                    columns = dict(choose_columns(part, reader.roles, self.layouts, self.options.columns))
+                    reader = self._with_names(reader, columns.get("label", ""), part, counts)
+                if isinstance(reader, TextReader) and isinstance(labels := reader.labels, ClassLabels):
+                    cell = part.cells.get(columns["label"])
+                    if labels.order is None and labels.is_number(cell):
+                        counts.note(
+                            f"The classes of {self.name} are numbers without names; they are read as {labels.numbers}. "
+                            "--labels data=NAME,NAME gives another order."
+                        )
+                    seen[str(cell).strip().removesuffix(".0")] += 1
                 try:
                     yield reader.example(part, columns)
                 except CorpusError as error:
@@ -166,34 +178,30 @@ class RowExamples:
                 path=file_of(self.rows) or self.name,
             )
 
-    def _with_names(self, reader: ExampleReader, columns: Mapping[str, str]) -> ExampleReader:
-        """Returns the reader with the names that a data set has for the numbers of classes of its own."""
-        if isinstance(reader, TextReader) and isinstance(reader.labels, OwnLabels) and isinstance(self.rows, HubRows):
-            return replace(reader, labels=replace(reader.labels, numbers=self.rows.class_names(columns["label"])))
-        return reader
-
-    def _numbered(self, labels: ClassLabels, column: str, first: TaskRow, counts: SourceCounts) -> ClassLabels:
-        """Returns the format of labels with the order in which the user, or else the data set, names its numbers.
+    def _with_names(self, reader: ExampleReader, column: str, first: TaskRow, counts: SourceCounts) -> ExampleReader:
+        """Returns the reader with the names that the user, or else the data set, has for the numbers of classes.
 
         Raises:
             CorpusError: if the data set has other classes than the task.
         """
         names = self.rows.class_names(column) if isinstance(self.rows, HubRows) else ()
+        if isinstance(reader, TextReader) and isinstance(reader.labels, OwnLabels):
+            return replace(reader, labels=replace(reader.labels, numbers=names))
+        if not isinstance(reader, TextReader) or not isinstance(reader.labels, ClassLabels):
+            return reader
+        own = None
         try:
-            own = data_order(names, labels.names)
+            own = data_order(names, reader.classes)
         except ValueError as error:
             if not self.numbers:
                 raise CorpusError(str(error), DATA_ADVICE, path=first.place) from error
-            own = None
-        if not self.numbers:
-            return replace(labels, order=own)
-        told = replace(labels, order=data_order(self.numbers, labels.names))
-        if own not in (None, told.order):
+        order = data_order(self.numbers, reader.classes) or own
+        if own not in (None, order):
             counts.note(
                 f"{self.name} calls its classes {', '.join(names)}; --labels says {', '.join(self.numbers)}, which "
                 "is used."
             )
-        return told
+        return replace(reader, labels=replace(reader.labels, order=order))
 
 
 @dataclass(frozen=True)
@@ -207,9 +215,6 @@ class ChainedExamples:
 
     parts: tuple[RowExamples, ...]
     limit: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_limit(self.limit)
 
     @property
     def name(self) -> str:
@@ -229,7 +234,7 @@ class ChainedExamples:
         for part, name in zip(self.parts, self._names, strict=True):
             if left == 0:
                 return
-            for example in replace(part, limit=left).read(counts):
+            for example in replace(part, options=replace(part.options, limit=left)).read(counts):
                 yield replace(example, id=f"{name}:{example.id}")
                 left = None if left is None else left - 1
 
@@ -256,6 +261,11 @@ class MemoryExamples:
             yield example
 
 
+# Examples of a task, which can be read any number of times; `read` yields those with labels, in order, and its counts
+# grow by all rows and by those without a label.
+TaskSource: TypeAlias = RowExamples | ChainedExamples | MemoryExamples
+
+
 def gather(source: TaskSource, counts: SourceCounts | None = None) -> MemoryExamples:
     """Reads all examples of a source into memory, for splitting and shuffling."""
     counts = counts or SourceCounts()
@@ -265,11 +275,6 @@ def gather(source: TaskSource, counts: SourceCounts | None = None) -> MemoryExam
 def split(source: MemoryExamples, parts: Iterable[Iterable[int]]) -> list[MemoryExamples]:
     """Divides a source into parts by index, such as a part to rank on and one to evaluate on."""
     return [replace(source, examples=tuple(source.examples[i] for i in part)) for part in parts]
-
-
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise OptionError(f"--limit {limit} is not a positive number.", "Leave it out to read everything.")
 
 
 @dataclass(frozen=True)
@@ -303,14 +308,9 @@ def fingerprint(examples: Iterable[TaskExample]) -> str:
     """Returns the SHA-256 hex digest of the examples' texts and labels or answers, in order and without their ids."""
     digest = hashlib.sha256()
     for example in examples:
-        digest.update(_content(example).encode("utf-8", "surrogatepass"))
-        digest.update(b"\n")
+        if isinstance(example, TextExample):
+            content: list[Any] = [example.texts, example.label]
+        else:
+            content = [example.question, example.context, list(map(astuple, example.answers))]
+        digest.update(f"{json.dumps(content, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
-
-
-def _content(example: TaskExample) -> str:
-    """Writes texts and label, or question, context and answers, as JSON."""
-    if isinstance(example, TextExample):
-        return json.dumps([example.texts, example.label], ensure_ascii=False)
-    answers = [(answer.text, answer.start) for answer in example.answers]
-    return json.dumps([example.question, example.context, answers], ensure_ascii=False)

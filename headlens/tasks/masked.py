@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means
-from headlens.tasks.examples import TaskExample, TextExample
+from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, require_output
 
@@ -63,8 +63,7 @@ class Likelihood(Task):
         logits, labels = logits[predicted], labels[predicted]  # (tokens, vocabulary), (tokens,)
         surprise = torch.logsumexp(logits, dim=-1) - logits.gather(1, labels[:, None])[:, 0]
         tokens = torch.stack([surprise, torch.ones_like(surprise), logits.argmax(-1) == labels], dim=1)
-        sums = torch.zeros(len(predicted), 3, dtype=torch.float64)
-        return sums.index_add_(0, rows, tokens.double().cpu()).numpy()
+        return torch.zeros(len(predicted), 3, dtype=torch.float64).index_add_(0, rows, tokens.double().cpu()).numpy()
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the cross-entropy in nats, summed over the predicted tokens of an example: (n,)."""
@@ -113,13 +112,11 @@ class MaskedLM(Likelihood):
         Raises:
             OptionError: if the tokenizer has no mask token.
         """
-        assert isinstance(example, TextExample)
-        mask_id = reader.tokenizer.mask_token_id
-        if mask_id is None:
+        if (mask_id := reader.tokenizer.mask_token_id) is None:
             raise OptionError(
                 f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
             )
-        sentence = plain_sentence(example.texts[0], example.id)
+        sentence = plain_sentence(texts_of(example)[0], example.id)
         plain = SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
         masked = None if plain is None else Masking(int(mask_id), self.share, self.seed).mask(plain)
         if plain is None or masked is None or masked is plain:
@@ -160,10 +157,9 @@ class TranslationTask(Task):
         Raises:
             OptionError: if the model is no encoder-decoder.
         """
-        assert isinstance(example, TextExample)
         if reader.decoder_start_id is None:
             raise OptionError("Translation needs an encoder-decoder.", "Give a translation model, such as Marian's.")
-        source, reference = example.texts
+        source, reference = texts_of(example)
         row, labels = reader.sequence(source), reader.target(reference)
         if row is None or not labels or len(labels) > (reader.target_limit or len(labels)):
             return ()
@@ -185,8 +181,7 @@ class TranslationLoss(TranslationTask, Likelihood):
     def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:
         """Gathers prepared examples as a batch whose inputs hold those of the decoder."""
         batch = super().collate(prepared, reader, device)
-        inputs = batch.inputs | decoder_inputs(batch.labels["labels"], reader)
-        return TaskBatch(inputs, batch.labels, prepared, reader)
+        return replace(batch, inputs=batch.inputs | decoder_inputs(batch.labels["labels"], reader))
 
     def arguments(self, model: Any) -> dict[str, Any]:
         """Returns `use_cache`, False: a decoder that reads the whole reference at once needs no cache."""

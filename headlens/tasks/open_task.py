@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from headlens.corpora.hub import READERS
+from headlens.corpora.table import list_names
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
 from headlens.errors import CorpusError, OptionError, counted
-from headlens.options import BleuTokenizer
 from headlens.tasks.catalogue import QUOTED, TaskEntry, find_task
 from headlens.tasks.class_names import parse_labels, told_classes
 from headlens.tasks.classification import OwnClassification, SequenceClassification
-from headlens.tasks.example_parsers import parse_columns
-from headlens.tasks.example_sources import ChainedExamples, RowExamples, TaskSource
-from headlens.tasks.own_classes import name_classes
-from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
+from headlens.tasks.example_parsers import OwnLabels, TextReader, parse_columns
+from headlens.tasks.example_sources import ChainedExamples, DataOptions, RowExamples, SourceCounts, TaskSource
+from headlens.tasks.examples import TextExample
+from headlens.tasks.row_readers import TABLES, FileRows, HubRows, LineRows, RowSource
 from headlens.tasks.task import Task
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData
 from headlens.tasks.translation import Translation
 
+MOST = 100  # classes of data of one's own
+_FEW = 10  # so many classes may be in any data, more only where each has two examples on average
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+OwnSource = RowExamples | ChainedExamples
 SOURCES = "Give a file .tsv, .csv, .jsonl or .json (also .gz), or hub:NAME."
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """Columns, split and limits with which a task's data is read.
-
-    Args:
-        columns: columns by role, where they are called otherwise than in the layouts that the task knows.
-        split: split of a data set; None is the split of the task.
-        limit: read only the first examples.
-        target: the translations, where they are a text file of their own.
-        offline: never ask the hub.
-        min_words: leave out examples whose texts have fewer words together; before the limit.
-        labels: the task's classes in the order of the outputs of the `model`, or of the numbers of the `data`, where
-            names do not say it or are wrong; of a task whose classes the data names, all that the `data` may have.
-        skip_broken: leave out rows that cannot be read, as far as `RowExamples` does.
-        bleu_tokenizer: name of sacreBLEU's tokenizer; None is that of the target language.
-    """
-
-    columns: dict[str, str] = field(default_factory=dict)
-    split: str | None = None
-    limit: int | None = None
-    target: str | Path | None = None
-    offline: bool = False
-    min_words: int = 0
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    skip_broken: bool = False
-    bleu_tokenizer: BleuTokenizer | None = None
 
 
 def open_task(
@@ -70,33 +48,21 @@ def open_task(
     options = options or DataOptions()
     task, source = _rows(name, data, options)
     if isinstance(task, OwnClassification):
-        task, named = name_classes(task, source, options.labels)
-        assert isinstance(named, RowExamples)
-        return task, named
+        return cast("tuple[Task, RowExamples]", name_classes(task, source, options.labels))
     return task, source
 
 
 def _rows(name: str, data: str | Path | None, options: DataOptions) -> tuple[Task, RowExamples]:
     """Opens a task and its examples as `open_task` does, but without the classes that only the data names."""
     entry = find_task(name, options.columns)
-    own = isinstance(entry.task, OwnClassification)
     model, numbers = (
-        () if own else told_classes(options.labels.get(whose, ()), classes)
+        () if isinstance(entry.task, OwnClassification) else told_classes(options.labels.get(whose, ()), classes)
         for whose, classes in (("model", entry.task.labels), ("data", entry.reader.classes))
     )
     task = replace(entry.task, outputs=model) if isinstance(entry.task, SequenceClassification) else entry.task
     if isinstance(task, Translation):
         task = Translation.of_target(options.columns.get("target") or options.target, options.bleu_tokenizer)
-    return task, RowExamples(
-        _open(entry, data, options),
-        entry.reader,
-        entry.layouts,
-        options.columns,
-        options.limit,
-        options.min_words,
-        numbers,
-        options.skip_broken,
-    )
+    return task, RowExamples(open_rows(entry, data, options), entry.reader, entry.layouts, options, numbers)
 
 
 def open_examples(
@@ -112,20 +78,12 @@ def open_examples(
         known: classes of a model or of training data, for a task whose classes the data names, see `name_classes`.
         named: whether such data is read for its classes; without these it can be counted.
     """
-    options = DataOptions(
-        columns_by_role(data),
-        data.data_split,
-        data.limit,
-        data.target,
-        offline,
-        data.min_words,
-        parse_labels(data.labels),
-        data.skip_broken,
-        data.bleu_tokenizer,
-    )
-    source: RowExamples | ChainedExamples
+    alike = {name: getattr(data, name) for name in ("limit", "target", "min_words", "skip_broken", "bleu_tokenizer")}
+    labels = parse_labels(data.labels)
+    options = DataOptions(columns_by_role(data), data.data_split, offline=offline, labels=labels, **alike)
+    source: OwnSource
     if len(data.data) < 2:
-        task, source = _rows(data.task, data.data[0] if data.data else None, options)
+        task, source = _rows(data.task, next(iter(data.data), None), options)
     else:
         opened = [_rows(data.task, spec, replace(options, limit=None)) for spec in data.data]
         task, source = opened[0][0], ChainedExamples(tuple(rows for _, rows in opened), options.limit)
@@ -156,23 +114,8 @@ def columns_by_role(data: TaskData) -> dict[str, str]:
     return columns | named
 
 
-def open_rows(
-    name: str, source: str, columns: Mapping[str, str], split: str, *, offline: bool = False
-) -> tuple[TaskEntry, RowSource]:
-    """Opens the rows of a task's data, whether they have labels or not; errors as in `open_task`.
-
-    Args:
-        name: name of the task.
-        source: a file, or `hub:NAME[:CONFIG]`.
-        columns: columns that the user names, by role.
-        split: split of a data set.
-        offline: never ask the hub.
-    """
-    entry = find_task(name, columns)
-    return entry, _open(entry, source, DataOptions(dict(columns), split, offline=offline))
-
-
-def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> RowSource:
+def open_rows(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> RowSource:
+    """Opens the rows of a task's data, whether they have labels or not; arguments and errors as in `open_task`."""
     split = options.split or entry.split
     if options.target is not None:
         if "target" not in entry.reader.roles:
@@ -186,8 +129,7 @@ def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> Ro
         if entry.dataset is None:
             raise OptionError(f"--task {entry.task.name} needs data of your own.", "Name it with --data FILE.")
         return HubRows(entry.dataset, split, options.offline)
-    spec = str(entry.default if data is None else data)
-    if spec.startswith("hub:"):
+    if (spec := str(entry.default if data is None else data)).startswith("hub:"):
         if not spec.removeprefix("hub:").strip(":"):
             raise OptionError("hub: names no data set.", "Write hub:NAME, such as hub:nyu-mll/glue:sst2.")
         return HubRows(spec.removeprefix("hub:"), split, options.offline)
@@ -201,14 +143,70 @@ def _local(entry: TaskEntry, spec: str, split: str, options: DataOptions) -> Row
     if not path.exists():
         raise CorpusError("no such file.", SOURCES, path=spec)
     kind = file_kind(spec)
-    tables = (*TABS, *COMMAS, *LINES, *JSON)
-    if path.is_dir() or (kind in READERS and kind not in tables):
+    if path.is_dir() or (kind in READERS and kind not in TABLES):
         return HubRows(spec, split, options.offline)
     # Plain text holds nothing but sentences, one a line.
-    if entry.reader.roles == ("text",) and (kind not in tables or kind == ".txt"):
+    if entry.reader.roles == ("text",) and (kind not in TABLES or kind == ".txt"):
         return LineRows((path,))
     named = frozenset(options.columns.values())
     columns = named.union(*entry.layouts)
     columns |= {column.partition(".")[0] for column in columns}  # of translation.de: translation
     numbers = frozenset(filter(str.isdecimal, columns))
     return FileRows(path, entry.headerless, columns - numbers, named if named <= numbers else frozenset(), QUOTED)
+
+
+def name_classes(
+    task: OwnClassification, source: OwnSource, labels: Mapping[str, Sequence[str]], known: Sequence[str] = ()
+) -> tuple[OwnClassification, OwnSource]:
+    """Returns the task with its classes, and the source with labels that are these.
+
+    The classes are those that a user names; else those of the model, or of the training data, if they have all labels
+    of the source; else the labels, sorted.
+
+    Args:
+        task: the task, without classes.
+        source: the examples; they are read once for their labels.
+        labels: classes that the user names, of the `model` in the order of its outputs, and of the `data`.
+        known: classes of the model, or of the training data.
+
+    Raises:
+        OptionError: if the classes that the user names are fewer than two, or not those of the data.
+        CorpusError: if the labels are one class, or not like classes; also as in `RowExamples.read`.
+    """
+    told, classes = (tuple(labels.get(whose, ())) for whose in ("model", "data"))
+    if classes and (len(classes) < 2 or len(set(classes)) < len(classes)):
+        message = f"--labels data={','.join(classes)}: fewer than two different classes."
+        raise OptionError(message, "Name each class once, two or more.")
+    if not classes:
+        seen = OwnLabels()
+        examples = [e for e in _read_as(source, seen).read(SourceCounts()) if isinstance(e, TextExample)]
+        names = list(seen.seen)  # also of examples that were left out
+        found = {names[int(e.label)] for e in examples if e.label is not None}
+        fitting = (tuple(given) for given in (told, known) if found <= set(given))
+        classes = next(fitting, ()) or _checked(found, len(examples), source.name)
+    named = replace(task, classes=classes, outputs=told_classes(told, classes))
+    return named, _read_as(source, OwnLabels(classes))
+
+
+def _read_as(source: OwnSource, labels: OwnLabels) -> OwnSource:
+    parts = source.parts if isinstance(source, ChainedExamples) else (source,)
+    read = tuple(replace(part, reader=TextReader(part.reader.roles[:-1], labels)) for part in parts)
+    return replace(source, parts=read) if isinstance(source, ChainedExamples) else read[0]
+
+
+def _checked(found: set[str], examples: int, name: str) -> tuple[str, ...]:
+    """Returns labels as classes: in the order of their numbers where all are numbers, else of the alphabet."""
+    classes = sorted(found, key=float) if all(map(_NUMBER.fullmatch, found)) else sorted(found)
+    message, advice = "", "Name the column of the classes with --label, or all classes with --labels data=NAME,NAME."
+    if len(classes) == 1:
+        message = f"all its labels are {list_names(classes)}; a task needs two classes."
+    elif len(classes) > min(MOST, max(_FEW, examples // 2)):
+        message = (
+            f"{examples} examples have {len(classes)} labels ({list_names(classes[:3])}, …): these look like scores or "
+            "texts, not like classes."
+        )
+    elif len(alike := [c for c in classes if sum(c.casefold() == other.casefold() for other in found) > 1]) > 0:
+        message, advice = f"its labels {list_names(alike)} differ only in case.", "Spell each class in one way."
+    if message:
+        raise CorpusError(message, advice, path=name)
+    return tuple(classes)

@@ -160,17 +160,14 @@ class QuestionAnswering(Task):
                 "The outputs do not belong to this batch: the number of windows differs.", "Run the whole batch."
             )
         firsts = np.cumsum([len(p.rows) for p in batch.prepared])[:-1]
-        windows = zip(batch.prepared, np.split(starts, firsts), np.split(ends, firsts), strict=True)
-        return [self._best(*question) for question in windows]
+        return list(map(self._best, batch.prepared, np.split(starts, firsts), np.split(ends, firsts)))
 
     def _best(self, prepared: PreparedExample, starts: Floats, ends: Floats) -> AnswerCandidate:
         """Returns the best stretch over all windows of a question, from logits (windows, length)."""
         # As in BERT's run_squad: one window that sees an answer speaks against the empty one for all windows.
         assert isinstance(prepared.example, Question)
-        no_answer = min(float(s[NO_ANSWER] + e[NO_ANSWER]) for s, e in zip(starts, ends, strict=True))
-        proposals = [self._stretch(r, s, e) for r, s, e in zip(prepared.rows, starts, ends, strict=True)]
-        best = max((p for p in proposals if p is not None), default=None)
-        if best is None:
+        no_answer = float((starts[:, NO_ANSWER] + ends[:, NO_ANSWER]).min())
+        if (best := max(filter(None, map(self._stretch, prepared.rows, starts, ends)), default=None)) is None:
             return AnswerCandidate("", -NO_ANSWER_AT_ALL, NO_ANSWER_AT_ALL)
         score, first, last = best
         return AnswerCandidate(prepared.example.context[first:last], score, no_answer - score)
@@ -178,8 +175,7 @@ class QuestionAnswering(Task):
     def _stretch(self, row: TokenRow, starts: Floats, ends: Floats) -> tuple[float, int, int] | None:
         """Returns score, first and last character of the best stretch in a window; None if there is none."""
         inside = np.array([place for place, span in enumerate(row.spans) if span != NOWHERE], dtype=np.int64)
-        first = inside[np.argsort(-starts[inside], kind="stable")[: self.n_best]]
-        last = inside[np.argsort(-ends[inside], kind="stable")[: self.n_best]]
+        first, last = (inside[np.argsort(-side[inside], kind="stable")[: self.n_best]] for side in (starts, ends))
         length = last[None, :] - first[:, None] + 1  # (starts, ends)
         scores = np.where((length >= 1) & (length <= self.max_answer), starts[first][:, None] + ends[last], -np.inf)
         if not np.isfinite(scores).any():
@@ -204,8 +200,7 @@ class QuestionAnswering(Task):
         With `no_answer`, a question whose margin is above `threshold` gets the score of the empty answer.
         """
         answered, empty = _answer_scores(records, metric)
-        is_empty = (records[:, 4] > self.threshold) & self.no_answer
-        return np.where(is_empty, empty, answered)
+        return np.where((records[:, 4] > self.threshold) & self.no_answer, empty, answered)
 
 
 def _answer_scores(records: Floats, metric: str) -> tuple[Floats, Floats]:

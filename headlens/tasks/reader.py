@@ -99,27 +99,18 @@ class Reader:
             return None if self.limit is None else f"{self.limit} tokens"
         return f"{self.limit} tokens, or the decoder's {self.target_limit}"
 
-    @property
-    def classes(self) -> tuple[int, ...] | None:
-        """The model's output for each of the task's classes; None where these are in one order."""
-        return self.order.places
-
     def sequence(self, text: str, second: str | None = None) -> TokenRow | None:
         """Tokenises one text or a pair; None if it is longer than the limit, for nothing is cut unless asked for."""
         encoding = self.encode(text, second)
         if self.cuts and not self.fits(len(encoding["input_ids"])):
             encoding = self.encode(text, second, truncation=True, max_length=self.limit)
         ids = tuple(encoding["input_ids"])
-        if not ids or not self.fits(len(ids)):
-            return None
-        segments = tuple(encoding["token_type_ids"]) if "token_type_ids" in encoding else ()
-        return TokenRow(ids, segments)
+        return TokenRow(ids, tuple(encoding.get("token_type_ids", ()))) if ids and self.fits(len(ids)) else None
 
     def whole_rows(self, texts: Sequence[tuple[str, ...]]) -> tuple[TokenRow, ...]:
         """Tokenises texts, or pairs of texts, to one row each; to no row at all if one of them is too long."""
-        rows = [self.sequence(*pair) for pair in texts]
-        whole = tuple(row for row in rows if row is not None)
-        return whole if len(whole) == len(rows) else ()
+        rows = tuple(filter(None, (self.sequence(*pair) for pair in texts)))
+        return rows if len(rows) == len(texts) else ()
 
     def encode(self, text: str, second: str | None = None, **options: Any) -> BatchEncoding:
         """Calls the tokenizer for a text or a pair, without its warning about texts longer than the model reads."""
@@ -130,8 +121,7 @@ class Reader:
 
     def target(self, text: str) -> tuple[int, ...]:
         """Returns the token ids of a target text, such as a translation, with the tokenizer's special tokens."""
-        encoding = self.tokenizer(text_target=text, return_attention_mask=False, verbose=False)
-        return tuple(encoding["input_ids"])
+        return tuple(self.tokenizer(text_target=text, return_attention_mask=False, verbose=False)["input_ids"])
 
     def fits(self, length: int) -> bool:
         """Whether the model reads `length` tokens at once."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from headlens.corpora.hub import HubCorpus
 from headlens.corpora.nested_cells import looks_nested, nested_value
@@ -20,6 +20,7 @@ TABS = (".tsv", ".txt")
 COMMAS = (".csv",)
 LINES = (".jsonl", ".ndjson")
 JSON = (".json",)
+TABLES = (*TABS, *COMMAS, *LINES, *JSON)
 ONE_ANNOTATOR = ("label1", "gold_label")  # last columns of GLUE's SNLI
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")  # de, deu, de-DE, zh_Hant
 
@@ -101,17 +102,6 @@ class TaskRow:
         return CorpusError(f"{where}{message}", advice, path=self.place, line=self.line)
 
 
-class RowSource(Protocol):
-    """Rows that can be read any number of times."""
-
-    @property
-    def name(self) -> str:
-        """Name of the source as it is shown in tables and reports."""
-
-    def __iter__(self) -> Iterator[TaskRow | CorpusError]:
-        """Iterates over all rows of the source from the first; yields, not raises, what is wrong with a single one."""
-
-
 @dataclass(frozen=True)
 class FileRows(NamedFile):
     """A UTF-8 file with tabs (`.tsv`, `.txt`), commas (`.csv`), JSON lines (`.jsonl`) or JSON; also `.gz`.
@@ -143,8 +133,7 @@ class FileRows(NamedFile):
             yield cells if isinstance(cells, CorpusError) else TaskRow(cells, str(self.path), line, number)
 
     def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any] | CorpusError]]:
-        kind = file_kind(self.path)
-        if kind in TABS:
+        if (kind := file_kind(self.path)) in TABS:
             return self._named(tab_rows(self.path))
         if kind in COMMAS:
             # Tasks that are in files without a header, too, say how many columns these have; all others have labels.
@@ -153,12 +142,11 @@ class FileRows(NamedFile):
             return json_rows(self.path)
         if kind in JSON:
             return json_array(self.path)
-        advice = f"Name it {', '.join([*TABS, *COMMAS, *LINES, *JSON])}, according to its format."
+        advice = f"Name it {', '.join(TABLES)}, according to its format."
         raise CorpusError(f"a table of unknown type {kind!r}.", advice, path=self.path)
 
     def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any] | CorpusError]]:
-        first = next(rows, None)
-        if first is None:
+        if (first := next(rows, None)) is None:
             return
         names, bare = self._names(first[1])
         if bare and not self.numbered:
@@ -168,20 +156,15 @@ class FileRows(NamedFile):
             raise CorpusError(message, "Give the columns names of their own.", path=self.path, line=first[0])
         if tuple(names[-2:]) == ONE_ANNOTATOR:
             rows = ((line, without_others(cells, len(names))) for line, cells in rows)
-        quoted = bool(self.quoted & set(names))
+        quoted, known = bool(self.quoted & set(names)), len(self.headerless)
+        has_more = bare and (known > 2 or (known == 2 and file_kind(self.path) in TABS))
         for line, cells in chain([first], rows) if bare else rows:
-            if len(cells) < len(names) or (len(cells) > len(names) and not (bare and self._has_more)):
+            if len(cells) < len(names) or (len(cells) > len(names) and not has_more):
                 message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
                 advice = f"Correct the line{', or name the columns in the first row' if bare else ''}."
                 yield line, CorpusError(message, advice, path=self.path, line=line)
             else:
                 yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))
-
-    @property
-    def _has_more(self) -> bool:
-        """Whether rows without a header may have more cells than columns that are known."""
-        is_original, in_tabs = len(self.headerless) > 2, file_kind(self.path) in TABS
-        return is_original or (in_tabs and len(self.headerless) == 2)
 
     def _names(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
         """Returns the names of the columns, and whether the first row is data."""
@@ -277,6 +260,10 @@ class LineRows:
                 raise CorpusError(f"ends before line {number}, unlike {self.name}.", advice, path=short, line=number)
             cells = {str(column): line.text for column, line in enumerate(lines, 1)}
             yield TaskRow(cells, str(self.paths[0]), number, number)
+
+
+# Rows that can be read any number of times; what is wrong with a single one is yielded, not raised.
+RowSource = FileRows | HubRows | LineRows
 
 
 def file_of(rows: RowSource) -> str | None:

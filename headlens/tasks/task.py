@@ -148,8 +148,6 @@ class Task(ABC):
 
     def right(self, records: Floats, metric: str) -> Floats | None:
         """Returns 1 for right examples and 0 for others, (n,), where the metric is their share; else None."""
-        del records, metric
-        return None
 
     def deciding(self, records: Floats, metric: str) -> Floats:
         """Returns what decides how an example counts in a metric, (n, c).
@@ -163,8 +161,6 @@ class Task(ABC):
 
     def chance(self, records: Floats) -> float | None:
         """Returns the main metric of guesses made without reading an example; None where none can be made."""
-        del records
-        return None
 
     def finer(self, records: Floats) -> float:
         """Returns a score, higher for better, that ranks models whose main metric is equal; 0 if there is none."""
@@ -179,11 +175,10 @@ class Task(ABC):
             reader: tokenizer and limits of the model, with which the examples were prepared.
             device: where the tensors of the batch are put.
         """
-        place = torch.device(device)
         rows = [row for p in prepared for row in p.rows]
         inputs = padded_inputs([row.ids for row in rows], [row.segments for row in rows], reader.pad_id)
-        inputs = {name: tensor.to(place) for name, tensor in inputs.items()}
-        return TaskBatch(inputs, self.targets(prepared, reader, place), prepared, reader)
+        inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+        return TaskBatch(inputs, self.targets(prepared, reader, torch.device(device)), prepared, reader)
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Returns the arguments with which a model computes its loss, such as `labels`; none by default."""
@@ -215,8 +210,7 @@ class Task(ABC):
             OptionError: if the model computed none.
         """
         del batch
-        loss = getattr(outputs, "loss", None)
-        if not isinstance(loss, Tensor):
+        if not isinstance(loss := getattr(outputs, "loss", None), Tensor):
             raise OptionError(f"The model computed no loss for the task {self.name}.", f"It needs a {self.head} head.")
         return loss
 
@@ -251,8 +245,7 @@ class Task(ABC):
         Raises:
             OptionError: if the task has no such metric.
         """
-        name = metric or self.metrics[0]
-        if name not in self.metrics:
+        if (name := metric or self.metrics[0]) not in self.metrics:
             raise OptionError(f"The task {self.name} has no metric {name!r}.", f"It has {', '.join(self.metrics)}.")
         return self.statistic(name, records, weights)
 

@@ -5,20 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from transformers import (
-    MODEL_FOR_MASKED_LM_MAPPING,
-    MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
-    MODEL_FOR_PRETRAINING_MAPPING,
-    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    MODEL_MAPPING,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from headlens.attention.model_normalizer import restore_attention
 from headlens.attention.sites import find_sites
@@ -31,13 +24,13 @@ from headlens.tasks.classification import OwnClassification
 from headlens.tasks.task import HeadKind, Task
 from headlens.weights.head_slicing import heads_left
 
-_MAPPINGS: dict[HeadKind | Literal["pre-training"], Any] = {
-    "sequence-classification": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    "multiple-choice": MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
-    "question-answering": MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-    "masked-lm": MODEL_FOR_MASKED_LM_MAPPING,
-    "pre-training": MODEL_FOR_PRETRAINING_MAPPING,
-    "embedding": MODEL_MAPPING,
+_MAPPINGS: dict[str, Any] = {
+    "sequence-classification": transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    "multiple-choice": transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
+    "question-answering": transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    "masked-lm": transformers.MODEL_FOR_MASKED_LM_MAPPING,
+    "pre-training": transformers.MODEL_FOR_PRETRAINING_MAPPING,
+    "embedding": transformers.MODEL_MAPPING,
 }
 # Heads whose outputs another of them would be taken for.
 _OUTPUTS: set[str] = {"sequence-classification", "multiple-choice", "question-answering"}
@@ -117,7 +110,13 @@ def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = Fa
         seed: seed of the weights that the checkpoint does not have.
         next_sentence: whether the model gets a head for next sentences, too.
     """
-    kind = _next_class(loaded) if next_sentence else _class(loaded, "masked-lm", "mlm")
+    kind = _kind(loaded.model, "pre-training") if next_sentence else _class(loaded, "masked-lm", "mlm")
+    if kind is None or (next_sentence and not _NEXT_LABELS & set(inspect.signature(kind.forward).parameters)):
+        raise OptionError(
+            f"--next-sentence is for models with a next-sentence head; {loaded.model.config.model_type} models such as "
+            f"{loaded.name} have no such head.",
+            "Leave it out, or give BERT or ALBERT.",
+        )
     if type(loaded.model) is kind:
         return _kept(loaded, seed)
     return _built(kind, copy.deepcopy(loaded.model.config), loaded, seed)
@@ -132,17 +131,18 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
         OptionError: if the model does not have the head.
         ModelError: if its classes are not those of the task, see `OutputOrder.of`.
     """
-    model, mapping = loaded.model, _MAPPINGS.get(task.head)
-    kinds = {head for head, own in _MAPPINGS.items() if type(model) is own.get(type(model.config), None)}
+    model = loaded.model
+    kinds = {head for head in _MAPPINGS if type(model) is _kind(model, head)}
     if task.head in _OUTPUTS and kinds and kinds <= _OUTPUTS | {"masked-lm", "pre-training"} and task.head not in kinds:
         raise _without_head(loaded, task)
     if "sequence-classification" in kinds:
         _order_of(loaded, task)
     decodes = model.config.is_encoder_decoder or (task.head == "masked-lm" and find_sites(model)[0].stack == "decoder")
-    if not decodes or mapping is None or task.head == "embedding":
-        return
-    config = type(model.config)
-    if config not in mapping or not isinstance(model, mapping[config]):
+    if (
+        decodes
+        and task.head in _MAPPINGS.keys() - {"embedding"}
+        and not isinstance(model, _kind(model, task.head) or ())
+    ):
         raise _without_head(loaded, task)
 
 
@@ -154,9 +154,14 @@ def _without_head(loaded: LoadedModel, task: Task) -> OptionError:
     )
 
 
+def _kind(model: PreTrainedModel, head: str) -> type[PreTrainedModel] | None:
+    """Returns the class of transformers with such a head for models of this kind; None if there is none."""
+    kind: type[PreTrainedModel] | None = _MAPPINGS.get(head, {}).get(type(model.config), None)
+    return kind
+
+
 def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedModel]:
-    kind: type[PreTrainedModel] | None = _MAPPINGS.get(head, {}).get(type(loaded.model.config), None)
-    if kind is None:
+    if (kind := _kind(loaded.model, head)) is None:
         raise OptionError(
             f"--task {task} needs a {head} head, and transformers has none for {loaded.model.config.model_type} models "
             f"such as {loaded.name}.",
@@ -165,33 +170,17 @@ def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedMod
     return kind
 
 
-def _next_class(loaded: LoadedModel) -> type[PreTrainedModel]:
-    """Returns the class with heads for masked tokens and for next sentences."""
-    kind: type[PreTrainedModel] | None = _MAPPINGS["pre-training"].get(type(loaded.model.config), None)
-    if kind is None or not _NEXT_LABELS & set(inspect.signature(kind.forward).parameters):
-        raise OptionError(
-            f"--next-sentence is for models with a next-sentence head; {loaded.model.config.model_type} models such as "
-            f"{loaded.name} have no such head.",
-            "Leave it out, or give BERT or ALBERT.",
-        )
-    return kind
-
-
 def classifier_names(loaded: LoadedModel) -> tuple[str, ...]:
     """Returns the names of a classifier's outputs; none for other models, and where they contradict each other."""
-    model, mapping = loaded.model, _MAPPINGS["sequence-classification"]
-    if type(model) is not mapping.get(type(model.config), None):
-        return ()
-    try:
-        return tuple(output_names(loaded))
-    except ValueError:
-        return ()
+    with suppress(ValueError):
+        if type(loaded.model) is _kind(loaded.model, "sequence-classification"):
+            return tuple(output_names(loaded))
+    return ()
 
 
 def _order_of(loaded: LoadedModel, task: Task) -> OutputOrder:
     """Returns the order of a classifier's outputs; classes that the data names are not told by their place alone."""
-    by_place = not isinstance(task, OwnClassification)
-    return OutputOrder.of(loaded, task.labels, task.outputs, by_place=by_place)
+    return OutputOrder.of(loaded, task.labels, task.outputs, by_place=not isinstance(task, OwnClassification))
 
 
 def _own_order(loaded: LoadedModel, task: Task) -> tuple[OutputOrder | None, tuple[str, ...]]:
@@ -252,13 +241,10 @@ def _parts(model: PreTrainedModel, names: Iterable[str]) -> tuple[str, ...]:
 def _load_masked_head(loaded: LoadedModel, built: PreTrainedModel) -> set[str]:
     """Loads the head for masked tokens where both classes have one, and returns the names of its weights."""
     old = loaded.model
-    for model in (old, built):
-        mappings = (_MAPPINGS[name] for name in ("masked-lm", "pre-training"))
-        if type(model) not in [mapping.get(type(model.config), None) for mapping in mappings]:
-            return set()
-    shapes = {name: tensor.shape for name, tensor in built.state_dict().items()}
+    if not all(type(m) in (_kind(m, "masked-lm"), _kind(m, "pre-training")) for m in (old, built)):
+        return set()
+    shapes = {name: tensor.shape for name, tensor in built.state_dict().items() if name not in loaded.untrained}
     base = f"{built.base_model_prefix}."
-    own = {n: t for n, t in old.state_dict().items() if not n.startswith(base) and n not in loaded.untrained}
-    shared = {n: t for n, t in own.items() if shapes.get(n) == t.shape}
+    shared = {n: t for n, t in old.state_dict().items() if not n.startswith(base) and shapes.get(n) == t.shape}
     built.load_state_dict(shared, strict=False)
     return set(shared)

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from headlens import shared_options
 from headlens.errors import OptionError
 from headlens.option_values import names
 from headlens.options import CORPUS, TASK, BleuTokenizer, option
-from headlens.shared_options import (
-    BLEU_TOKENIZER,
-    CLASS_LABELS,
-    EXAMPLE_COLUMNS,
-    EXAMPLE_SOURCES,
-    EXAMPLE_SPLIT,
-    LIMIT,
-    SKIP_BROKEN,
-    TARGET_FILE,
-)
 
 Layout = tuple[str, ...]
 GLUE = "nyu-mll/glue"
@@ -110,8 +101,7 @@ def task_name(given: object) -> str:
     Raises:
         ValueError: if there is no such task.
     """
-    name = str(given)
-    if name not in TASK_NAMES:
+    if (name := str(given)) not in TASK_NAMES:
         raise ValueError(f"{name!r} is not a task. Choose one of {', '.join(TASK_NAMES)}.")
     return name
 
@@ -141,17 +131,17 @@ class TaskData:
         metavar="NAME",
         parse=task_name,
     )
-    data: tuple[str, ...] = option((), EXAMPLE_SOURCES)
-    columns: tuple[str, ...] = option((), EXAMPLE_COLUMNS)
-    data_split: str | None = option(None, EXAMPLE_SPLIT)
-    target: str | None = option(None, TARGET_FILE)
-    limit: int | None = option(None, LIMIT)
+    data: tuple[str, ...] = option((), shared_options.EXAMPLE_SOURCES)
+    columns: tuple[str, ...] = option((), shared_options.EXAMPLE_COLUMNS)
+    data_split: str | None = option(None, shared_options.EXAMPLE_SPLIT)
+    target: str | None = option(None, shared_options.TARGET_FILE)
+    limit: int | None = option(None, shared_options.LIMIT)
     min_words: int = option(
         0, "Leave out examples whose texts together have fewer words.", CORPUS, metavar="N", at_least=0
     )
-    labels: tuple[str, ...] = option((), CLASS_LABELS)
-    skip_broken: bool = option(False, SKIP_BROKEN)
-    bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
+    labels: tuple[str, ...] = option((), shared_options.CLASS_LABELS)
+    skip_broken: bool = option(False, shared_options.SKIP_BROKEN)
+    bleu_tokenizer: BleuTokenizer | None = option(None, shared_options.BLEU_TOKENIZER)
     text: tuple[str, ...] = option(
         (),
         "Column of the text; for pairs, two columns separated by a comma. Short for --columns text=NAME.",
@@ -179,13 +169,10 @@ class TaskData:
         Args:
             source: file or data set of the held-out data.
         """
-        typed = ["--task", self.task, "--data", source]
-        typed += [] if not self.columns else ["--columns", ",".join(self.columns)]
-        typed += [] if not self.text else ["--text", ",".join(self.text)]
-        typed += [] if self.label is None else ["--label", self.label]
-        for named in self.labels:
-            typed += [] if named.startswith("model=") else ["--labels", named]
-        return typed + ["--skip-broken"] * self.skip_broken
+        named = [("--columns", ",".join(self.columns)), ("--text", ",".join(self.text)), ("--label", self.label)]
+        named += [("--labels", label) for label in self.labels if not label.startswith("model=")]
+        typed = [word for flag, value in named if value for word in (flag, value)]
+        return ["--task", self.task, "--data", source, *typed, *["--skip-broken"] * self.skip_broken]
 
     def held_out(self, source: str) -> TaskData:
         """Returns the options of held-out data: read alike, but all of it, and from the task's split of data sets.

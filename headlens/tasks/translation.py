@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
 from headlens.options import BleuTokenizer
-from headlens.tasks.examples import TaskExample, TextExample
+from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.masked import TranslationLoss, TranslationTask, decoder_inputs
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, Task, TaskBatch
@@ -81,11 +81,10 @@ def signatures(tokenizer: str) -> str:
     """
     from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415
 
-    metrics = {"bleu": copy(_bleu(tokenizer)), "chrf": CHRF()}
-    metrics["bleu"].effective_order = False  # of the corpus, see `bleu`
-    for metric in metrics.values():
-        metric.num_refs = 1
-    return ", ".join(f"{name} {metric.get_signature()}" for name, metric in metrics.items())
+    bleu_of_corpus, of_characters = copy(_bleu(tokenizer)), CHRF()
+    bleu_of_corpus.effective_order = False  # see `bleu`
+    bleu_of_corpus.num_refs = of_characters.num_refs = 1
+    return f"bleu {bleu_of_corpus.get_signature()}, chrf {of_characters.get_signature()}"
 
 
 def tokenizer_of_language(code: str) -> BleuTokenizer | None:
@@ -141,8 +140,7 @@ def chrf(counts: Floats) -> Floats:
     both = (written > 0) & (reference > 0)
     orders = np.maximum(both.sum(axis=1), 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        precision = np.where(both, match / written, 0.0).sum(axis=1) / orders
-        recall = np.where(both, match / reference, 0.0).sum(axis=1) / orders
+        precision, recall = (np.where(both, match / side, 0.0).sum(axis=1) / orders for side in (written, reference))
         score = (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)
     return 100 * np.where(precision + recall > 0, score, 0.0)
 
@@ -198,8 +196,7 @@ class Translation(TranslationTask):
         """
         rows = super().prepare(example, reader)
         if rows and self.tokenizer is None and self.bleu_tokenizer(reader) == "13a":
-            assert isinstance(example, TextExample)
-            _check_script(example.texts[1])
+            _check_script(texts_of(example)[1])
         return rows
 
     @property
@@ -244,19 +241,13 @@ class Translation(TranslationTask):
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(batch):
             raise OptionError("Translations are read from generated ids.", "Use the task's own `run`.")
         rows, tokenizer = [], self.bleu_tokenizer(batch.reader)
-        texts, cut = self.texts(outputs, batch), self._cut(outputs, batch.reader)
-        for text, example, endless in zip(texts, batch.examples, cut, strict=True):
-            assert isinstance(example, TextExample)
-            reference = example.texts[1]
-            rows.append([*bleu_counts(text, reference, tokenizer), *chrf_counts(text, reference), endless])
-        return np.array(rows, dtype=np.float64)
-
-    def _cut(self, ids: Tensor, reader: Reader) -> list[bool]:
-        """Whether a translation is as long as it may be without an end before its last token."""
         # Behind the token that a decoder starts from. Many models are made to write the end as the last token.
-        generated, longest = ids[:, 1:], self.most_tokens(reader)
-        ended = _ends(generated[:, : longest - 1], reader).any(dim=1)
-        return [generated.shape[1] >= longest and not end for end in ended.tolist()]
+        generated, longest = outputs[:, 1:], self.most_tokens(batch.reader)
+        ended = _ends(generated[:, : longest - 1], batch.reader).any(dim=1).tolist()
+        for text, example, end in zip(self.texts(outputs, batch), batch.examples, ended, strict=True):
+            reference, cut = texts_of(example)[1], generated.shape[1] >= longest and not end
+            rows.append([*bleu_counts(text, reference, tokenizer), *chrf_counts(text, reference), cut])
+        return np.array(rows, dtype=np.float64)
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """Computes corpus BLEU or chrF under every weighting of the examples.
@@ -269,8 +260,7 @@ class Translation(TranslationTask):
         Returns:
             0 to 100, (replicates,); 0 for a weighting that counts no example.
         """
-        counts = weights @ records
-        split = len(BLEU_COLUMNS)
+        counts, split = weights @ records, len(BLEU_COLUMNS)
         return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split:-1])
 
 

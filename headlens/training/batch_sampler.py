@@ -63,22 +63,18 @@ class BatchSampler:
 
     def per_epoch(self, epoch: int) -> int:
         """Updates of an epoch; its last one may be smaller."""
-        size = self.accumulate * self.processes
-        return -(-len(self._batches(epoch)) // size)
+        return -(-len(self._batches(epoch)) // (self.accumulate * self.processes))
 
     def of(self, epoch: int, number: int) -> list[Indices]:
         """This process's batches of an update; every process has as many."""
-        batches = self._batches(epoch)
-        size = self.accumulate * self.processes
+        batches, size = self._batches(epoch), self.accumulate * self.processes
         shard = batches[number * size : (number + 1) * size]
         # Gradients are averaged over processes, so that all have to take part: the first batches help out again.
         shard += [batches[i % len(batches)] for i in range(-len(shard) % self.processes)]
         return shard[self.rank :: self.processes]
 
     def _batches(self, epoch: int) -> list[Indices]:
-        return list(_remembered(self.lengths, self.batch_tokens, self.seed, epoch))
+        return _remembered(self.lengths, self.batch_tokens, self.seed, epoch)
 
 
-@lru_cache(maxsize=2)
-def _remembered(lengths: tuple[int, ...], batch_tokens: int, seed: int, epoch: int) -> tuple[Indices, ...]:
-    return tuple(epoch_batches(lengths, batch_tokens, seed, epoch))
+_remembered = lru_cache(maxsize=2)(epoch_batches)

@@ -40,23 +40,20 @@ class LoopOptions:
 
     def __post_init__(self) -> None:
         self._check_positive("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
-        self._check_from_0("warmup", "weight_decay", "clip")
-
-    def of_loop(self) -> TrainingOptions:
-        """A training that evaluates nothing before its end."""
-        return TrainingOptions(**{f.name: getattr(self, f.name) for f in fields(LoopOptions)})
+        for name in ("warmup", "weight_decay", "clip", "evaluate_every", "patience"):
+            value = getattr(self, name, 0)  # the last two are of `TrainingOptions`
+            if not 0 <= value < math.inf:
+                raise OptionError(f"--{name.replace('_', '-')} {value} is not 0 or more.", "Give 0 or more.")
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Give one above 0.")
 
-    def _check_from_0(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if not 0 <= value < float("inf"):
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not 0 or more.", "Give 0 or more.")
+    def of_loop(self) -> TrainingOptions:
+        """A training that evaluates nothing before its end."""
+        return TrainingOptions(**{f.name: getattr(self, f.name) for f in fields(LoopOptions)})
 
 
 @dataclass(frozen=True)
@@ -70,10 +67,6 @@ class TrainingOptions(LoopOptions):
     evaluate_every: int = option(0, "Evaluate every N updates; 0: after every epoch.", TRAINING, metavar="N")
     patience: int = option(0, "Stop after N evaluations without improvement; 0: never.", TRAINING, metavar="N")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_from_0("evaluate_every", "patience")
-
 
 def learning_rate(options: TrainingOptions, step: int, total: int) -> float:
     """The learning rate of an update.
@@ -83,8 +76,7 @@ def learning_rate(options: TrainingOptions, step: int, total: int) -> float:
         step: number of the update, from 0.
         total: updates in all.
     """
-    warm = math.ceil(options.warmup if options.warmup >= 1 else options.warmup * total)
-    if step + 1 <= warm:
+    if step + 1 <= (warm := math.ceil(options.warmup if options.warmup >= 1 else options.warmup * total)):
         return options.learning_rate * (step + 1) / warm
     if options.schedule == "inverse-sqrt":
         return options.learning_rate * math.sqrt(max(warm, 1) / (step + 1))

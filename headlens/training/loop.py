@@ -56,8 +56,7 @@ class TrainingState:
 
     def save(self, folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any = None) -> None:
         """Write everything but the random numbers of other processes."""
-        weights = {name: tensor.contiguous() for name, tensor in _distinct(model).items()}
-        save_file(weights, folder / _WEIGHTS)
+        save_file({name: tensor.contiguous() for name, tensor in _distinct(model).items()}, folder / _WEIGHTS)
         scaled = None if scaler is None else scaler.state_dict()
         _save({"optimiser": optimiser.state_dict(), "scaler": scaled}, folder / _OPTIMISER)
         (folder / _RECORD).write_text(json.dumps(vars(self)), encoding="utf-8")
@@ -106,8 +105,7 @@ def restore_random(folder: Path, rank: int) -> None:
     Raises:
         ResumeError: if there are none of this process.
     """
-    path = folder / _RANDOM.format(rank)
-    if not path.exists():
+    if not (path := folder / _RANDOM.format(rank)).exists():
         raise ResumeError(f"{folder} has no state of process {rank}.", "Resume with the same number of processes.")
     with read_errors(path, "cannot be resumed from", "Start again with --overwrite.", ResumeError):
         states = torch.load(path, weights_only=True)
@@ -252,8 +250,9 @@ class _Run:
             if state.step % self.options.log_every == 0 or last:
                 self._add_losses()
                 self._log()
-            if self._evaluates(ended=ended, last=last):
-                self._evaluate()
+            every = self.options.evaluate_every
+            if self.trainer.evaluate is not None and (last or (state.step % every == 0 if every else ended)):
+                self._evaluate(self.trainer.evaluate)
             self.trainer.progress(1)
             self._keep()
         state.stopped = True
@@ -267,15 +266,14 @@ class _Run:
         batches = self.updates.of(self.state.epoch, self.state.update)
         inputs = [self.data.batch(indices, self.state.epoch) for indices in batches]
         units = int(self._sum([float(sum(int(self.trainer.objective.units(batch)) for batch in inputs))])[0])
-        losses = []
-        for number, batch in enumerate(inputs):
-            on_device = moved(batch, self.accelerator.device)
-            losses.append(self._backward(on_device, units, last=number == len(inputs) - 1))
+        losses = [self._backward(batch, units, last=number == len(inputs) - 1) for number, batch in enumerate(inputs)]
         rate = learning_rate(self.options, self.state.step, self.total)
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group.get(SCALE, 1.0)
-        if self.options.clip:
-            self._clip()
+        if self.options.clip and not self.trainer.clip_apart:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        elif self.options.clip:
+            self._clip_apart()
         self.optimiser.step()
         self.optimiser.zero_grad()
         self._losses.append(losses)
@@ -283,10 +281,7 @@ class _Run:
         self.state.step += 1
         self.state.update += 1
 
-    def _clip(self) -> None:
-        if not self.trainer.clip_apart:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
-            return
+    def _clip_apart(self) -> None:
         self.accelerator.unscale_gradients()
         groups = self.optimiser.param_groups
         usual = [p for group in groups if SCALE not in group for p in group["params"]]
@@ -297,16 +292,17 @@ class _Run:
         """Computes the loss of a batch and adds its gradient to that of the update.
 
         Args:
-            batch: inputs and labels, on the device of the model.
+            batch: inputs and labels.
             units: number of units of the whole update, over all processes, by which the gradient is divided.
             last: whether the batch is the update's last, after which the processes average their gradients.
 
         Returns:
             The loss, summed over the units of the batch, on its device.
         """
+        inputs = moved(batch, self.accelerator.device)
         with nullcontext() if last else self.accelerator.no_sync(self.model):
             with self.accelerator.autocast():
-                loss = self.trainer.objective.loss(self.model, batch)
+                loss = self.trainer.objective.loss(self.model, inputs)
             # Processes average their gradients.
             self.accelerator.backward(loss * (self.accelerator.num_processes / max(units, 1)))
         return loss.detach()
@@ -339,8 +335,7 @@ class _Run:
         """Returns the sums of numbers over all processes, the same in each of them."""
         if self.accelerator.num_processes == 1:
             return values
-        added = self.accelerator.reduce(torch.tensor(values, dtype=torch.float64), reduction="sum")
-        assert isinstance(added, Tensor)
+        added: Any = self.accelerator.reduce(torch.tensor(values, dtype=torch.float64), reduction="sum")
         numbers: list[float] = added.tolist()
         return numbers
 
@@ -356,17 +351,11 @@ class _Run:
     def _epochs(self) -> float:
         return self.state.epoch + self.state.update / self.updates.per_epoch(self.state.epoch)
 
-    def _evaluates(self, *, ended: bool, last: bool) -> bool:
-        every = self.options.evaluate_every
-        due = last or (self.state.step % every == 0 if every else ended)
-        return due and self.trainer.evaluate is not None
-
-    def _evaluate(self) -> None:
-        assert self.trainer.evaluate is not None
+    def _evaluate(self, evaluate: Evaluate) -> None:
         self._add_losses()
         self.plain.eval()
         with torch.no_grad():
-            metrics = dict(self.trainer.evaluate(self.plain))
+            metrics = dict(evaluate(self.plain))
         state = self.state
         state.evaluations.append({"step": state.step, "epoch": self._epochs(), **metrics})
         self.trainer.logged(state)
@@ -381,8 +370,7 @@ class _Run:
             state.stopped = 0 < self.options.patience <= state.waited
 
     def _keep(self, *, always: bool = False) -> None:
-        keeper = self.trainer.keeper
-        if keeper is None:
+        if (keeper := self.trainer.keeper) is None:
             return
         if always or keeper.due():
             self._add_losses()

@@ -16,83 +16,54 @@ from typing import Any
 
 import sentencepiece
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AlbertConfig,
-    AlbertForMaskedLM,
-    AlbertForPreTraining,
-    BertConfig,
-    BertForMaskedLM,
-    BertForPreTraining,
-    MarianConfig,
-    MarianMTModel,
-    MarianTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import OptionError
 
 PREFIX = "new:"
-_TINY = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 128, "intermediate_size": 512}
-_SMALL = {"num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 256, "intermediate_size": 1024}
-_BASE = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 768, "intermediate_size": 3072}
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _SHAPE = re.compile(r"(?P<family>bert|albert|marian)-(?P<layers>\d+)x(?P<heads>\d+)x(?P<width>\d+)")
-_MASKED: dict[str, dict[str, Any]] = {
-    "bert-tiny": _TINY,
-    "bert-small": _SMALL,
-    "bert-base": _BASE,
-    "albert-tiny": _TINY | {"embedding_size": 64},
-    "albert-small": _SMALL | {"embedding_size": 128},
-    "albert-base": _BASE | {"embedding_size": 128},
+# Layers, heads and width by name; inner layers are four times as wide.
+_ENCODERS = {"tiny": (2, 2, 128), "small": (6, 8, 256), "base": (12, 12, 768)}
+_MASKED = {f"{family}-{size}": shape for family in ("bert", "albert") for size, shape in _ENCODERS.items()}
+# Vaswani et al. 2017 and Voita et al. 2019 have the base model.
+_TRANSLATORS = {"marian-tiny": (2, 2, 128), "marian-small": (3, 8, 256), "marian-base": (6, 8, 512)}
+_MARIAN = {"forced_eos_token_id": None, "scale_embedding": True, "activation_function": "relu"}
+# Of each family the configuration with what all of its models have in common, and their class.
+_CLASSES: dict[str, tuple[type, dict[str, Any], type[PreTrainedModel]]] = {
+    "bert": (transformers.BertConfig, _NO_DROPOUT, transformers.BertForMaskedLM),
+    "albert": (transformers.AlbertConfig, _NO_DROPOUT, transformers.AlbertForMaskedLM),
+    "marian": (transformers.MarianConfig, _MARIAN, transformers.MarianMTModel),
 }
-# Of each family the configuration, the model, and the model that has a head for next sentences, too.
-_CLASSES: dict[str, tuple[type, type[PreTrainedModel], type[PreTrainedModel]]] = {
-    "bert": (BertConfig, BertForMaskedLM, BertForPreTraining),
-    "albert": (AlbertConfig, AlbertForMaskedLM, AlbertForPreTraining),
+# Of families that have such a model the one that has a head for next sentences, too.
+_WITH_NEXT: dict[str, type[PreTrainedModel]] = {
+    "bert": transformers.BertForPreTraining,
+    "albert": transformers.AlbertForPreTraining,
 }
 _FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 
 
-def _translator(layers: int, heads: int, width: int, inner: int) -> dict[str, Any]:
-    sizes = {"layers": layers, "attention_heads": heads, "ffn_dim": inner}
-    return {"d_model": width} | {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-
-
-_TRANSLATORS = {
-    "marian-tiny": _translator(2, 2, 128, 512),
-    "marian-small": _translator(3, 8, 256, 1024),
-    # Vaswani et al. 2017 and Voita et al. 2019
-    "marian-base": _translator(6, 8, 512, 2048),
-}
-
-
-def _sizes_of(name: str, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The sizes of a model by its name: one of those that are known, or of their families by shape: `marian-3x8x128`.
+def _shape_of(name: str, known: Mapping[str, tuple[int, int, int]]) -> tuple[int, int, int]:
+    """Layers, heads and width of a model by its name: one of those that are known, or by shape: `marian-3x8x128`.
 
     Raises:
         OptionError: if there is no such model.
     """
     families = dict.fromkeys(n.split("-")[0] for n in known)
-    if not (match := _SHAPE.fullmatch(name)):
-        if name in known:
-            return known[name]
-    else:
+    if name in known:
+        return known[name]
+    if match := _SHAPE.fullmatch(name):
         family, (layers, heads, width) = match["family"], map(int, match.group("layers", "heads", "width"))
         if not (layers and heads and width) or width % heads or (family == "marian" and width % 2):
             raise OptionError(
                 f"{PREFIX}{name}: {layers} layers of {heads} heads, {width} wide, do not make a valid model.",
                 "LAYERSxHEADSxWIDTH: WIDTH must be a multiple of HEADS, and even for marian; none of them may be 0.",
             )
-        if family == "marian" and family in families:
-            return _translator(layers, heads, width, 4 * width)
         if family in families:
-            shape = {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
-            return _MASKED[f"{family}-small"] | shape | {"intermediate_size": 4 * width}
+            return layers, heads, width
     by_shape = " or ".join(f"{PREFIX}{family}-LAYERSxHEADSxWIDTH" for family in families)
     raise OptionError(
         f"{PREFIX}{name} is not a known model.", f"New models: {', '.join(PREFIX + n for n in known)}; or {by_shape}."
@@ -115,10 +86,9 @@ def masked_model(
         OptionError: if there is no such model.
     """
     ids = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "pad": tokenizer.pad_token_id}
-    config = _masked_config(name, len(tokenizer), longest, **{f"{token}_token_id": i for token, i in ids.items()})
-    _, plain, with_next = _CLASSES[name.split("-", maxsplit=1)[0]]
+    config = _config(name, _MASKED, len(tokenizer), longest, **{f"{token}_token_id": i for token, i in ids.items()})
     torch.manual_seed(seed)
-    return (with_next if next_sentence else plain)(config)
+    return (_WITH_NEXT[config.model_type] if next_sentence else _CLASSES[config.model_type][2])(config)
 
 
 def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
@@ -127,10 +97,11 @@ def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: in
     Raises:
         OptionError: if there is no such model.
     """
-    ids = {"pad": tokenizer.pad_token_id, "end": tokenizer.eos_token_id}
-    config = _translator_config(_sizes_of(name, _TRANSLATORS), len(tokenizer), longest, **ids)
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    ids = {"pad_token_id": pad, "eos_token_id": end, "decoder_start_token_id": pad}
+    config: Any = _config(name, _TRANSLATORS, len(tokenizer), longest, **ids)
     torch.manual_seed(seed)
-    return MarianMTModel(config)
+    return transformers.MarianMTModel(config)
 
 
 def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
@@ -144,31 +115,27 @@ def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
     Raises:
         OptionError: if there is no such model.
     """
-    sizes = _sizes_of(name, _MASKED | _TRANSLATORS)
-    if name.startswith("marian"):
-        return _translator_config(sizes, vocabulary, longest, pad=0, end=1)
-    return _masked_config(name, vocabulary, longest)
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0} if name.startswith("marian") else {}
+    return _config(name, _MASKED | _TRANSLATORS, vocabulary, longest, **ids)
 
 
-def _masked_config(name: str, vocabulary: int, longest: int, **ids: int | None) -> PreTrainedConfig:
-    sizes = {"vocab_size": vocabulary, "max_position_embeddings": longest, **_NO_DROPOUT, **_sizes_of(name, _MASKED)}
-    config = _CLASSES[name.split("-", maxsplit=1)[0]][0]
-    configured: PreTrainedConfig = config(**sizes, **ids)
-    return configured
-
-
-def _translator_config(shape: dict[str, Any], vocabulary: int, longest: int, *, pad: int, end: int) -> MarianConfig:
-    return MarianConfig(
-        vocab_size=vocabulary,
-        max_position_embeddings=longest,
-        pad_token_id=pad,
-        eos_token_id=end,
-        decoder_start_token_id=pad,
-        forced_eos_token_id=None,
-        scale_embedding=True,
-        activation_function="relu",
-        **shape,
-    )
+def _config(
+    name: str, known: Mapping[str, tuple[int, int, int]], vocabulary: int, longest: int, **ids: int | None
+) -> PreTrainedConfig:
+    layers, heads, width = _shape_of(name, known)
+    family = name.split("-", maxsplit=1)[0]
+    kind, settings, _ = _CLASSES[family]
+    if family == "marian":
+        of_side = {"layers": layers, "attention_heads": heads, "ffn_dim": 4 * width}
+        sizes = {f"{side}_{key}": n for side in ("encoder", "decoder") for key, n in of_side.items()}
+        sizes["d_model"] = width
+    else:
+        sizes = {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
+        sizes["intermediate_size"] = 4 * width
+    if family == "albert":
+        sizes["embedding_size"] = 64 if name == "albert-tiny" else 128
+    config: PreTrainedConfig = kind(vocab_size=vocabulary, max_position_embeddings=longest, **sizes, **settings, **ids)
+    return config
 
 
 def is_new(name: str) -> bool:
@@ -188,7 +155,9 @@ def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> 
         OptionError: if `size` leaves no room for letters.
     """
     _check(size)
-    counts = _words(texts)
+    normalise, cut = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    # How often each word occurs, as BERT cuts and lower-cases text.
+    counts = Counter(word for text in texts for word, _ in cut.pre_tokenize_str(normalise.normalize_str(text)))
     letters = sorted({letter for word in counts for letter in word})
     # The trainer numbers letters inside words in random order, and ties between merges follow these numbers; what is
     # called special it numbers as told.
@@ -200,20 +169,18 @@ def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> 
     draft.train_from_iterator((" ".join([word] * n) for word, n in sorted(counts.items())), trainer)
     tokenizer = Tokenizer(models.WordPiece(draft.get_vocab(), unk_token=_BERT["unk"]))
     tokenizer.add_special_tokens(special)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalise, cut
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
     )
-    named = {f"{name}_token": token for name, token in _BERT.items()}
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=longest,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        **named,
+        **{f"{name}_token": token for name, token in _BERT.items()},
     )
 
 
@@ -258,16 +225,7 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
     files: dict[str, Any] = {name: str(folder / file) for name, file in _FILES.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
-        return MarianTokenizer(**files, model_max_length=longest)
-
-
-def _words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word occurs, as BERT cuts and lower-cases text."""
-    normalise, cut = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(word for word, _ in cut.pre_tokenize_str(normalise.normalize_str(text)))
-    return counts
+        return transformers.MarianTokenizer(**files, model_max_length=longest)
 
 
 def _check(size: int) -> None:

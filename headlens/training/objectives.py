@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -45,8 +44,7 @@ class Objective(Protocol):
         """The sum of the loss over the units of a batch."""
 
 
-@dataclass(frozen=True)
-class TokenLoss(ABC):
+class TokenLoss:
     """A loss that adds up over tokens: those whose labels are not -100."""
 
     def units(self, inputs: Inputs) -> Tensor:
@@ -54,21 +52,21 @@ class TokenLoss(ABC):
         count: Tensor = (inputs["labels"] != IGNORED).sum()
         return count
 
-    @abstractmethod
-    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """The sum of the loss over these tokens, in nats."""
 
-
-@dataclass(frozen=True)
 class MaskedTokenLoss(TokenLoss):
-    """Cross-entropy of masked tokens. Only their logits are computed: a third of the work of small models is logits."""
+    """Cross-entropy of masked tokens. Only their logits are computed: a third of the work of small models is logits.
+
+    Where a batch says whether the second half of a row follows the first, that is learned, too: the loss is the sum of
+    the two means (Devlin et al. 2019). Units are the tokens to be guessed; a batch's mean over rows counts as often as
+    it has such tokens.
+    """
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """Sum over the tokens to be guessed, in nats."""
-        return self._guessed(model, inputs)[0]
+        """Computes the loss of masked tokens plus that of the second halves of rows, in nats, a scalar.
 
-    def _guessed(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
-        """The loss, and the model's other outputs."""
+        The first is the sum of the cross-entropy over the tokens to be guessed; the second, of batches with halves, is
+        the mean cross-entropy over the rows of the batch, multiplied by the number of these tokens.
+        """
         labels = inputs["labels"].flatten()
         places = inputs[GUESSED] if GUESSED in inputs else places_to_guess(inputs["labels"])
 
@@ -79,23 +77,9 @@ class MaskedTokenLoss(TokenLoss):
         with _head(model).register_forward_pre_hook(chosen):
             outputs = model(**{k: v for k, v in inputs.items() if k not in ("labels", *NO_ARGUMENTS)})
         logits = token_logits(outputs)[0].float()
-        return nn.functional.cross_entropy(logits, labels.index_select(0, places), reduction="sum"), outputs
-
-
-@dataclass(frozen=True)
-class MaskedTokensAndNext(MaskedTokenLoss):
-    """The same and whether the second half of a row follows the first: the sum of the two means (Devlin et al. 2019).
-
-    Units are the tokens to be guessed; a batch's mean over rows counts as often as it has such tokens.
-    """
-
-    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """Computes the loss of masked tokens plus that of the second halves of rows, in nats, a scalar.
-
-        The first is the sum of the cross-entropy over the tokens to be guessed; the second is the mean cross-entropy
-        over the rows of the batch, multiplied by the number of these tokens.
-        """
-        guessed, outputs = self._guessed(model, inputs)
+        guessed = nn.functional.cross_entropy(logits, labels.index_select(0, places), reduction="sum")
+        if NEXT not in inputs:
+            return guessed
         follows = nn.functional.cross_entropy(next_logits(outputs).float(), inputs[NEXT])
         return guessed + follows * self.units(inputs)
 
@@ -151,8 +135,7 @@ def parameter_groups(
         OptionError: if all are frozen.
     """
     scales = scales or {}
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not trained:
+    if not (trained := {name: p for name, p in model.named_parameters() if p.requires_grad}):
         raise OptionError("There is nothing left to train: all weights are frozen.", "Freeze fewer parts.")
     scaled = {prefix: [p for name, p in trained.items() if name.startswith(prefix)] for prefix in scales}
     usual = [p for name, p in trained.items() if not name.startswith(tuple(scales))]
@@ -229,8 +212,7 @@ def mask_log_columns(model: nn.Module) -> dict[str, float]:
         open_share = mask.law.probabilities(mask.alpha)
         undecided = ((open_share > 0.1) & (open_share < 0.9)).float().mean()
         kept = mask.kept() if mask.layers is None else mask.kept()[list(mask.layers)]
-    values = (mask_sparsity(kept), float(undecided), float(mask.temperature))
-    return dict(zip(("sparsity", "undecided", "temperature"), values, strict=True))
+    return {"sparsity": mask_sparsity(kept), "undecided": float(undecided), "temperature": float(mask.temperature)}
 
 
 def mask_sparsity(kept: Tensor) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -56,15 +56,18 @@ class MaskedText:
 
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         """`input_ids`, `attention_mask`, `labels` that are -100 where nothing is to be guessed, and where that is."""
-        pairs = [self.masked(self.blocks[index], index, epoch) for index in indices]
-        batch = _labelled([ids for ids, _ in pairs], [labels for _, labels in pairs], self.pad_id)
+        return self.masked_batch([self.blocks[index] for index in indices], indices, epoch)
+
+    def masked_batch(self, rows: Sequence[Ids], indices: Indices, epoch: int) -> dict[str, Any]:
+        """The same of rows that are made of the blocks with these numbers."""
+        ids, labels = zip(*map(self.masked, rows, indices, repeat(epoch)), strict=True)
+        batch = _labelled(ids, labels, self.pad_id)
         return batch | {GUESSED: places_to_guess(batch["labels"])}
 
     def masked(self, block: Ids, index: int, epoch: int) -> tuple[Ids, Ids]:
         """A block with tokens to be guessed, and what they were; which ones depends on its number and the epoch."""
         generator = generator_of(f"{index}.{epoch}", self.seed)
-        text = np.flatnonzero(~np.isin(block, list(self.special)))
-        chosen = drawn_places(text, self.share, generator)
+        chosen = drawn_places(np.flatnonzero(~np.isin(block, list(self.special))), self.share, generator)
         labels = np.full_like(block, IGNORED)
         labels[chosen] = block[chosen]
         ids = block.copy()
@@ -98,8 +101,7 @@ def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length
         CorpusError: if there is no text.
     """
     before, after = special_frame(tokenizer)
-    room = length - len(before) - len(after)
-    if room < 1:
+    if (room := length - len(before) - len(after)) < 1:
         raise OptionError(f"--longest {length} leaves no room for text.", "128 suits small models.")
     return [np.array([*before, *part, *after], dtype=np.int64) for part in read_parts(texts, tokenizer, room)]
 
@@ -110,9 +112,9 @@ def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: i
     Raises:
         CorpusError: if there is no text.
     """
-    ids = _ids(texts, tokenizer)
-    # iter() with an end mark: parts are cut off until an empty one is left.
-    if not (parts := list(iter(lambda: list(islice(ids, room)), []))):
+    options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
+    blocks = (tokenizer(block, verbose=False, **options)["input_ids"] for block in _groups(texts))
+    if not (parts := list(_groups(chain.from_iterable(chain.from_iterable(blocks)), room))):
         raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
     return parts
 
@@ -127,11 +129,10 @@ def special_frame(tokenizer: PreTrainedTokenizerBase, texts: int = 1) -> list[Id
     return [np.array(ids[end:place], dtype=np.int64) for end, place in zip(ends, [*places, None], strict=True)]
 
 
-def _ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
-    options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
-    rest = iter(texts)
-    while block := list(islice(rest, 1024)):
-        yield from chain.from_iterable(tokenizer(block, verbose=False, **options)["input_ids"])
+def _groups(items: Iterable[Any], size: int = 1024) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    # iter() with an end mark: groups are cut off until an empty one is left.
+    return iter(lambda: list(islice(iterator, size)), [])
 
 
 def order_of(model: PreTrainedModel) -> Order:
@@ -179,12 +180,11 @@ class TextHalves:
         drawn = [self._drawn(index, epoch) for index in indices]
         before, between, after = self.frame
         framed = [np.concatenate([before, first, between, second, after]) for first, second, _ in drawn]
-        masked = [self.masking.masked(ids, index, epoch) for ids, index in zip(framed, indices, strict=True)]
-        batch = _labelled([ids for ids, _ in masked], [labels for _, labels in masked], self.masking.pad_id)
+        batch = self.masking.masked_batch(framed, indices, epoch)
         batch[NEXT] = torch.tensor([int(other) for *_, other in drawn])
-        batch[GUESSED] = places_to_guess(batch["labels"])
         if self.segments:
-            batch["token_type_ids"] = padded([self._segments(a, b) for a, b, _ in drawn], 0)
+            sizes = ((len(before) + len(a) + len(between), len(b) + len(after)) for a, b, _ in drawn)
+            batch["token_type_ids"] = padded([np.repeat(np.array([0, 1], dtype=np.int64), size) for size in sizes], 0)
         return batch
 
     def _drawn(self, index: int, epoch: int) -> tuple[Ids, Ids, bool]:
@@ -199,11 +199,6 @@ class TextHalves:
         other = (index + 1 + int(generator.integers(len(self.blocks) - 1))) % len(self.blocks)
         return first, _halves(self.blocks[other])[1][: len(second)], True
 
-    def _segments(self, first: Ids, second: Ids) -> Ids:
-        before, between, after = self.frame
-        sizes = (len(before) + len(first) + len(between), len(second) + len(after))
-        return np.repeat(np.array([0, 1], dtype=np.int64), sizes)
-
 
 def read_halves(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, masking: MaskedText, order: Order
@@ -214,14 +209,11 @@ def read_halves(
         OptionError: if no two tokens of text fit into a block.
         CorpusError: if there is too little text.
     """
-    before, between, after = special_frame(tokenizer, texts=2)
-    frame = before, between, after
-    room = length - sum(map(len, frame))
-    if room < 2:
+    before, between, after = frame = special_frame(tokenizer, texts=2)
+    if (room := length - sum(map(len, frame))) < 2:
         raise OptionError(f"--longest {length} leaves no room for the two halves.", "128 suits small models.")
-    blocks = [np.array(part, dtype=np.int64) for part in read_parts(texts, tokenizer, room)]
-    blocks = [block for block in blocks if len(block) > 1]
-    return TextHalves(blocks, masking, frame, order, "token_type_ids" in tokenizer.model_input_names)
+    blocks = [np.array(part, dtype=np.int64) for part in read_parts(texts, tokenizer, room) if len(part) > 1]
+    return TextHalves(blocks, masking, (before, between, after), order, "token_type_ids" in tokenizer.model_input_names)
 
 
 def _halves(block: Ids) -> tuple[Ids, Ids]:
@@ -262,26 +254,20 @@ def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longes
     Raises:
         CorpusError: if no pair is left.
     """
-    sources: list[Ids] = []
-    targets: list[Ids] = []
+    options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+    kept: list[tuple[Ids, Ids]] = []
     read = 0
-    for source, target in _pair_ids(pairs, tokenizer):
-        read += 1
-        if 1 < len(source) <= longest and 1 < len(target) <= longest:
-            sources.append(np.array(source, dtype=np.int64))
-            targets.append(np.array(target, dtype=np.int64))
-    if not sources:
+    for group in _groups(pairs):
+        read += len(group)
+        sources = tokenizer([s for s, _ in group], **options)["input_ids"]
+        targets = tokenizer(text_target=[t for _, t in group], **options)["input_ids"]
+        for source, target in zip(sources, targets, strict=True):
+            if 1 < len(source) <= longest and 1 < len(target) <= longest:
+                kept.append((np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)))
+    if not kept:
         raise CorpusError(
             f"none of {counted(read, 'pair')} can be used: a side is empty or longer than {longest} tokens.",
             "Give shorter sentences, or a larger --longest.",
         )
-    return ParallelText(sources, targets, int(tokenizer.pad_token_id or 0), read - len(sources))
-
-
-def _pair_ids(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[list[int], list[int]]]:
-    options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-    rest = iter(pairs)
-    while block := list(islice(rest, 1024)):
-        sources = tokenizer([s for s, _ in block], **options)["input_ids"]
-        targets = tokenizer(text_target=[t for _, t in block], **options)["input_ids"]
-        yield from zip(sources, targets, strict=True)
+    ours, theirs = zip(*kept, strict=True)
+    return ParallelText(ours, theirs, int(tokenizer.pad_token_id or 0), read - len(kept))

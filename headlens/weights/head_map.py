@@ -54,10 +54,11 @@ class SiteHeads:
         """Numbers of the heads that contribute nothing, without weights or masked."""
         return (set(range(self.heads)) - set(self.left)) | set(self.masked)
 
-    def reduced(self, left: Collection[int], masked: Iterable[int]) -> SiteHeads:
-        """The same layer with fewer heads, which keep their factors."""
-        scales = tuple(x for h, x in zip(self.left, self.scales, strict=False) if h in left)
-        return replace(self, left=tuple(sorted(left)), masked=tuple(sorted(masked)), scales=scales)
+    def reduced(self, cut: Collection[int], dead: Collection[int]) -> SiteHeads:
+        """The same layer with these of its heads cut out and all that are `dead` silent; others keep their factors."""
+        scales = tuple(x for h, x in zip(self.left, self.scales, strict=False) if h not in cut)
+        left = tuple(h for h in range(self.heads) if h not in cut)
+        return replace(self, left=left, masked=tuple(sorted(set(dead) - set(cut))), scales=scales)
 
     def scaled(self, factors: Sequence[float]) -> SiteHeads:
         """The same layer with heads scaled further, by a factor for every head in `left`; by none of them for 1."""
@@ -100,24 +101,17 @@ class HeadMap:
         Raises:
             OptionError: on a head that the original never had, and if no head at all would be left.
         """
-        removed = set(heads)
-        known = {h for s in self.sites for h in s.named(range(s.heads))}
+        removed, known = set(heads), {h for s in self.sites for h in s.named(range(s.heads))}
         if unknown := sorted(removed - known, key=str):
             raise OptionError(f"There is no head {unknown[0]}.", f"The model has {self.inventory()}.")
         dead = [s.dead | {h for h in range(s.heads) if Head(s.stack, s.layer, h) in removed} for s in self.sites]
         if all(len(d) == s.heads for d, s in zip(dead, self.sites, strict=True)):
             raise OptionError("No head of the model would be left.", "Keep at least one.")
         # Heads that are dead at every depth of a module, by module.
-        cut = {
-            s.module: set.intersection(*(d for d, o in zip(dead, self.sites, strict=True) if o.module == s.module))
-            for s in self.sites
-        }
-        return HeadMap(
-            tuple(
-                s.reduced([h for h in range(s.heads) if h not in cut[s.module]], d - cut[s.module])
-                for d, s in zip(dead, self.sites, strict=True)
-            )
-        )
+        cut: dict[str, set[int]] = {}
+        for d, s in zip(dead, self.sites, strict=True):
+            cut[s.module] = cut.get(s.module, d) & d
+        return HeadMap(tuple(s.reduced(cut[s.module], d) for d, s in zip(dead, self.sites, strict=True)))
 
     def scaled(self, factors: Mapping[tuple[str, int], Sequence[float]]) -> HeadMap:
         """The map when heads of some layers are scaled further.
@@ -140,10 +134,9 @@ class HeadMap:
                 shrink(model, name, left)
         shared = [s for s in self.sites if [o.module for o in self.sites].count(s.module) > 1 or s.masked]
         if shared:
-            names, masked = [s.module for s in shared], [s.masked for s in shared]
-            mask_depths(model, names, masked, [s.scales for s in shared])
-        first = next((s.module for s in self.sites if s.stack == "decoder"), None)
-        if first is not None:
+            names, masked, scales = zip(*((s.module, s.masked, s.scales) for s in shared), strict=True)
+            mask_depths(model, names, masked, scales)
+        if (first := next((s.module for s in self.sites if s.stack == "decoder"), None)) is not None:
             guard_cache(model, first)
 
     def inventory(self) -> str:
@@ -163,7 +156,8 @@ def as_json(heads: HeadMap) -> dict[str, Any]:
         "version": _VERSION,
         "removed": [str(h) for h in heads.removed],
         "masked": [str(h) for h in heads.masked],
-        "sites": [_site_json(s) for s in heads.sites],
+        # Factors only where there are any: few models have them.
+        "sites": [{k: v for k, v in asdict(s).items() if k != _SCALES or v} for s in heads.sites],
     }
 
 
@@ -173,8 +167,7 @@ def read_head_map(folder: Path) -> HeadMap | None:
     Raises:
         ModelError: if it cannot be read or contradicts itself.
     """
-    path = folder / FILE
-    if not path.is_file():
+    if not (path := folder / FILE).is_file():
         return None
     with read_errors(path, "cannot be read", _ADVICE, ModelError):
         content = parse_json(path.read_text(encoding="utf-8"))
@@ -188,7 +181,12 @@ def read_head_map(folder: Path) -> HeadMap | None:
     if not isinstance(sites, list) or not sites:
         raise ModelError(f"{path} has no sites.", _ADVICE)
     heads = HeadMap(tuple(_site(path, number, site) for number, site in enumerate(sites)))
-    _check_consistent(path, heads, content)
+    if len({(s.stack, s.layer) for s in heads.sites}) < len(heads.sites):
+        raise ModelError(f"{path} lists a layer twice.", _ADVICE)
+    if any(heads.modules[s.module] != s.left for s in heads.sites):
+        raise ModelError(f"{path}: depths that share their weights differ in the heads that are left.", _ADVICE)
+    if any(content.get(name) != as_json(heads)[name] for name in ("removed", "masked")):
+        raise ModelError(f"{path}: its lists of removed and masked heads contradict its sites.", _ADVICE)
     return heads
 
 
@@ -205,17 +203,10 @@ def check_fits(heads: HeadMap, model: PreTrainedModel, folder: Path) -> None:
             raise ModelError(
                 f"{folder / FILE} names {site.module}, which {type(model).__name__} does not have.", _ADVICE
             )
-        count = projections(model, site.module).n_heads
-        if count != site.heads:
+        if (count := projections(model, site.module).n_heads) != site.heads:
             raise ModelError(
                 f"{folder / FILE}: {site.module} had {site.heads} heads; by its config.json it has {count}.", _ADVICE
             )
-
-
-def _site_json(site: SiteHeads) -> dict[str, Any]:
-    """A site as JSON, with its factors only if it has any: few models do."""
-    content = asdict(site)
-    return content if site.scales else {k: v for k, v in content.items() if k != _SCALES}
 
 
 def _site(path: Path, number: int, content: Any) -> SiteHeads:
@@ -231,27 +222,15 @@ def _site(path: Path, number: int, content: Any) -> SiteHeads:
         if not _are_counts(heads) or heads != sorted(set(heads)) or not set(heads) <= among:
             problem = f"{name} is {str(heads)[:60]}, not ascending numbers of heads that are there"
             raise ModelError(f"{path}: site {number}: {problem}.", _ADVICE)
-    if not _are_factors(scales) or len(scales) not in (0, len(left)):
+    are_factors = isinstance(scales, list) and all(isinstance(x, float) and 0 <= x <= 1 for x in scales)
+    if not are_factors or len(scales) not in (0, len(left)):
         problem = f"{_SCALES} is {str(scales)[:60]}, not a number for each head left"
         raise ModelError(f"{path}: site {number}: {problem}.", _ADVICE)
     return SiteHeads(**content | {"left": tuple(left), "masked": tuple(content["masked"]), _SCALES: tuple(scales)})
 
 
-def _are_factors(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(v, float) and 0 <= v <= 1 for v in values)
-
-
 def _are_counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v <= MOST_HEADS for v in values)
-
-
-def _check_consistent(path: Path, heads: HeadMap, content: dict[str, Any]) -> None:
-    if len({(s.stack, s.layer) for s in heads.sites}) < len(heads.sites):
-        raise ModelError(f"{path} lists a layer twice.", _ADVICE)
-    if any(heads.modules[s.module] != s.left for s in heads.sites):
-        raise ModelError(f"{path}: depths that share their weights differ in the heads that are left.", _ADVICE)
-    if any(content.get(name) != as_json(heads)[name] for name in ("removed", "masked")):
-        raise ModelError(f"{path}: its lists of removed and masked heads contradict its sites.", _ADVICE)
 
 
 def model_class(
@@ -273,8 +252,7 @@ def model_class(
     Raises:
         ModelError: if the map of heads cannot be read, or the class is not known.
     """
-    heads = read_head_map(Path(place))
-    if heads is None and not pruned and finish is None:
+    if (heads := read_head_map(Path(place))) is None and not pruned and finish is None:
         return original
     if not (isinstance(original, type) and issubclass(original, PreTrainedModel)):
         source = FILE if heads is not None else "pruned_heads" if pruned else "parameters of its attention"
@@ -305,8 +283,7 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
         UnsupportedModelError: if heads cannot be cut out of the model.
     """
     base: Any = model.base_model
-    names = [name for name, module in base.named_modules() if has_heads(module)]
-    if not names:
+    if not (names := [name for name, module in base.named_modules() if has_heads(module)]):
         raise UnsupportedModelError(
             f"{place}: config.json says that heads were cut out (pruned_heads), which headlens cannot do in a "
             f"{type(base).__name__}: it finds no separate layers of queries, keys and values there.",
@@ -316,13 +293,10 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
     try:
         layers = {int(layer): list(heads) for layer, heads in pruned.items()}
         present = {layer: set(range(projections(base, first[layer]).n_heads)) for layer in layers}
-        is_wrong = any(
-            layer < 0 or len(set(gone)) < len(gone) or not set(gone) <= present[layer] for layer, gone in layers.items()
-        )
+        if any(n < 0 or len(set(gone)) < len(gone) or not set(gone) <= present[n] for n, gone in layers.items()):
+            raise ValueError("it does not name heads of this model, each once")
     except (AttributeError, TypeError, ValueError, IndexError) as error:
         raise ModelError(f"{place}: pruned_heads of its config.json is {str(pruned)[:200]}.", _PRUNED) from error
-    if is_wrong:
-        raise ModelError(f"{place}: pruned_heads of its config.json is {str(pruned)[:200]}.", _PRUNED)
     for layer, gone in layers.items():
         left = sorted(present[layer].difference(gone))
         check_shrinks(base, first[layer], left)
@@ -331,6 +305,4 @@ def _prune(model: PreTrainedModel, place: str, pruned: Any) -> None:
 
 def restore_class(model: PreTrainedModel) -> None:
     """Gives a model that was loaded with `model_class` its original class back; others stay as they are."""
-    original = getattr(type(model), _ORIGINAL, None)
-    if original is not None:
-        model.__class__ = original
+    model.__class__ = getattr(type(model), _ORIGINAL, type(model))

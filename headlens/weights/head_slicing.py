@@ -119,8 +119,7 @@ def output_projection(model: nn.Module, name: str) -> nn.Linear | Conv1D:
     Raises:
         UnsupportedModelError: if it is not known where that is.
     """
-    path = _OUTPUTS.get(type(model.get_submodule(name)).__name__)
-    if path is None:
+    if (path := _OUTPUTS.get(type(model.get_submodule(name)).__name__)) is None:
         return projections(model, name).output
     module = model.get_submodule(f"{name}.{path}")
     kind = type(module)
@@ -196,8 +195,8 @@ def check_shrinks(model: nn.Module, name: str, left: Sequence[int]) -> None:
     """
     projections(model, name)
     module = model.get_submodule(name)
-    used_names = set(inspect.unwrap(type(module).forward).__code__.co_names)
-    if not left and used_names & set(_HEAD_COUNTS):
+    used_names = inspect.unwrap(type(module).forward).__code__.co_names
+    if not left and set(_HEAD_COUNTS).intersection(used_names):
         raise UnsupportedModelError(
             f"{name} ({type(module).__name__}) cannot run without any head.", "Keep at least one in each of its layers."
         )
@@ -217,15 +216,9 @@ def shrink(model: nn.Module, name: str, left: Sequence[int]) -> None:
     Raises:
         UnsupportedModelError: see `projections`.
     """
+    numbers, n_before = numbers_of(model, name), heads_before(model, name)
+    _resize(model, name, [numbers.index(h) for h in left], len(left), _selected)
     module = model.get_submodule(name)
-    parts = projections(model, name)
-    numbers = numbers_of(model, name)
-    places = [numbers.index(h) for h in left]
-    features = features_of(places, parts.head_size)
-    n_before = heads_before(model, name)
-    _change_weights(parts, len(features), lambda tensor, axis: _selected(tensor, axis, features))
-    _change_alphas(module, lambda alphas: _selected(alphas, 0, places))
-    _set_head_counts(module, parts, len(left))
     setattr(module, LEFT, tuple(left))
     setattr(module, BEFORE, n_before)
 
@@ -233,16 +226,10 @@ def shrink(model: nn.Module, name: str, left: Sequence[int]) -> None:
 def refill(model: nn.Module, name: str) -> None:
     """Gives an attention module its original shape, in place: zeros where heads were cut out."""
     module = model.get_submodule(name)
-    left = heads_left(module)
-    if left is None:
-        return
-    parts, n_heads = projections(model, name), heads_before(model, name)
-    width, features = n_heads * parts.head_size, features_of(left, parts.head_size)
-    _change_weights(parts, width, lambda tensor, axis: _spread(tensor, axis, features, width))
-    _change_alphas(module, lambda alphas: _spread(alphas, 0, list(left), n_heads))
-    _set_head_counts(module, parts, n_heads)
-    delattr(module, LEFT)
-    delattr(module, BEFORE)
+    if (left := heads_left(module)) is not None:
+        _resize(model, name, left, heads_before(model, name), _spread)
+        delattr(module, LEFT)
+        delattr(module, BEFORE)
 
 
 def features_of(positions: Sequence[int], head_size: int) -> list[int]:
@@ -250,50 +237,49 @@ def features_of(positions: Sequence[int], head_size: int) -> list[int]:
     return [p * head_size + i for p in positions for i in range(head_size)]
 
 
-def _change_weights(parts: HeadProjections, width: int, change: Callable[[Tensor, int], Tensor]) -> None:
-    """Replaces the weights by `change(tensor, axis)`, where `axis` is that of the heads, whose features become `width`.
+def _resize(
+    model: nn.Module,
+    name: str,
+    places: Sequence[int],
+    n_heads: int,
+    change: Callable[[Tensor, int, Tensor, int], Tensor],
+) -> None:
+    """Replaces the weights of an attention module by `change(tensor, axis, index, size)`, so that it has `n_heads`.
 
-    Heads are rows (axis 0) of weights and biases of the inward projections, and columns (axis 1) of the output weight.
+    The axis is that of the heads, of which `index` are those at `places`, and `size` what it is to have. Heads are rows
+    (axis 0) of weights and biases of the inward projections, and columns (axis 1) of the output weight. If they learn
+    alphas, they have one each.
     """
+    module, parts = model.get_submodule(name), projections(model, name)
+    features, width = features_of(places, parts.head_size), n_heads * parts.head_size
+
+    def changed(old: Tensor, axis: int, numbers: Sequence[int], size: int) -> nn.Parameter:
+        index = torch.tensor(numbers, dtype=torch.long, device=old.device)
+        return nn.Parameter(change(old.detach(), axis, index, size), requires_grad=old.requires_grad)
+
     for layer in parts.inward:
-        layer.weight = _parameter_like(layer.weight, change(layer.weight, 0))
+        layer.weight = changed(layer.weight, 0, features, width)
         if layer.bias is not None:
-            layer.bias = _parameter_like(layer.bias, change(layer.bias, 0))
+            layer.bias = changed(layer.bias, 0, features, width)
         layer.out_features = width
-    parts.output.weight = _parameter_like(parts.output.weight, change(parts.output.weight, 1))
+    parts.output.weight = changed(parts.output.weight, 1, features, width)
     parts.output.in_features = width
+    if (alphas := getattr(module, ALPHAS, None)) is not None:
+        setattr(module, ALPHAS, changed(alphas, 0, places, n_heads))
+    counts = dict.fromkeys(_HEAD_COUNTS, n_heads) | {"all_head_size": width}
+    vars(module).update({attribute: count for attribute, count in counts.items() if attribute in vars(module)})
 
 
-def _change_alphas(module: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
-    """Replaces the alphas of the heads, `(heads,)`, of a module that learns them."""
-    alphas = getattr(module, ALPHAS, None)
-    if alphas is not None:
-        setattr(module, ALPHAS, _parameter_like(alphas, change(alphas)))
-
-
-def _selected(tensor: Tensor, axis: int, features: list[int]) -> Tensor:
+def _selected(tensor: Tensor, axis: int, index: Tensor, size: int) -> Tensor:
+    del size
     # Contiguous, for weights cut out of columns; a model being loaded has its tensors on the device "meta".
-    index = torch.tensor(features, dtype=torch.long, device=tensor.device)
-    return tensor.detach().index_select(axis, index).contiguous()
+    return tensor.index_select(axis, index).contiguous()
 
 
-def _spread(tensor: Tensor, axis: int, features: list[int], width: int) -> Tensor:
+def _spread(tensor: Tensor, axis: int, index: Tensor, size: int) -> Tensor:
     shape = list(tensor.shape)
-    shape[axis] = width
-    index = torch.tensor(features, dtype=torch.long, device=tensor.device)
-    return tensor.new_zeros(shape).index_copy(axis, index, tensor.detach())
-
-
-def _parameter_like(parameter: Tensor, value: Tensor) -> nn.Parameter:
-    return nn.Parameter(value, requires_grad=parameter.requires_grad)
-
-
-def _set_head_counts(module: nn.Module, parts: HeadProjections, n_heads: int) -> None:
-    for attribute in _HEAD_COUNTS:
-        if attribute in vars(module):
-            setattr(module, attribute, n_heads)
-    if "all_head_size" in vars(module):
-        module.all_head_size = n_heads * parts.head_size  # type: ignore[assignment]
+    shape[axis] = size
+    return tensor.new_zeros(shape).index_copy(axis, index, tensor)
 
 
 def guard_cache(model: PreTrainedModel, name: str) -> None:

@@ -25,17 +25,10 @@ class DepthMask:
     """
 
     def __init__(
-        self, heads: Sequence[Sequence[int]], features: Sequence[Sequence[int]], scales: Sequence[Sequence[float]] = ()
+        self, heads: Sequence[Sequence[int]], features: Sequence[list[int]], scales: Sequence[Sequence[float]]
     ) -> None:
-        self.heads = tuple(tuple(numbers) for numbers in heads)
-        self.features = [list(silent) for silent in features]
-        self.scales = [list(factors) for factors in scales] or [[] for _ in self.features]
+        self.heads, self.features, self.scales = tuple(map(tuple, heads)), features, tuple(map(tuple, scales))
         self._depth = 0
-
-    @property
-    def changes(self) -> bool:
-        """Whether any head is silent or scaled at any depth."""
-        return any(self.heads) or any(self.scales)
 
     def begin(self, stack: nn.Module, inputs: object) -> None:
         """Hook before the forward pass of the stack: the next call of a projection is that of depth 0."""
@@ -88,7 +81,7 @@ def silent_heads(model: nn.Module) -> tuple[tuple[int, ...], ...]:
 def head_scales(model: nn.Module) -> tuple[tuple[float, ...], ...]:
     """The factors of the heads at each depth, in the order of the weights; empty where none was ever scaled."""
     mask = depth_mask(model)
-    return () if mask is None or not any(mask.scales) else tuple(tuple(factors) for factors in mask.scales)
+    return () if mask is None or not any(mask.scales) else mask.scales
 
 
 def mask_depths(
@@ -104,21 +97,17 @@ def mask_depths(
             for a factor of 1.
     """
     stack = model.get_submodule(around_layers(modules[0]))
-    mask = DepthMask(heads, [_features(model, *silent) for silent in zip(modules, heads, strict=True)], scales)
+    places = ([numbers_of(model, name).index(h) for h in own] for name, own in zip(modules, heads, strict=True))
+    sizes = [projections(model, name).head_size for name in modules]
+    mask = DepthMask(heads, list(map(features_of, places, sizes)), scales)
     present: DepthMask | None = getattr(stack, _ATTRIBUTE, None)
     if present is not None:  # its hooks are there already
         present.heads, present.features, present.scales = mask.heads, mask.features, mask.scales
-    elif mask.changes:
+    elif any(mask.heads) or any(mask.scales):
         setattr(stack, _ATTRIBUTE, mask)
         stack.register_forward_pre_hook(mask.begin)
         for name in dict.fromkeys(modules):
             projections(model, name).output.register_forward_pre_hook(mask.silence)
-
-
-def _features(model: nn.Module, name: str, heads: Sequence[int]) -> list[int]:
-    """Input features of the output projection of a module that belong to heads, given by their original numbers."""
-    numbers = numbers_of(model, name)
-    return features_of([numbers.index(h) for h in heads], projections(model, name).head_size)
 
 
 def around_layers(name: str) -> str:

@@ -12,12 +12,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 from headlens.models.loading import LoadedModel
-from headlens.tasks.classification import Regression, SequenceClassification
+from headlens.tasks.classification import (
+    MultipleChoice,
+    ParaphraseChoice,
+    Regression,
+    SentenceSimilarity,
+    SequenceClassification,
+)
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.masked import MaskedLM, TranslationLoss
-from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.reader import Reader
-from headlens.tasks.sentence_similarity import ParaphraseChoice, SentenceSimilarity
 from headlens.tasks.task import PreparedExample, Task, TaskBatch
 from headlens.tasks.translation import Translation
 
@@ -92,8 +96,8 @@ def test_classes_in_another_order(wordpiece_tokenizer: PreTrainedTokenizerBase, 
     model.config.label2id = {name: number for number, name in names.items()}
     usual = Reader.of(loaded(plain, wordpiece_tokenizer), task.labels)
     reader = Reader.of(loaded(model, wordpiece_tokenizer), task.labels)
-    assert usual.classes is None
-    assert reader.classes == (1, 2, 0)
+    assert usual.order.places is None
+    assert reader.order.places == (1, 2, 0)
     batch, other = batch_of(task, examples, reader), batch_of(task, examples, usual)
     assert batch.labels["labels"].tolist() == [1, 2, 0]
     assert other.labels["labels"].tolist() == [0, 1, 2]

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlens.errors import CorpusError, InputError
+from headlens.tasks.classification import ChoiceTask
 from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
-from headlens.tasks.multiple_choice import ChoiceTask
 from headlens.tasks.open_task import DataOptions, open_task
 
 CONTEXT = "The Denver Broncos won the [best] game."

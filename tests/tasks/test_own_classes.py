@@ -145,13 +145,13 @@ def test_text_and_label_are_columns_of_every_task(tmp_path: Path) -> None:
 def test_what_is_measured_on_has_no_further_classes(tmp_path: Path) -> None:
     """Classes that nothing is learned of are told."""
     learned = TaskData("classification", (str(table(tmp_path / "a.csv", ["good", "bad"])),), **NAMES)  # type: ignore[arg-type]
-    measured = replace(learned, data=(str(table(tmp_path / "b.csv", ["good"])),))
+    measured = str(table(tmp_path / "b.csv", ["good"]))
     counts = SourceCounts(), SourceCounts()
     task, given, other = read_examples(learned, measured, 0.1, counts, offline=False)
     assert (task.labels, given.notes, other and other.examples[0].label) == (("bad", "good"), (), 1)
     given = read_examples(learned, measured, 0.1, counts, offline=False, known=("bad", "fair", "good"))[1]
     assert given.notes == ("No training example has the class fair.",)
-    measured = replace(learned, data=(str(table(tmp_path / "c.csv", ["good", "odd"])),))
+    measured = str(table(tmp_path / "c.csv", ["good", "odd"]))
     with pytest.raises(CorpusError, match=r"c: its labels odd are not among the classes that are learned: bad, good"):
         read_examples(learned, measured, 0.1, counts, offline=False)
 

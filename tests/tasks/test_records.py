@@ -10,8 +10,7 @@ from made_tasks import TASKS
 
 from headlens.errors import OptionError
 from headlens.tasks.catalogue import CATALOGUE, find_task
-from headlens.tasks.classification import SequenceClassification
-from headlens.tasks.multiple_choice import ChoiceTask
+from headlens.tasks.classification import ChoiceTask, SequenceClassification
 from headlens.tasks.task import Task
 
 

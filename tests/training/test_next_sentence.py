@@ -18,7 +18,7 @@ from headlens.corpora.batches import IGNORED
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
 from headlens.training.new_models import wordpiece_tokenizer
-from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext
+from headlens.training.objectives import NEXT, MaskedTokenLoss
 from headlens.training.training_text import MaskedText, TextHalves, order_of, read_halves
 
 TEXTS = [example.source.text for example in demo_corpus()]
@@ -105,7 +105,7 @@ def test_the_loss_is_the_models_own(kind: str) -> None:
     inputs = {"input_ids": ids, "attention_mask": (ids != 1).long(), "token_type_ids": segments}
     follows = torch.tensor([0, 1])
     name = "next_sentence_label" if kind == "Bert" else "sentence_order_label"
-    objective = MaskedTokensAndNext()
+    objective = MaskedTokenLoss()
     whole = inputs | {"labels": labels, NEXT: follows}
     assert objective.units(whole) == 3
     model(**inputs, labels=labels, **{name: follows}).loss.backward()
@@ -120,7 +120,7 @@ def test_the_loss_is_the_models_own(kind: str) -> None:
     tokens = nn.functional.cross_entropy(
         model(**inputs).prediction_logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED
     )
-    torch.testing.assert_close(MaskedTokenLoss().loss(model, whole) / 3, tokens)
+    torch.testing.assert_close(objective.loss(model, inputs | {"labels": labels}) / 3, tokens)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_models_learn_which_half_follows(kind: str, order: str, epochs: int) -> 
     assert order_of(model) == order
     blocks = [np.array([10 + story] * 4 + [20 + story] * 4) for story in range(4)] * 20
     masking = MaskedText((), MASK, frozenset({MASK, CLS, SEP}), 30)
-    data, objective = TextHalves(blocks, masking, FRAME, order_of(model)), MaskedTokensAndNext()
+    data, objective = TextHalves(blocks, masking, FRAME, order_of(model)), MaskedTokenLoss()
     evaluate = torch.no_grad()(evaluation(data, 512))
     before = evaluate(model)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)

@@ -32,8 +32,8 @@ from headlens.interventions.compacting import without_heads
 from headlens.models.loading import LoadedModel
 from headlens.plots.head_grid import float_column
 from headlens.runs.reading import read_recorded
+from headlens.tasks.classification import SentenceSimilarity
 from headlens.tasks.reader import Reader
-from headlens.tasks.sentence_similarity import SentenceSimilarity
 from headlens.tasks.task import HeadKind, Task, TaskBatch
 
 _TARGETS: dict[HeadKind, type[Target]] = {

@@ -11,7 +11,7 @@ from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.pages.command_report import Caption
 from headlens.plots import style
 from headlens.plots.cell_drawing import Scale
-from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
+from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers
 from headlens.runs.reading import Columns
 
 ALPHAS = "alphas"  # name of table and figure
@@ -49,13 +49,15 @@ def alpha_histograms(alphas: pd.DataFrame) -> Figure | None:
     height = 0.3 + lines * (max(_LOWEST, _ROW * layers) + _WORDS)
     width = min(style.page_width(), _BAR + across * style.FULL_WIDTH / 2)
     figure = style.constrained_figure(width, height, "Entmax alphas that heads have learned")
-    counts = [_counts(part.rows, layers) for part in parts]
+    edges = np.arange(layers + 1) - 0.5
+    columns = ((float_column(part.rows, "layer"), float_column(part.rows, "alpha")) for part in parts)
+    counts = [np.histogram2d(*pair, bins=(edges, _BINS))[0] for pair in columns]  # (layers, bins) each
     scale = Scale("heads (white: none)", 0, max(1, *(int(heads.max()) for heads in counts)))
     panels = figure.subplots(lines, across, squeeze=False)
     for axes, part, heads in zip(panels.flat, parts, counts, strict=False):
         style.dress(axes, "alpha (1: softmax, 2: sparsemax)", "layer")
         cells = np.ma.masked_equal(heads, 0)
-        axes.pcolormesh(_BINS, np.arange(layers + 1) - 0.5, cells, edgecolors="white", linewidth=0.3, **scale.limits)
+        axes.pcolormesh(_BINS, edges, cells, edgecolors="white", linewidth=0.3, **scale.limits)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         style.heading(axes, part.name, width / across - 0.5)
     for axes in panels.flat[len(parts) :]:
@@ -63,10 +65,3 @@ def alpha_histograms(alphas: pd.DataFrame) -> Figure | None:
     bar = figure.colorbar(scale.mappable, ax=panels, aspect=30, ticks=MaxNLocator(integer=True, nbins=6))
     style.dress(bar.ax, "", scale.label)
     return figure
-
-
-def _counts(rows: pd.DataFrame, layers: int) -> Grid:
-    """Counts heads by layer and alpha: `(layers, bins)`."""
-    places = np.arange(layers + 1) - 0.5
-    counts: Grid = np.histogram2d(float_column(rows, "layer"), float_column(rows, "alpha"), bins=(places, _BINS))[0]
-    return counts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from headlens.analyses.result_notes import embedded_notes, left_out_notes
-from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOptions
+from headlens.analyses.training.options import TEXT, TextOptions, TextTask, TrainingSetOptions
 from headlens.analyses.training.text_training import loaded_model, unknown_text_notes
 from headlens.analyses.training.training_set import TaskRows, TrainingSet, hold_out
 from headlens.corpora.corpus_options import CorpusOptions
@@ -18,7 +19,7 @@ from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.tasks.classification import OwnClassification
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
-from headlens.tasks.examples import TextExample, texts_of
+from headlens.tasks.examples import TextExample, texts_of, words_of
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import classifier_names, with_task_head
@@ -76,7 +77,7 @@ def open_training_set(
 
 def read_examples(
     learned: TaskData,
-    measured: TaskData | None,
+    dev_data: str | None,
     share: float,
     counts: tuple[SourceCounts, SourceCounts],
     *,
@@ -87,7 +88,7 @@ def read_examples(
 
     Args:
         learned: names what is learned.
-        measured: names what is measured on; None holds a share of the former out.
+        dev_data: what is measured on; None holds a share of the former out.
         share: how much of it.
         counts: filled with what is left out of either.
         offline: never ask the hub.
@@ -98,17 +99,14 @@ def read_examples(
     """
     task, source = open_examples(learned, offline=offline, known=known)
     given = gather(source, counts[0])
-    if measured is None:
+    if dev_data is None:
         train, held_out = hold_out(given, share)
         return task, _with_unlearned(task, train), held_out
-    other, source = open_examples(measured, offline=offline, known=task.labels)
+    other, source = open_examples(learned.held_out(dev_data), offline=offline, known=task.labels)
     if unknown := [name for name in other.labels if name not in task.labels]:
-        message = (
-            f"its labels {', '.join(unknown)} are not among the classes that are learned: {', '.join(task.labels)}."
-        )
-        raise CorpusError(
-            message, "Spell them the same way, or give training examples of every class.", path=source.name
-        )
+        message = f"its labels {', '.join(unknown)} are not among the classes that are learned"
+        advice = "Spell them the same way, or give training examples of every class."
+        raise CorpusError(f"{message}: {', '.join(task.labels)}.", advice, path=source.name)
     return task, _with_unlearned(task, given), gather(source, counts[1])
 
 
@@ -147,9 +145,9 @@ def _examples(
 ) -> OpenedTraining:
     with run.reporter.status("reading data"):
         counts = SourceCounts(), SourceCounts()
-        other = None if options.dev_data is None else options.data.held_out(options.dev_data)
+        learned, known = options.training_data, classifier_names(loaded)
         task, train, held_out = read_examples(
-            options.training_data, other, options.share, counts, offline=offline, known=classifier_names(loaded)
+            learned, options.dev_data, options.share, counts, offline=offline, known=known
         )
         headed = with_task_head(loaded, task, seed)
         loaded = replace(loaded, model=headed.model)
@@ -158,7 +156,7 @@ def _examples(
     summary = lesson.data.summary
     notes = left_out_notes(summary, summary.name, lesson.data.asker.reader.told_limit)
     notes += [] if held_out is None else left_out_notes(counts[1], held_out.name, None)
-    notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out is not None else ())))
+    notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out else ())))
     notes += seen_notes(train, held_out)
     return OpenedTraining(loaded, lesson, notes, summary.sha256, headed.fresh)
 
@@ -166,14 +164,9 @@ def _examples(
 def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
     data = options.data
     translation = Translation.of_target(options.target_column or data.target, data.bleu_tokenizer)
-    text = TextOptions(
-        next(name for name in TEXT if name == data.task),
-        longest=options.longest,
-        mask_share=options.mask_share,
-        label_smoothing=options.label_smoothing,
-        next_sentence=options.next_sentence,
-        bleu_tokenizer=translation.tokenizer if data.task == "translation" else None,
-    )
+    alike = {name: getattr(options, name) for name in ("longest", "mask_share", "label_smoothing", "next_sentence")}
+    tokenizer = translation.tokenizer if data.task == "translation" else None
+    text = TextOptions(cast("TextTask", data.task), bleu_tokenizer=tokenizer, **alike)
     loaded, fresh = loaded_model(loaded, text, seed)
     corpus_options, dev = options.corpus_options(offline=offline), (options.dev, options.dev_target)
     corpus, held_out, summary = read_text(run, options.corpus, corpus_options, options.share, dev)
@@ -198,9 +191,7 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list
     Returns:
         A note if they are a tenth or more of those looked for, else nothing.
     """
-    long = [
-        e for e in (held_out.examples if held_out else ()) if sum(len(t.split()) for t in texts_of(e)) >= _FEWEST_WORDS
-    ]
+    long = [e for e in (held_out.examples if held_out else ()) if words_of(e) >= _FEWEST_WORDS]
     if not long:
         return []
     chosen = long[:: -(-len(long) // _MOST)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from headlens import shared_options
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
@@ -22,24 +23,6 @@ from headlens.options import (
 )
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import (
-    BLEU_TOKENIZER,
-    CORPUS_SOURCE,
-    FIGURES,
-    HELD_OUT_EXAMPLES,
-    HELD_OUT_TARGET,
-    HELD_OUT_TEXT,
-    LABEL_SMOOTHING,
-    LONGEST,
-    MASKED_SHARE,
-    NEXT_SENTENCE,
-    PREDICTED,
-    SENTENCE_COLUMN,
-    SPLIT,
-    TARGET_COLUMN,
-    TRAINED_MODEL,
-    VOCABULARY,
-)
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData, check_bleu_tokenizer
 from headlens.training.hyperparameters import TrainingOptions
 
@@ -74,13 +57,13 @@ class TextOptions:
     """
 
     task: TextTask = "mlm"
-    vocabulary: int = option(8000, VOCABULARY)
-    longest: int | None = option(None, LONGEST)
-    mask_share: float = option(0.15, MASKED_SHARE)
-    label_smoothing: float = option(0.1, LABEL_SMOOTHING)
+    vocabulary: int = option(8000, shared_options.VOCABULARY)
+    longest: int | None = option(None, shared_options.LONGEST)
+    mask_share: float = option(0.15, shared_options.MASKED_SHARE)
+    label_smoothing: float = option(0.1, shared_options.LABEL_SMOOTHING)
     dev_share: float = option(0.05, _DEV_SHARE)
-    next_sentence: bool = option(False, NEXT_SENTENCE)
-    bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
+    next_sentence: bool = option(False, shared_options.NEXT_SENTENCE)
+    bleu_tokenizer: BleuTokenizer | None = option(None, shared_options.BLEU_TOKENIZER)
 
     def __post_init__(self) -> None:
         check_bleu_tokenizer(self.task, self.bleu_tokenizer)
@@ -103,17 +86,17 @@ class FineTuneRequest:
     """
 
     data: TaskData
-    model: str = option(DEMO, TRAINED_MODEL)
-    dev_data: str | None = option(None, HELD_OUT_EXAMPLES)
+    model: str = option(DEMO, shared_options.TRAINED_MODEL)
+    dev_data: str | None = option(None, shared_options.HELD_OUT_EXAMPLES)
     dev_share: float = option(0.05, _DEV_SHARE)
-    predict: str | None = option(None, PREDICTED)
-    longest: int | None = option(None, LONGEST)
-    vocabulary: int = option(8000, VOCABULARY)
+    predict: str | None = option(None, shared_options.PREDICTED)
+    longest: int | None = option(None, shared_options.LONGEST)
+    vocabulary: int = option(8000, shared_options.VOCABULARY)
     training: TrainingOptions = field(default_factory=TrainingOptions)
     mask: MaskOptions = field(default_factory=MaskOptions)
     attention: str | None = option(None, _NORMALIZER)
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = option(True, FIGURES)
+    figures: bool = option(True, shared_options.FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
@@ -137,14 +120,14 @@ class TrainRequest:
     # The command trains masked tokens where no task is named; the examples of others are options of it, too.
     OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (
         replace(declared_options(TaskData)["task"], default="mlm"),
-        DeclaredOption("longest", int | None, None, LONGEST),
+        DeclaredOption("longest", int | None, None, shared_options.LONGEST),
     )
 
-    model: str = option(DEMO, TRAINED_MODEL)
-    corpus: str = option(DEMO, CORPUS_SOURCE)
+    model: str = option(DEMO, shared_options.TRAINED_MODEL)
+    corpus: str = option(DEMO, shared_options.CORPUS_SOURCE)
     corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(split="train"))
-    dev: str | None = option(None, HELD_OUT_TEXT)
-    dev_target: str | None = option(None, HELD_OUT_TARGET)
+    dev: str | None = option(None, shared_options.HELD_OUT_TEXT)
+    dev_target: str | None = option(None, shared_options.HELD_OUT_TARGET)
     text: TextOptions = field(default_factory=TextOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
     bleu: int = option(
@@ -153,7 +136,7 @@ class TrainRequest:
     mask: MaskOptions = field(default_factory=MaskOptions)
     attention: str | None = option(None, _NORMALIZER)
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = option(True, FIGURES)
+    figures: bool = option(True, shared_options.FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
 
@@ -205,23 +188,23 @@ class TrainingSetOptions:
     """
 
     data: TaskData = field(default_factory=TaskData)
-    dev_data: str | None = option(None, HELD_OUT_EXAMPLES)
-    corpus: str = option(DEMO, CORPUS_SOURCE)
-    column: str | None = option(None, SENTENCE_COLUMN)
-    target_column: str | None = option(None, TARGET_COLUMN)
-    split: str = option("train", SPLIT)
-    dev: str | None = option(None, HELD_OUT_TEXT)
-    dev_target: str | None = option(None, HELD_OUT_TARGET)
+    dev_data: str | None = option(None, shared_options.HELD_OUT_EXAMPLES)
+    corpus: str = option(DEMO, shared_options.CORPUS_SOURCE)
+    column: str | None = option(None, shared_options.SENTENCE_COLUMN)
+    target_column: str | None = option(None, shared_options.TARGET_COLUMN)
+    split: str = option("train", shared_options.SPLIT)
+    dev: str | None = option(None, shared_options.HELD_OUT_TEXT)
+    dev_target: str | None = option(None, shared_options.HELD_OUT_TARGET)
     dev_share: float | None = option(
         None,
         "Share that is held out when --dev and --dev-data are not given.",
         TRAINING,
         shown="0.1; for the bundled task 0.5",
     )
-    longest: int | None = option(None, LONGEST)
-    mask_share: float = option(0.15, MASKED_SHARE)
-    label_smoothing: float = option(0.1, LABEL_SMOOTHING)
-    next_sentence: bool = option(False, NEXT_SENTENCE)
+    longest: int | None = option(None, shared_options.LONGEST)
+    mask_share: float = option(0.15, shared_options.MASKED_SHARE)
+    label_smoothing: float = option(0.1, shared_options.LABEL_SMOOTHING)
+    next_sentence: bool = option(False, shared_options.NEXT_SENTENCE)
 
     def __post_init__(self) -> None:
         task, data = self.data.task, self.data
@@ -241,8 +224,7 @@ class TrainingSetOptions:
             refuse_unused(self.corpus_options(offline=False), self.corpus, data.target, self.dev)
         else:
             given["corpus"] = self.corpus != DEMO
-            texts = ("dev", "dev_target", "column", "target_column", "target", "corpus")
-            refuse_others(task, given, texts, "--data")
+            refuse_others(task, given, ("dev", "dev_target", "column", "target_column", "target", "corpus"), "--data")
         if self.dev_target is not None and self.dev is None:
             raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
 

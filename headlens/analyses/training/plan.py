@@ -10,42 +10,28 @@ from headlens.runs.progress import Reporter
 from headlens.tasks.task_options import TaskData
 
 
-def train_plan(request: TrainRequest, reporter: Reporter) -> Plan:
-    """Text: masked tokens, or translation."""
+def train_plan(request: TrainRequest | FineTuneRequest, reporter: Reporter) -> Plan:
+    """Plans a training on text (masked tokens, or translation) or on the examples of a task."""
     planner = Planner("train", reporter, request.training.precision)
     plan_attention(planner, request.attention)
-    planner.model(
-        request.model,
-        request.model_options,
-        vocabulary=request.text.vocabulary,
-        longest=max(request.text.longest or 0, 512),
-    )
-    corpus, held_out = _of_text(
-        planner, request.corpus, request.corpus_options, request.text.dev_share, (request.dev, request.dev_target)
-    )
-    # Texts are put together in blocks for masked tokens; pairs are as long as they are.
-    length = None if request.text.task == "translation" else request.text.longest or BLOCK
-    loop = TrainingSteps.of(request.training, corpus, length)
-    planner.add(loop.work(f"train on {corpus.name}"))
-    plan_evaluations(planner, request.training.evaluate_every, loop, held_out)
-    if request.bleu:
-        part = held_out.part(min(1.0, request.bleu / max(held_out.examples or 1, 1)))
-        planner.add(Work("translate what is held out", 0, "written", part.tokens, length=held_out.length))
-    return planner.plan()
-
-
-def fine_tune_plan(request: FineTuneRequest, reporter: Reporter) -> Plan:
-    """Plans the fine-tuning of a model on a task with examples: its model, data, training and evaluations."""
-    planner = Planner("train", reporter, request.training.precision)
-    plan_attention(planner, request.attention)
-    longest = max(request.longest or 0, 512)
-    planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=longest)
-    offline = request.model_options.offline
-    other = None if request.dev_data is None else request.data.held_out(request.dev_data)
-    learned, held_out = _of_examples(planner, request.data.for_training(), other, request.dev_share, offline=offline)
-    loop = TrainingSteps.of(request.training, learned)
+    sizes = request.text if isinstance(request, TrainRequest) else request
+    longest = max(sizes.longest or 0, 512)
+    planner.model(request.model, request.model_options, vocabulary=sizes.vocabulary, longest=longest)
+    length = None
+    if isinstance(request, TrainRequest):
+        dev = request.dev, request.dev_target
+        learned, held_out = _of_text(planner, request.corpus, request.corpus_options, request.text.dev_share, dev)
+        # Texts are put together in blocks for masked tokens; pairs are as long as they are.
+        length = None if request.text.task == "translation" else request.text.longest or BLOCK
+    else:
+        data, offline = request.data.for_training(), request.model_options.offline
+        learned, held_out = _of_examples(planner, data, request.dev_data, request.dev_share, offline=offline)
+    loop = TrainingSteps.of(request.training, learned, length)
     planner.add(loop.work(f"train on {learned.name}"))
     plan_evaluations(planner, request.training.evaluate_every, loop, held_out)
+    if isinstance(request, TrainRequest) and request.bleu:
+        part = held_out.part(min(1.0, request.bleu / max(held_out.examples or 1, 1)))
+        planner.add(Work("translate what is held out", 0, "written", part.tokens, length=held_out.length))
     return planner.plan()
 
 
@@ -54,8 +40,7 @@ def training_set_sizes(planner: Planner, lesson: TrainingSetOptions, *, offline:
     if lesson.data.task in TEXT:
         options = lesson.corpus_options(offline=offline)
         return _of_text(planner, lesson.corpus, options, lesson.share, (lesson.dev, lesson.dev_target))
-    other = None if lesson.dev_data is None else lesson.data.held_out(lesson.dev_data)
-    return _of_examples(planner, lesson.training_data, other, lesson.share, offline=offline)
+    return _of_examples(planner, lesson.training_data, lesson.dev_data, lesson.share, offline=offline)
 
 
 def _of_text(
@@ -67,11 +52,11 @@ def _of_text(
 
 
 def _of_examples(
-    planner: Planner, learned: TaskData, measured: TaskData | None, share: float, *, offline: bool
+    planner: Planner, learned: TaskData, dev_data: str | None, share: float, *, offline: bool
 ) -> tuple[DataSize, DataSize]:
     """Of the examples of a task, what is learned, and what is measured on: as named, or a share held out."""
     size = planner.task(learned, offline=offline)
-    return size.split(share) if measured is None else (size, planner.task(measured, offline=offline))
+    return size.split(share) if dev_data is None else (size, planner.task(learned.held_out(dev_data), offline=offline))
 
 
-PLANS = {TrainRequest: train_plan, FineTuneRequest: fine_tune_plan}
+PLANS = dict.fromkeys((TrainRequest, FineTuneRequest), train_plan)

@@ -10,21 +10,13 @@ from typing import Any
 
 from headlens.analyses.result_notes import embedded_notes, left_out_notes, were
 from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
+from headlens.analyses.training import text_training
 from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
 from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.text_training import (
-    block_length,
-    evaluation,
-    loaded_model,
-    made_new,
-    objective_of,
-    read_data,
-    unknown_text_notes,
-)
 from headlens.analyses.training.training_run import TaskResult, TrainRun, fit, measure, save_checkpoint, write_training
-from headlens.analyses.training.training_set import TaskForward, TaskLoss, TaskRows, freeze_unused, task_evaluation
+from headlens.analyses.training.training_set import TaskForward, TaskRows, freeze_unused, task_evaluation
 from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.corpus_summary import summarise
@@ -62,18 +54,13 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
     Raises:
         InputError: whatever is wrong with what was asked for.
     """
-    training, counts, dev_counts = request.training, SourceCounts(), SourceCounts()
+    training, offline = request.training, request.model_options.offline
+    counts, dev_counts = SourceCounts(), SourceCounts()
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
         with run.reporter.status("reading data"):
-            other = None if request.dev_data is None else request.data.held_out(request.dev_data)
-            task, train, dev = read_examples(
-                request.data.for_training(),
-                other,
-                request.dev_share,
-                (counts, dev_counts),
-                offline=request.model_options.offline,
-            )
-            test = predicted_rows(request.predict, request.data, offline=request.model_options.offline)
+            learned, all_counts = request.data.for_training(), (counts, dev_counts)
+            task, train, dev = read_examples(learned, request.dev_data, request.dev_share, all_counts, offline=offline)
+            test = predicted_rows(request.predict, request.data, offline=offline)
         loaded = _load(request, run, train)
         held_out = {} if dev is None else {"what is held out": fingerprint(dev.examples)}
         run.depend_on(loaded, {"the data": fingerprint(train.examples), **held_out})
@@ -85,10 +72,10 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             rows = TaskRows.of(asker, train, counts)
             dev_rows = None if dev is None else TaskRows.of(asker, dev, dev_counts)
         with run.masked(loaded, request.mask):
-            network, objective = task.network(loaded.model), TaskLoss(asker)
-            freeze_unused(network, objective, rows.batch((0,), 0))
+            network = task.network(loaded.model)
+            freeze_unused(network, asker, rows.batch((0,), 0))
             evaluate = None if dev_rows is None else task_evaluation(dev_rows, training.batch_tokens)
-            trainer = Trainer(training, objective, evaluate)
+            trainer = Trainer(training, asker, evaluate)
             state, notes = fit(run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better)
             notes = [*_notes(headed, rows, dev_rows), *seen_notes(train, dev), *notes]
             if run.folder is None:
@@ -106,8 +93,7 @@ def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> Loade
     with run.reporter.status("learning a vocabulary"):
         texts = (text for example in examples.examples for text in texts_of(example))
         tokenizer = wordpiece_tokenizer(texts, request.vocabulary, _LONGEST)
-        name = request.model.removeprefix(PREFIX)
-        model: Any = masked_model(name, tokenizer, _LONGEST, request.training.seed)
+        model: Any = masked_model(request.model.removeprefix(PREFIX), tokenizer, _LONGEST, request.training.seed)
     return LoadedModel(request.model, model.eval().to(choose_device(request.model_options.device)), tokenizer, None)
 
 
@@ -116,11 +102,11 @@ def _fresh_notes(parts: Sequence[str]) -> list[str]:
 
 
 def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
+    summaries = [part.summary for part in (rows, held_out) if part is not None]
     notes = [*headed.notes, *_fresh_notes(headed.fresh)]
-    notes += dict.fromkeys((*rows.summary.notes, *(held_out.summary.notes if held_out is not None else ())))
-    for part in (rows, held_out):
-        if part is not None:
-            notes += left_out_notes(part.summary, part.summary.name, part.asker.reader.told_limit)
+    notes += dict.fromkeys(note for summary in summaries for note in summary.notes)
+    for summary in summaries:
+        notes += left_out_notes(summary, summary.name, rows.asker.reader.told_limit)
     if held_out is None:
         notes.append("Nothing was held out, so nothing was evaluated: name held-out examples with --dev-data.")
     return notes
@@ -129,7 +115,7 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
 def _facts(rows: TaskRows, held_out: TaskRows | None) -> dict[str, Any]:
     """Returns what run.json records of a fine-tuning besides the model: the task, the data and the class labels."""
     task = rows.asker.task
-    order = rows.asker.reader.classes or range(len(task.labels))
+    order = rows.asker.reader.order.places or range(len(task.labels))
     names = dict(zip(order, task.labels, strict=True)) if task.head == "sequence-classification" else {}
     return {
         "task": vars(task),
@@ -198,9 +184,9 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         run.depend_on(given, {"the corpus": summary.sha256, **hashes})
         fresh: tuple[str, ...] = ()
         if given is None:
-            loaded = made_new(run, request.model, corpus, text, training.seed, options.device)
+            loaded = text_training.made_new(run, request.model, corpus, text, training.seed, options.device)
         else:
-            loaded, fresh = loaded_model(given, text, training.seed)
+            loaded, fresh = text_training.loaded_model(given, text, training.seed)
         switch_as_asked(loaded.model, request.attention)
         if request.bleu:  # what cannot be measured is refused before anything is learned
             reader = Reader.of(loaded)
@@ -208,13 +194,13 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             translation.notes(reader)
         with run.masked(loaded, request.mask):
             with run.reporter.status("tokenizing"):
-                data = read_data(loaded, corpus, text, training.seed)
-                unknown = unknown_text_notes(loaded, data, corpus.name)
-                held_out = None if dev is None else read_data(loaded, dev, text, training.seed)
-            evaluate = None if held_out is None else evaluation(held_out, training.batch_tokens)
-            state, notes = fit(run, Trainer(training, objective_of(text), evaluate), loaded.model, data)
+                data = text_training.read_data(loaded, corpus, text, training.seed)
+                unknown = text_training.unknown_text_notes(loaded, data, corpus.name)
+                held_out = None if dev is None else text_training.read_data(loaded, dev, text, training.seed)
+            evaluate = None if held_out is None else text_training.evaluation(held_out, training.batch_tokens)
+            state, notes = fit(run, Trainer(training, text_training.objective_of(text), evaluate), loaded.model, data)
             if isinstance(data, ParallelText) and data.left_out:
-                longest = block_length(loaded, text.longest)
+                longest = text_training.block_length(loaded, text.longest)
                 left_out = f"{counted(data.left_out, 'pair')} {were(data.left_out)} left out"
                 notes.insert(0, f"{left_out}: a side is empty or longer than {longest} tokens.")
             if run.folder is None:

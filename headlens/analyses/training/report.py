@@ -42,25 +42,20 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame, model: str = ""
     dress(axes, "update", "loss")
     # The line of few points, each a mean since the last one, would look like more than it is.
     marker = "." if len(log) <= _FEW else ""
-    steps, losses = float_column(log, "step"), float_column(log, "loss")
-    axes.plot(
-        steps, losses, marker=marker, markersize=3, color=BLUE, linewidth=1, label="training, mean since the last point"
-    )
-    if "loss" in evaluations:
-        steps, losses = float_column(evaluations, "step"), float_column(evaluations, "loss")
-        axes.plot(steps, losses, "o-", color=ORANGE, linewidth=1, markersize=3, label="held-out examples")
+    training = log, marker, BLUE, "training, mean since the last point"
+    for table, marker, color, label in (training, (evaluations, "o", ORANGE, "held-out examples")):
+        if "loss" in table:
+            steps, losses = float_column(table, "step"), float_column(table, "loss")
+            axes.plot(steps, losses, marker=marker, markersize=3, color=color, linewidth=1, label=label)
     legend_below(figure, [axes])
     return figure
 
 
-def _of_run(run: RecordedRun) -> Figure | None:
-    data = run.corpus_name or str(mapping(run.record.get("data")).get("name") or "")
-    return training_curve(run.tables["log"], run.tables.get("evaluations", pd.DataFrame()), run.models[0], data)
-
-
 def _draw(run: RecordedRun) -> Drawings:
     if "log" in run.tables:
-        yield "training", _of_run(run)
+        data = run.corpus_name or str(mapping(run.record.get("data")).get("name") or "")
+        evaluations = run.tables.get("evaluations", pd.DataFrame())
+        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data)
     if ALPHAS in run.tables:
         yield ALPHAS, alpha_histograms(run.tables[ALPHAS])
 

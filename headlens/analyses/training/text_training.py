@@ -21,27 +21,10 @@ from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
 from headlens.models.model_options import Device
 from headlens.runs.run import Run
 from headlens.tasks.task_heads import with_masked_head
+from headlens.training import objectives, training_text
 from headlens.training.batch_sampler import epoch_batches
 from headlens.training.loop import Evaluate, TrainingData
 from headlens.training.new_models import PREFIX, marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
-from headlens.training.objectives import (
-    NEXT,
-    NO_ARGUMENTS,
-    MaskedTokenLoss,
-    MaskedTokensAndNext,
-    Objective,
-    SmoothedTokens,
-    moved,
-)
-from headlens.training.training_text import (
-    MaskedText,
-    ParallelText,
-    TextHalves,
-    order_of,
-    read_blocks,
-    read_halves,
-    read_pairs,
-)
 
 
 def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[LoadedModel, tuple[str, ...]]:
@@ -52,8 +35,7 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[
         OptionError: if it cannot learn the task.
     """
     tokenizer = tokenizer_of(loaded)
-    two_sided = bool(loaded.model.config.is_encoder_decoder)
-    if (options.task == "translation") != two_sided:
+    if (options.task == "translation") != bool(loaded.model.config.is_encoder_decoder):
         fitting = "a translation model" if options.task == "translation" else "an encoder-only model"
         raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is not one.", "Give another model.")
     if options.task == "translation":
@@ -73,7 +55,7 @@ def block_length(loaded: LoadedModel, asked: int | None) -> int:
     """
     limit = loaded.max_length
     if asked is None:
-        return BLOCK if limit is None else min(BLOCK, limit)
+        return min(BLOCK, limit or BLOCK)
     if limit is not None and asked > limit:
         raise OptionError(
             f"--longest {asked} is more than the {limit} tokens that {loaded.short_name} reads.",
@@ -84,7 +66,7 @@ def block_length(loaded: LoadedModel, asked: int | None) -> int:
 
 def read_data(
     loaded: LoadedModel, corpus: Corpus, options: TextOptions, seed: int
-) -> MaskedText | TextHalves | ParallelText:
+) -> training_text.MaskedText | training_text.TextHalves | training_text.ParallelText:
     """A corpus as the model reads it.
 
     Raises:
@@ -93,8 +75,8 @@ def read_data(
     """
     tokenizer, longest = tokenizer_of(loaded), block_length(loaded, options.longest)
     if options.task == "translation":
-        return replace(read_pairs(_pairs(corpus), tokenizer, longest), pad_id=loaded.pad_id)
-    masking = MaskedText(
+        return replace(training_text.read_pairs(sentence_pairs(corpus), tokenizer, longest), pad_id=loaded.pad_id)
+    masking = training_text.MaskedText(
         (),
         mask_id=int(tokenizer.mask_token_id or 0),
         special=frozenset(tokenizer.all_special_ids),
@@ -104,18 +86,22 @@ def read_data(
         pad_id=loaded.pad_id,
     )
     if options.next_sentence:
-        return read_halves(_texts(corpus), tokenizer, longest, masking, order_of(loaded.model))
-    return replace(masking, blocks=read_blocks(_texts(corpus), tokenizer, longest))
+        return training_text.read_halves(
+            _texts(corpus), tokenizer, longest, masking, training_text.order_of(loaded.model)
+        )
+    return replace(masking, blocks=training_text.read_blocks(_texts(corpus), tokenizer, longest))
 
 
-def objective_of(options: TextOptions) -> Objective:
+def objective_of(options: TextOptions) -> objectives.Objective:
     """Returns the training loss: label-smoothed cross-entropy for translation, masked-token cross-entropy for `mlm`.
 
     With next sentences, the loss of telling whether the second half of a row follows the first is added.
     """
-    if options.task == "translation":
-        return SmoothedTokens(options.label_smoothing)
-    return MaskedTokensAndNext() if options.next_sentence else MaskedTokenLoss()
+    return (
+        objectives.SmoothedTokens(options.label_smoothing)
+        if options.task == "translation"
+        else objectives.MaskedTokenLoss()
+    )
 
 
 def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
@@ -129,17 +115,17 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
         device = next(model.parameters()).device
         loss = right = units = rows = follows = 0.0
         for indices in batches:
-            inputs = moved(data.batch(indices, 0), device)
+            inputs = objectives.moved(data.batch(indices, 0), device)
             labels = inputs["labels"]
             # An encoder-decoder makes the inputs of its decoder from labels.
-            outputs = model(**{k: v for k, v in inputs.items() if k not in NO_ARGUMENTS})
+            outputs = model(**{k: v for k, v in inputs.items() if k not in objectives.NO_ARGUMENTS})
             logits = token_logits(outputs).float()
             counted = labels != IGNORED
             loss += float(nn.functional.cross_entropy(logits[counted], labels[counted], reduction="sum"))
             right += float((logits[counted].argmax(dim=-1) == labels[counted]).sum())
             units += float(counted.sum())
-            if NEXT in inputs:
-                follows += float((next_logits(outputs).argmax(dim=-1) == inputs[NEXT]).sum())
+            if objectives.NEXT in inputs:
+                follows += float((next_logits(outputs).argmax(dim=-1) == inputs[objectives.NEXT]).sum())
                 rows += len(labels)
         mean = loss / units
         metrics = {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": right / units}
@@ -148,14 +134,18 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
     return evaluate
 
 
-def unknown_text_notes(loaded: LoadedModel, data: MaskedText | TextHalves | ParallelText, name: str) -> list[str]:
+def unknown_text_notes(
+    loaded: LoadedModel,
+    data: training_text.MaskedText | training_text.TextHalves | training_text.ParallelText,
+    name: str,
+) -> list[str]:
     """What of a text the tokenizer does not know: a note for each side of which it is much.
 
     Raises:
         CorpusError: if it is more than the model is allowed.
     """
     encoder, notes = SentenceEncoder(tokenizer_of(loaded)), list[str]()
-    for side in (data.sources, data.targets) if isinstance(data, ParallelText) else (data.blocks,):
+    for side in (data.sources, data.targets) if isinstance(data, training_text.ParallelText) else (data.blocks,):
         tally = UnknownTokens()
         for ids in side:
             tally.add(ids.tolist(), encoder.unknown_id, encoder.special_kinds)
@@ -168,12 +158,19 @@ def _texts(corpus: Corpus) -> Iterator[str]:
     return (example.source.text for example in corpus)
 
 
-def _pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
+def sentence_pairs(corpus: Corpus, option: str = "--target-column") -> Iterator[tuple[str, str]]:
+    """Yields the sentences of a corpus with their translations.
+
+    Args:
+        corpus: pairs.
+        option: names the translations, where --target does not.
+
+    Raises:
+        CorpusError: if there are no translations.
+    """
     for example in corpus:
         if example.target is None:
-            raise CorpusError(
-                "there are no translations.", "Name them with --target or --target-column.", path=corpus.name
-            )
+            raise CorpusError("there are no translations.", f"Name them with --target or {option}.", path=corpus.name)
         yield example.source.text, example.target.text
 
 
@@ -203,11 +200,10 @@ def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, 
         process_folder = folder / str(run.processes.rank)
         process_folder.mkdir(exist_ok=True)
         if text.task == "translation":
-            both_sides = (side for pair in _pairs(corpus) for side in pair)
+            both_sides = (side for pair in sentence_pairs(corpus) for side in pair)
             tokenizer = marian_tokenizer(both_sides, text.vocabulary, process_folder, longest)
-            model = translation_model(kind, tokenizer, longest, seed)
+            model: Any = translation_model(kind, tokenizer, longest, seed)
         else:
             tokenizer = wordpiece_tokenizer(_texts(corpus), text.vocabulary, longest)
             model = masked_model(kind, tokenizer, longest, seed, next_sentence=text.next_sentence)
-    placed: Any = model
-    return LoadedModel(name, placed.to(choose_device(device)), tokenizer, None)
+    return LoadedModel(name, model.to(choose_device(device)), tokenizer, None)

@@ -10,7 +10,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.analyses.ablate.example_records import record_table
 from headlens.analyses.result_notes import record_notes
 from headlens.analyses.training.report import training_curve
+from headlens.analyses.training.training_set import TrainingCallbacks
 from headlens.errors import ResumeError
 from headlens.files import atomic_path, output_errors, write_json
 from headlens.interventions.compacting import save_compacted
@@ -36,8 +37,7 @@ from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Task
-from headlens.training.batch_sampler import BatchSampler
-from headlens.training.loop import Trainer, TrainingData, TrainingState, total_updates
+from headlens.training.loop import Trainer, TrainingData, TrainingState
 
 EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
 MODEL = "model"  # the folder of the checkpoint
@@ -45,6 +45,7 @@ _BEST = "model.safetensors"
 _HASHES = "sha256.json"
 
 
+@dataclass
 class CheckpointFolder:
     """A folder per state: the newest that is whole counts; the one before is kept, lest a disk spoils the newest.
 
@@ -52,22 +53,16 @@ class CheckpointFolder:
         path: folder that holds the states.
         signals: notes signals to stop.
         processes: that train together; the first decides when to save.
-        every: seconds between states; None for `EVERY`.
         tell: called with what the user should know.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        signals: DeferredSignals,
-        processes: Processes = ALONE,
-        *,
-        every: float | None = None,
-        tell: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.path, self.signals, self.processes, self._tell = path, signals, processes, tell
-        self._every = EVERY if every is None else every
-        self._next = time.monotonic() + self._every
+    path: Path
+    signals: DeferredSignals
+    processes: Processes = ALONE
+    tell: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self._next = time.monotonic() + EVERY
 
     @property
     def found(self) -> Path | None:
@@ -85,7 +80,7 @@ class CheckpointFolder:
             message = f"{states[0]} cannot be resumed from: its files have changed since they were written."
             raise ResumeError(message, "Start again with --overwrite.")
         if whole is not None and whole != states[0]:
-            self._tell(f"{states[0]} is damaged; training continues from {whole.name}, the state before.")
+            self.tell(f"{states[0]} is damaged; training continues from {whole.name}, the state before.")
         return whole
 
     def _states(self) -> list[Path]:
@@ -104,8 +99,7 @@ class CheckpointFolder:
         Raises:
             OutputError: if it cannot be written.
         """
-        begun = time.monotonic()
-        before = self._states()
+        begun, before = time.monotonic(), self._states()
         number = int(before[0].name.removeprefix("state-")) + 1 if before else 0
         fresh = self.path / ".fresh"
         try:
@@ -127,8 +121,8 @@ class CheckpointFolder:
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)  # on a full disk the record of the run needs the room
             raise
-        took = time.monotonic() - begun
-        self._next = time.monotonic() + max(self._every, 20 * took)
+        now = time.monotonic()
+        self._next = now + max(EVERY, 20 * (now - begun))
 
     def obey(self) -> None:
         """Act on a signal that waits, in all processes if one got it."""
@@ -146,11 +140,9 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _is_whole(state: Path) -> bool:
-    try:
-        recorded: bool = parse_json((state / _HASHES).read_text(encoding="utf-8")) == _hashes(state)
-    except (OSError, ValueError):
-        return False
-    return recorded
+    with suppress(OSError, ValueError):
+        return bool(parse_json((state / _HASHES).read_text(encoding="utf-8")) == _hashes(state))
+    return False
 
 
 @dataclass(frozen=True)
@@ -205,8 +197,7 @@ def fit(
     """
     best = run.kept("best")
     better = partial(score, main=main, higher_is_better=higher_is_better)
-    order = BatchSampler.of_training(data.lengths, trainer.options, 0, run.processes.count)
-    total = total_updates(trainer.options, order)
+    total = TrainingCallbacks(processes=run.processes.count).updates(data, trainer.options)
     with DeferredSignals() as signals, run.reporter.progress("training (updates)", total) as advance:
         state = replace(
             trainer,
@@ -231,10 +222,9 @@ def score(found: Mapping[str, float], main: str = "loss", *, higher_is_better: b
 
 def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
     """Keep the weights of the best evaluation so far, whole or not at all."""
-    if not run.processes.first:
-        return
-    with atomic_path(folder / _BEST) as fresh:
-        save_model(model, str(fresh))
+    if run.processes.first:
+        with atomic_path(folder / _BEST) as fresh:
+            save_model(model, str(fresh))
 
 
 def write_training(
@@ -283,14 +273,8 @@ def measure(
 ) -> TaskResult:
     """Run a model over a task's examples."""
     with run.reporter.progress(f"evaluating {task.name}", len(source.examples), None) as advance:
-        done = 0
-
-        def progress(total: int) -> None:
-            nonlocal done
-            advance(total - done)
-            done = total
-
-        evaluation = evaluate(task, loaded, source, replace(options, progress=progress, warn=run.warn))
+        watched = replace(options, seen=lambda _, batch: advance(len(batch)), warn=run.warn)
+        evaluation = evaluate(task, loaded, source, watched)
     keys = {"model": loaded.short_name, "task": task.name, "data": source.name}
     rows = [
         {**keys, "metric": name, "n": len(evaluation.records), **asdict(e)} for name, e in evaluation.metrics.items()

@@ -13,22 +13,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.analyses.training.options import TextOptions
-from headlens.analyses.training.text_training import objective_of, read_data
+from headlens.analyses.training.text_training import objective_of, read_data, sentence_pairs
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.sources import held_out_of, is_held_out
-from headlens.errors import CorpusError
 from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.tasks import example_sources
 from headlens.tasks.evaluation import budget_batches, no_examples_error, prepare_all
-from headlens.tasks.example_sources import (
-    DataSummary,
-    MemoryExamples,
-    SourceCounts,
-    TaskSource,
-    fingerprint,
-    gather,
-    split,
-)
 from headlens.tasks.examples import TextExample
 from headlens.tasks.masked import MaskedLM
 from headlens.tasks.reader import Reader
@@ -42,7 +33,7 @@ from headlens.training.objectives import Inputs, Objective, moved
 
 @dataclass(frozen=True)
 class TaskForward:
-    """How a model is asked a task.
+    """How a model is asked a task: a training objective that is the task's own loss, summed over the units of a batch.
 
     Args:
         task: the task.
@@ -72,13 +63,18 @@ class TaskForward:
         """Collates prepared examples into a batch of tensors on the model's device."""
         return self.task.collate(prepared, self.reader, self.device)
 
-    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """The sum of the loss over the units of a batch."""
-        return self.task.loss(outputs, batch) * self.task.units(batch)
+    def asked(self, network: nn.Module, batch: TaskBatch) -> tuple[Any, Tensor]:
+        """What a network says to a batch with labels, and the sum of the loss over the units of the batch."""
+        outputs = network(**batch.with_labels, **self.arguments)
+        return outputs, self.task.loss(outputs, batch) * self.task.units(batch)
 
-    def outputs(self, network: nn.Module, batch: TaskBatch) -> Any:
-        """What a network says to a batch with labels."""
-        return network(**batch.with_labels, **self.arguments)
+    def units(self, inputs: Inputs) -> int:
+        """What the task's loss is a mean of."""
+        return self.task.units(inputs["batch"])
+
+    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        """Computes the task's loss of a network on a batch, summed over the units of the batch: a scalar."""
+        return self.asked(model, inputs["batch"])[1]
 
 
 @dataclass(frozen=True)
@@ -94,11 +90,16 @@ class TaskRows:
 
     asker: TaskForward
     prepared: Sequence[PreparedExample]
-    summary: DataSummary
-    examples: MemoryExamples
+    summary: example_sources.DataSummary
+    examples: example_sources.MemoryExamples
 
     @classmethod
-    def of(cls, asker: TaskForward, source: MemoryExamples, before: SourceCounts | None = None) -> TaskRows:
+    def of(
+        cls,
+        asker: TaskForward,
+        source: example_sources.MemoryExamples,
+        before: example_sources.SourceCounts | None = None,
+    ) -> TaskRows:
         """Examples as a model reads them.
 
         Args:
@@ -109,12 +110,16 @@ class TaskRows:
         Raises:
             CorpusError: if the model can read none of them.
         """
-        counts = SourceCounts()
-        prepared = list(prepare_all(asker.task, source, asker.reader, counts))
-        if not prepared:
+        counts = example_sources.SourceCounts()
+        if not (prepared := list(prepare_all(asker.task, source, asker.reader, counts))):
             raise no_examples_error(source, asker.reader, counts)
-        counts.take_over(before or SourceCounts())
-        return cls(asker, prepared, DataSummary.of(source.name, counts, fingerprint(source.examples)), source)
+        counts.take_over(before or example_sources.SourceCounts())
+        return cls(
+            asker,
+            prepared,
+            example_sources.DataSummary.of(source.name, counts, example_sources.fingerprint(source.examples)),
+            source,
+        )
 
     @property
     def lengths(self) -> Sequence[int]:
@@ -127,45 +132,29 @@ class TaskRows:
         return {"batch": self.asker.batch([self.prepared[i] for i in indices])}
 
 
-@dataclass(frozen=True)
-class TaskLoss:
-    """Training objective that computes a task's own loss, summed over the units of a batch."""
-
-    asker: TaskForward
-
-    def units(self, inputs: Inputs) -> int:
-        """What the task's loss is a mean of."""
-        return self.asker.task.units(inputs["batch"])
-
-    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """Computes the task's loss of a network on a batch, summed over the units of the batch: a scalar."""
-        return self.asker.loss(self.asker.outputs(model, inputs["batch"]), inputs["batch"])
-
-
-def hold_out(source: MemoryExamples, share: float) -> tuple[MemoryExamples, MemoryExamples | None]:
+def hold_out(
+    source: example_sources.MemoryExamples, share: float
+) -> tuple[example_sources.MemoryExamples, example_sources.MemoryExamples | None]:
     """What is trained on and what is held out: nothing of fewer than 1 / share examples."""
-    count = len(source.examples)
-    if not held_out_of(share, count):
+    numbers = range(len(source.examples))
+    if not held_out_of(share, len(numbers)):
         return source, None
-    parts: list[list[int]] = [[], []]
-    for index in range(count):
-        parts[is_held_out(index + 1, share)].append(index)
-    kept, held_out = split(source, parts)
+    parts = ([i for i in numbers if is_held_out(i + 1, share) == held] for held in (False, True))
+    kept, held_out = example_sources.split(source, parts)
     return kept, held_out
 
 
 def task_evaluation(rows: TaskRows, batch_tokens: int) -> Evaluate:
     """The mean loss and the task's own metrics."""
-    asker = rows.asker
-    batches = list(budget_batches(rows.prepared, batch_tokens))
+    asker, batches = rows.asker, list(budget_batches(rows.prepared, batch_tokens))
 
     @torch.no_grad()
     def evaluate(network: nn.Module) -> dict[str, float]:
         records, loss, units = [], 0.0, 0
         for prepared in batches:
             batch = asker.batch(prepared)
-            outputs = asker.outputs(network, batch)
-            loss += float(asker.loss(outputs, batch))
+            outputs, summed = asker.asked(network, batch)
+            loss += float(summed)
             units += asker.task.units(batch)
             records.append(asker.task.read(outputs, batch))
         return {"loss": loss / units, **asker.task.values(np.concatenate(records))}
@@ -178,12 +167,10 @@ def freeze_unused(network: nn.Module, objective: Objective, inputs: Inputs) -> N
 
     Processes that train together wait for the gradients of all parameters that are trained.
     """
-    trained = [p for p in network.parameters() if p.requires_grad]
-    if not trained:
-        return
-    gradients = torch.autograd.grad(objective.loss(network, inputs), trained, allow_unused=True)
-    for parameter, gradient in zip(trained, gradients, strict=True):
-        parameter.requires_grad_(gradient is not None)
+    if trained := [p for p in network.parameters() if p.requires_grad]:
+        gradients = torch.autograd.grad(objective.loss(network, inputs), trained, allow_unused=True)
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.requires_grad_(gradient is not None)
 
 
 @dataclass(frozen=True)
@@ -202,8 +189,7 @@ class TrainingCallbacks:
 
     def updates(self, data: TrainingData, training: TrainingOptions) -> int:
         """Returns the number of updates that a training on this data will take, see `total_updates`."""
-        order = BatchSampler.of_training(data.lengths, training, 0, self.processes)
-        return total_updates(training, order)
+        return total_updates(training, BatchSampler.of_training(data.lengths, training, 0, self.processes))
 
 
 @dataclass(frozen=True)
@@ -224,7 +210,7 @@ class TrainingSet:
     task: Task
     data: TrainingData
     objective: Objective
-    held: MemoryExamples | None
+    held: example_sources.MemoryExamples | None
     facts: dict[str, Any]
 
     @classmethod
@@ -232,10 +218,10 @@ class TrainingSet:
         cls,
         loaded: LoadedModel,
         task: Task,
-        source: TaskSource,
-        held: TaskSource | float | None = 0.5,
+        source: example_sources.TaskSource,
+        held: example_sources.TaskSource | float | None = 0.5,
         longest: int | None = None,
-        counts: SourceCounts | None = None,
+        counts: example_sources.SourceCounts | None = None,
     ) -> TrainingSet:
         """Builds a training set from labelled examples.
 
@@ -251,15 +237,15 @@ class TrainingSet:
             CorpusError: broken data, or nothing that the model can read.
             OptionError: if the task has no loss that can be trained.
         """
-        counts = counts or SourceCounts()
-        given = gather(source, counts)
+        counts = counts or example_sources.SourceCounts()
+        given = example_sources.gather(source, counts)
         if isinstance(held, float):
             given, kept = hold_out(given, held)
         else:
-            kept = None if held is None else gather(held)
+            kept = None if held is None else example_sources.gather(held)
         asker = TaskForward.of(task, loaded, longest)
         rows = TaskRows.of(asker, given, counts)
-        return cls(task, rows, TaskLoss(asker), kept, {"data": asdict(rows.summary)})
+        return cls(task, rows, asker, kept, {"data": asdict(rows.summary)})
 
     @classmethod
     def of_text(
@@ -283,9 +269,8 @@ class TrainingSet:
         two_sided = options.task == "translation"
         task: Task = Translation(tokenizer=options.bleu_tokenizer) if two_sided else MaskedLM()
         task.notes(Reader.of(loaded))  # what cannot be measured is refused before anything is learned
-        if held is None:
-            examples = None
-        else:
+        examples = None
+        if held is not None:
             examples = given_pairs(held) if two_sided else given_texts(held, loaded, options.longest)
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
 
@@ -294,7 +279,7 @@ class TrainingSet:
         if isinstance(self.data, TaskRows):
             yield from self.data.prepared
             if self.held is not None:
-                yield from prepare_all(self.task, self.held, self.data.asker.reader, SourceCounts())
+                yield from prepare_all(self.task, self.held, self.data.asker.reader, example_sources.SourceCounts())
 
     @property
     def longest(self) -> int:
@@ -326,20 +311,19 @@ class TrainingSet:
 
     def freeze_unused(self, model: PreTrainedModel) -> None:
         """Leave what the loss does not depend on as it is, see `freeze_unused` of `task_training`."""
-        inputs = moved(self.data.batch((0,), 0), model.device)
-        freeze_unused(self.task.network(model).eval(), self.objective, inputs)
+        freeze_unused(self.task.network(model).eval(), self.objective, moved(self.data.batch((0,), 0), model.device))
 
 
-def given_pairs(corpus: Corpus) -> MemoryExamples:
+def given_pairs(corpus: Corpus) -> example_sources.MemoryExamples:
     """The sentences of a corpus with their translations as examples, numbered from 1.
 
     Raises:
         CorpusError: if there are no translations.
     """
-    return MemoryExamples(tuple(_numbered(_pair(example, corpus.name) for example in corpus)), corpus.name)
+    return _numbered(corpus, sentence_pairs(corpus, "--dev-target"))
 
 
-def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> MemoryExamples:
+def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> example_sources.MemoryExamples:
     """The sentences of a corpus as examples, numbered from 1; those that are too long in windows, cut between words.
 
     Args:
@@ -347,25 +331,17 @@ def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None)
         loaded: the model that is to read them.
         longest: a limit of tokens below the model's own.
     """
-    limit = Reader.of(loaded, (), longest).limit
-    encoder = SentenceEncoder(tokenizer_of(loaded), limit, long_sentences="window")
-    return MemoryExamples(tuple(_numbered(_windows(corpus, encoder))), corpus.name)
+    encoder = SentenceEncoder(tokenizer_of(loaded), Reader.of(loaded, (), longest).limit, long_sentences="window")
+    return _numbered(corpus, ((text,) for example in corpus for text in _windows(example, encoder)))
 
 
-def _windows(corpus: Corpus, encoder: SentenceEncoder) -> Iterator[tuple[str]]:
-    for example in corpus:
-        if encoder.encode(example) is not None:
-            yield (example.source.text,)
-        else:
-            for window in encoder.windows(example)[0]:
-                yield (window.source.sentence.text,)
+def _windows(example: Example, encoder: SentenceEncoder) -> list[str]:
+    if encoder.encode(example) is not None:
+        return [example.source.text]
+    return [window.source.sentence.text for window in encoder.windows(example)[0]]
 
 
-def _numbered(texts: Iterable[tuple[str, ...]]) -> Iterator[TextExample]:
-    return (TextExample(str(number), text) for number, text in enumerate(texts, 1))
-
-
-def _pair(example: Example, name: str) -> tuple[str, ...]:
-    if example.target is None:
-        raise CorpusError("there are no translations.", "Name them with --target or --dev-target.", path=name)
-    return example.source.text, example.target.text
+def _numbered(corpus: Corpus, texts: Iterable[tuple[str, ...]]) -> example_sources.MemoryExamples:
+    return example_sources.MemoryExamples(
+        tuple(TextExample(str(n), text) for n, text in enumerate(texts, 1)), corpus.name
+    )

@@ -23,7 +23,6 @@ from headlens.analyses.training.options import FineTuneRequest
 from headlens.analyses.training.training_run import score
 from headlens.analyses.training.training_set import (
     TaskForward,
-    TaskLoss,
     TaskRows,
     freeze_unused,
     hold_out,
@@ -57,7 +56,7 @@ TASKS = [task for task in made_tasks.TASKS.values() if task.head != "seq2seq-lm"
 @pytest.mark.parametrize("task", TASKS, ids=lambda t: t.name)
 def test_losses_add_up_and_evaluations_agree(task: Task, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, rows = rows_of(task, wordpiece_tokenizer)
-    network, objective = task.network(loaded.model), TaskLoss(rows.asker)
+    network, objective = task.network(loaded.model), rows.asker
     indices = tuple(range(len(rows.prepared)))
     whole = rows.batch(indices, 0)
     apart = [rows.batch((i,), 3) for i in indices]
@@ -75,7 +74,7 @@ def test_losses_add_up_and_evaluations_agree(task: Task, wordpiece_tokenizer: Pr
 
 def test_what_a_loss_does_not_need_is_left_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, rows = rows_of(CATALOGUE["similarity"].task, wordpiece_tokenizer)
-    freeze_unused(loaded.model, TaskLoss(rows.asker), rows.batch((0, 1), 0))
+    freeze_unused(loaded.model, rows.asker, rows.batch((0, 1), 0))
     frozen = {name for name, p in loaded.model.named_parameters() if not p.requires_grad}
     assert frozen == {"pooler.dense.weight", "pooler.dense.bias"}
     assert all(p.grad is None for p in loaded.model.parameters())
@@ -85,7 +84,7 @@ def test_a_classifier_learns(wordpiece_tokenizer: PreTrainedTokenizerBase) -> No
     loaded, rows = rows_of(CATALOGUE["sst2"].task, wordpiece_tokenizer, 20)
     before = task_evaluation(rows, 1000)(loaded.model)
     options = TrainingOptions(steps=150, batch_tokens=200, learning_rate=5e-3)
-    Trainer(options, TaskLoss(rows.asker)).fit(loaded.model, rows)
+    Trainer(options, rows.asker).fit(loaded.model, rows)
     after = task_evaluation(rows, 1000)(loaded.model)
     assert after["loss"] < 0.3 * before["loss"]
     assert after["accuracy"] == 1
@@ -94,7 +93,7 @@ def test_a_classifier_learns(wordpiece_tokenizer: PreTrainedTokenizerBase) -> No
 def test_evaluations_after_training_are_in_full_precision(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, rows = rows_of(CATALOGUE["sst2"].task, wordpiece_tokenizer)
     model = loaded.model.float()
-    Trainer(TrainingOptions(steps=2, precision="bf16"), TaskLoss(rows.asker)).fit(model, rows)
+    Trainer(TrainingOptions(steps=2, precision="bf16"), rows.asker).fit(model, rows)
     again = copy.deepcopy(model)
     inputs = rows.asker.batch(rows.prepared).inputs
     with torch.no_grad():
@@ -122,7 +121,7 @@ def trained(name: str, tokenizer: str, accumulate: int) -> tuple[Any, PreTrained
     """Three updates of a task, as one of several processes or alone."""
     task = CATALOGUE[name].task
     loaded, rows = rows_of(task, AutoTokenizer.from_pretrained(tokenizer), 24)
-    network, objective = task.network(loaded.model), TaskLoss(rows.asker)
+    network, objective = task.network(loaded.model), rows.asker
     freeze_unused(network, objective, rows.batch((0,), 0))
     # So small that three updates end before the epoch does, whose last update may be another one.
     options = TrainingOptions(steps=3, batch_tokens=20, accumulate=accumulate, learning_rate=1e-2, log_every=1)

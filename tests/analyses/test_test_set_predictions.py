@@ -12,11 +12,11 @@ from made_tasks import TASKS, WORDS, text
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
+from headlens.analyses.test_set_predictions import predict, predicted_rows
 from headlens.errors import CorpusError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.predictions import predict, read_unlabelled
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
 
@@ -66,7 +66,7 @@ def test_every_row_as_glue_takes_it(name: str, tmp_path: Path, wordpiece_tokeniz
     lines = [header, *("\t".join(row.values()) for row in cells)]
     (tmp_path / "test.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     loaded, data = model_of(name, wordpiece_tokenizer), TaskData(name)
-    found = predict(TASKS[name], loaded, read_unlabelled(str(tmp_path / "test.tsv"), data), OPTIONS)
+    found = predict(TASKS[name], loaded, predicted_rows(str(tmp_path / "test.tsv"), data), OPTIONS)
     assert found.file == file
     assert found.notes == ()
     first, *rows = found.text.splitlines()
@@ -91,7 +91,7 @@ def test_classes_that_the_model_has_in_another_order(
         "sentence1\tsentence2\n" + "".join(f"{text(n)}\t{text(n, 2)}\n" for n in range(8)), encoding="utf-8"
     )
     loaded, task = model_of("rte", wordpiece_tokenizer), TASKS["rte"]
-    rows = read_unlabelled(str(path), TaskData("rte"))
+    rows = predicted_rows(str(path), TaskData("rte"))
     assert isinstance(task, SequenceClassification)
     turned = predict(replace(task, outputs=("not_entailment", "entailment")), loaded, rows, OPTIONS).rows
     other = {"entailment": "not_entailment", "not_entailment": "entailment"}
@@ -106,7 +106,7 @@ def test_rows_that_are_too_long_are_cut_and_told(tmp_path: Path, wordpiece_token
     loaded = model_of("sst2", wordpiece_tokenizer)
     limit = 20
     found = predict(
-        TASKS["sst2"], loaded, read_unlabelled(str(path), TaskData("sst2")), replace(OPTIONS, max_length=limit)
+        TASKS["sst2"], loaded, predicted_rows(str(path), TaskData("sst2")), replace(OPTIONS, max_length=limit)
     )
     assert [index for index, _ in found.rows] == ["7", "3", "5"]
     assert found.notes == (
@@ -121,7 +121,7 @@ def test_rows_that_are_too_long_are_cut_and_told(tmp_path: Path, wordpiece_token
 def test_columns_that_the_user_names_and_labels_that_are_there(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"review": "the cat", "class": "?"}\n{"review": " the dog ", "class": ""}\n', encoding="utf-8")
-    rows = read_unlabelled(str(path), TaskData("sst2", columns=("text=review,label=class",)))
+    rows = predicted_rows(str(path), TaskData("sst2", columns=("text=review,label=class",)))
     assert [(e.id, e.texts) for e in rows.examples] == [("0", ("the cat",)), ("1", ("the dog",))]
     assert rows.name == "rows"
 
@@ -139,14 +139,14 @@ def test_columns_that_the_user_names_and_labels_that_are_there(tmp_path: Path) -
 def test_test_sets_that_are_refused(task: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text(content, encoding="utf-8")
     with pytest.raises(CorpusError, match=message):
-        read_unlabelled(str(tmp_path / "test.tsv"), TaskData(task))
+        predicted_rows(str(tmp_path / "test.tsv"), TaskData(task))
 
 
 @pytest.mark.parametrize("task", ["squad", "swag", "paraphrase", "similarity", "mlm", "translation"])
 def test_tasks_without_classes_or_scores_are_refused(task: str, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a\tb\nc\td\n", encoding="utf-8")
     with pytest.raises(OptionError, match=rf"--predict is not for --task {task}.\nIt is for classes and scores: sst2,"):
-        read_unlabelled(str(tmp_path / "test.tsv"), TaskData(task))
+        predicted_rows(str(tmp_path / "test.tsv"), TaskData(task))
 
 
 def test_rows_without_text_are_refused(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -154,12 +154,12 @@ def test_rows_without_text_are_refused(tmp_path: Path, wordpiece_tokenizer: PreT
     path = tmp_path / "test.tsv"
     path.write_text("id\tquestion1\tquestion2\n0\tthe cat\t\n", encoding="utf-8")
     loaded = model_of("qqp", wordpiece_tokenizer)
-    (row,) = predict(TASKS["qqp"], loaded, read_unlabelled(str(path), TaskData("qqp")), OPTIONS).rows
+    (row,) = predict(TASKS["qqp"], loaded, predicted_rows(str(path), TaskData("qqp")), OPTIONS).rows
     assert row == ("0", str(int(naive(loaded, ("the cat", "")).argmax())))
     path.write_text("index\tsentence\n0\tthe cat\n1\t\n", encoding="utf-8")
     with pytest.raises(CorpusError, match=r"test.tsv:3: there is no text to make predictions for"):
-        read_unlabelled(str(path), TaskData("sst2"))
+        predicted_rows(str(path), TaskData("sst2"))
     path.write_text("index\tsentence\n0\tthe cat\n1\t\u200b\n", encoding="utf-8")
-    rows = read_unlabelled(str(path), TaskData("sst2"))
+    rows = predicted_rows(str(path), TaskData("sst2"))
     with pytest.raises(CorpusError, match="1 row without any text to read, and every row needs a prediction"):
         predict(TASKS["sst2"], model_of("sst2", wordpiece_tokenizer), rows, OPTIONS)
