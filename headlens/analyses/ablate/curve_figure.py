@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -14,8 +13,8 @@ from matplotlib.figure import Figure
 from headlens.analyses.ablate.options import STRATEGIES
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
-from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
-from headlens.plots.head_grid import LINE, TOP, Grid, float_column, has_numbers
+from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below, panels
+from headlens.plots.head_grid import LINE, Grid, float_column, has_numbers
 
 NONE, RANDOM = "none", "random"
 # Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
@@ -25,15 +24,6 @@ _MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
 _LEFT, _RIGHT, _BOTTOM, _HEIGHT = 0.55, 0.08, 0.42, 2.3
 _LINE, _APART, _TICK = 0.16, 0.05, 0.22
 _LETTERS = 20  # of a strategy's name
-
-
-@dataclass(frozen=True)
-class _Span:
-    """What axes hold: limits of the numbers of heads and of the metric, and how far apart strategies are drawn."""
-
-    heads: tuple[float, float]
-    values: tuple[float, float]
-    apart: float
 
 
 def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
@@ -52,34 +42,26 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         return None
     models = [str(name) for name in pruning["model"].unique()]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    lines = _legend_lines(pruning)
-    figure, drawn = _panels(models, f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals)", lines)
-    inches = drawn[0].get_position().width * figure.get_figwidth()
-    for axes, model in zip(drawn, models, strict=True):
-        style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))
-        style.heading(axes, model, inches)
-        _draw(axes, pruning[pruning["model"] == model], _span(pruning, inches))
-        axes.set_xticks(_ticks(pruning, inches))
-    legend_below(figure, drawn, lines)
-    return figure
-
-
-def _panels(models: Sequence[str], title: str, legend_lines: int) -> tuple[Figure, list[Axes]]:
-    """Axes side by side, or in a column below each other, under a title and their headings."""
-    width = _width(models)
-    abreast = 1 if style.in_column() else len(models)
+    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals)"
+    lines, width, abreast = _legend_lines(pruning), _width(models), 1 if style.in_column() else len(models)
     slot = (width - 0.1) / abreast
     inches = slot - _LEFT - _RIGHT
-    lines = max(style.fold(model, inches, style.HEADING_SIZE).count("\n") for model in models) + 1
-    bottom = _BOTTOM + _LINE * legend_lines
-    step = _BOTTOM + _HEIGHT + 0.06 + LINE * lines
-    further = step * (len(models) // abreast - 1)
-    height = bottom + _HEIGHT + 0.06 + LINE * lines + TOP + style.further_lines(title, width) + further
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    places = [divmod(number, abreast) for number in range(len(models))]
-    boxes = [(column * slot + _LEFT, bottom + further - line * step, inches, _HEIGHT) for line, column in places]
-    return figure, [figure.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes]
+    room = 0.06 + LINE * max(style.heading_lines(model, inches) for model in models)
+    box = _LEFT, _RIGHT, room, _HEIGHT, _BOTTOM
+    figure, drawn = panels(title, models, (width, slot, abreast), box, _LINE * lines)
+    (low, high), values, apart = _span(pruning, inches)
+    for axes, model in zip(drawn, models, strict=True):
+        style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))
+        rows = pruning[pruning["model"] == model]
+        draw_level(axes, rows[rows["strategy"] == NONE], "no heads pruned")
+        strategies = _strategies(rows)
+        for number, strategy in enumerate(strategies):
+            # beside each other, so that intervals can be told apart
+            shift = apart * (number - (len(strategies) - 1) / 2)
+            _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
+        axes.set(xlim=(low, high), ylim=values, xticks=_ticks(_counts(pruning), _TICK * (high - low) / inches))
+    legend_below(figure, drawn, lines)
+    return figure
 
 
 def _width(models: Sequence[str]) -> float:
@@ -92,7 +74,8 @@ def _counts(pruning: pd.DataFrame) -> Grid:
     return counts[counts > 0]
 
 
-def _span(pruning: pd.DataFrame, inches: float) -> _Span:
+def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Limits of the numbers of heads and of the metric, and how far apart strategies are drawn."""
     counts = _counts(pruning)
     wide = float(np.ptp(counts)) or 2.0
     middle = float(counts[0] + counts[-1]) / 2
@@ -101,33 +84,21 @@ def _span(pruning: pd.DataFrame, inches: float) -> _Span:
     ends = {name: pruning[name].where(~several) for name in ("ci_low", "ci_high") if name in pruning}
     known = known_values(pruning.assign(**ends))
     margin = 0.04 * (float(np.ptp(known)) or 1.0)
-    values = float(known.min()) - margin, float(known.max()) + margin
     apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
     # no strategy stands where another number of heads is
     usual = float(np.median(np.diff(counts))) if len(counts) > 1 else wide
     apart = min(apart, 0.8 * usual / max(1, len(_strategies(pruning))))
-    return _Span((middle - 0.57 * wide, middle + 0.57 * wide), values, apart)
+    values = float(known.min()) - margin, float(known.max()) + margin
+    return (middle - 0.57 * wide, middle + 0.57 * wide), values, apart
 
 
-def _ticks(pruning: pd.DataFrame, inches: float) -> list[float]:
+def _ticks(counts: Grid, room: float) -> list[float]:
     """The numbers of heads, but for those too close to a larger one to be written beside it."""
-    low, high = _span(pruning, inches).heads
-    room, ticks = _TICK * (high - low) / inches, list[float]()
-    for count in _counts(pruning)[::-1]:
+    ticks = list[float]()
+    for count in counts[::-1]:
         if not ticks or ticks[-1] - count >= room:
             ticks.append(float(count))
     return ticks[::-1]
-
-
-def _draw(axes: Axes, rows: pd.DataFrame, span: _Span) -> None:
-    draw_level(axes, rows[rows["strategy"] == NONE], "no heads pruned")
-    strategies = _strategies(rows)
-    for number, strategy in enumerate(strategies):
-        # beside each other, so that intervals can be told apart
-        shift = span.apart * (number - (len(strategies) - 1) / 2)
-        _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
-    axes.set_xlim(*span.heads)
-    axes.set_ylim(*span.values)
 
 
 def look(strategy: str) -> tuple[str, str]:
@@ -146,17 +117,15 @@ def _strategies(rows: pd.DataFrame) -> list[str]:
 def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) -> None:
     colour, marker = look(strategy)
     means = rows.assign(value=float_column(rows, "value")).groupby("n_pruned")["value"].mean()
-    places, label = means.index.to_numpy(float) + shift, token_label(strategy, _LETTERS)
     orders = int(rows.groupby("n_pruned").size().max())
-    label = f"{label}, mean of {orders}" if orders > 1 else label
-    axes.plot(places, means.to_numpy(float), color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
-    at = float_column(rows, "n_pruned") + shift
-    if rows.groupby("n_pruned").size().max() > 1:
-        axes.plot(
-            at, float_column(rows, "value"), marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2
-        )
-        return
-    draw_intervals(axes, at, rows, colour)
+    label = token_label(strategy, _LETTERS) + (f", mean of {orders}" if orders > 1 else "")
+    places, mean = means.index.to_numpy(float) + shift, means.to_numpy(float)
+    axes.plot(places, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
+    at, value = float_column(rows, "n_pruned") + shift, float_column(rows, "value")
+    if orders > 1:
+        axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2)
+    else:
+        draw_intervals(axes, at, rows, colour)
 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:

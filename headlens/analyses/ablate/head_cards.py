@@ -23,32 +23,17 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
     if "ablation" not in run.tables:
         return HeadFacts()
     series = []
-    for key, rows in run.tables["ablation"].groupby(["task", "metric", "mode"], sort=False):
-        task, metric, mode = map(str, key)
+    for names, own in run.tables["ablation"].groupby(["task", "metric", "mode"], sort=False):
+        task, metric, mode = map(str, names)
         alone = mode == KEEP_ONLY
         what = "when the head is the only one in its layer" if alone else f"without the head ({mode})"
         about = f"The change in {metric} {what}, with its paired 95 % interval. Red is worse."
         title = f"{task}: change in {metric} {'when it is the only one' if alone else 'when it is removed'}"
         title += "" if alone or mode == "zero" else f" ({mode})"
-        series.append(
-            HeadSeries(
-                f"{task} {metric} {mode}",
-                title,
-                about,
-                rows.assign(sure=np.where(np.isfinite(float_column(rows, "p_holm")), significant(rows), np.nan)),
-                "delta",
-                ("ci_low", "ci_high"),
-                diverging=True,
-                worse=metric in LOWER_IS_BETTER,
-                sure="sure",
-            )
-        )
+        rows = own.assign(sure=np.where(np.isfinite(float_column(own, "p_holm")), significant(own), np.nan))
+        key, ends, worse = f"{task} {metric} {mode}", ("ci_low", "ci_high"), metric in LOWER_IS_BETTER
+        series.append(HeadSeries(key, title, about, rows, "delta", ends, diverging=True, worse=worse, sure="sure"))
     return HeadFacts(series)
-
-
-def ablation_findings(run: RecordedRun) -> list[str]:
-    """The findings of a run that is read from its folder, see `findings_of`."""
-    return findings_of(run.tables)
 
 
 def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -82,7 +67,7 @@ def _needed(rows: pd.DataFrame) -> str:
     values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
     change = (
         f"{metric} {values[0]} instead of {values[1]}, a change of {values[2]} [{values[3]}, {values[4]}], "
-        f"Holm-corrected p {_p(float(row['p_holm']))}."
+        f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}."
     )
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
@@ -104,10 +89,6 @@ def _better_without(rows: pd.DataFrame) -> str:
     return f" {which} {best}: {value}."
 
 
-def _p(value: float) -> str:
-    return "below 0.001" if value < 0.001 else f"{value:.3f}"
-
-
 def _pruned(pruning: pd.DataFrame) -> list[str]:
     """The most heads that a strategy takes out without a loss that shows: the paired interval of the change tells."""
     if "delta" not in pruning:
@@ -119,14 +100,12 @@ def _pruned(pruning: pd.DataFrame) -> list[str]:
             continue
         lower = set(rows["metric"]) <= LOWER_IS_BETTER
         unharmed = chosen[(chosen["delta_low"] <= 0) if lower else (chosen["delta_high"] >= 0)]
-        # Of as many heads the best model counts.
-        order = chosen.sort_values("value", ascending=lower, kind="stable")
-        row = order.iloc[int(np.argmin(order["n_pruned"]))]
-        if len(unharmed):
-            order = unharmed.sort_values("value", ascending=lower, kind="stable")
-            row = order.iloc[int(np.argmax(order["n_pruned"]))]
-        what = "shows no loss" if len(unharmed) else "already shows a loss, and no smaller number was tried"
-        if len(unharmed) and row["n"] < FEWEST:
+        # The most heads without harm, or else the fewest; of as many heads the best model counts.
+        most = len(unharmed) > 0
+        order = (unharmed if most else chosen).sort_values("value", ascending=lower, kind="stable")
+        row = order.sort_values("n_pruned", ascending=not most, kind="stable").iloc[0]
+        what = "shows no loss" if most else "already shows a loss, and no smaller number was tried"
+        if most and row["n"] < FEWEST:
             what = f"was measured on {counted(int(row['n']), 'example')}, too few to reveal a loss"
         value, delta, low, high = (number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high"))
         gone, left = int(row["n_pruned"]), int(row["n_heads"])

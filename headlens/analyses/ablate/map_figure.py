@@ -39,7 +39,7 @@ def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure |
     Returns:
         The figure, or None when there are no such rows.
     """
-    return _drawn(ablation[(ablation["mode"] == KEEP_ONLY) == keep_only], _cells())
+    return _drawn(ablation[(ablation["mode"] == KEEP_ONLY) == keep_only])
 
 
 def side_by_side(ablation: pd.DataFrame) -> Figure | None:
@@ -57,11 +57,7 @@ def side_by_side(ablation: pd.DataFrame) -> Figure | None:
         return None
     # in a column nothing would stand beside anything
     with drawn_for("full"):
-        return _drawn(rows, _cells(_ABREAST))
-
-
-def _cells(abreast: int = ABREAST) -> Cells:
-    return Cells("delta", significant, _DOT, _name, abreast, _unsure, "")
+        return _drawn(rows, _ABREAST)
 
 
 def _unsure(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -70,13 +66,14 @@ def _unsure(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return np.where(tested, ~significant(rows), holds_zero(rows)).astype(bool)
 
 
-def _drawn(rows: pd.DataFrame, cells: Cells) -> Figure | None:
+def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     if not has_numbers(rows, "delta"):
         return None
     metric, task, mode = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task", "mode"))
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
     scale = centred_scale(f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
+    cells = Cells("delta", significant, _DOT, _name, abreast, _unsure, "")
     return interval_map(rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}")
 
 

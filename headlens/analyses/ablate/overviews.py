@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,17 +45,12 @@ def worsening(rows: pd.DataFrame) -> pd.Series[float]:
 
 def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads without which the task suffers most, of every model and mode."""
-    groups = [
-        (run, most_damage(group))
-        for run, ablation in tables_of(runs, "ablation")
-        for _, group in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False)
-    ]
     about = (
         f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEWEST} examples. "
         "Intervals of the change are paired (dot, line; tick: no change); p-values are corrected for the number of "
         "heads (Holm)."
     )
-    return page_table("Heads that the task needs most", _changes(groups, runs), about)
+    return page_table("Heads that the task needs most", _changes(runs, most_damage, alone=False), about)
 
 
 def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
@@ -90,15 +85,9 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
             gone = Counter(name.partition(".")[0] for name in str(row["removed"]).split())
             sizes = {stack: int((own["stack"] == stack).sum()) for stack in STACKS}
             if sum(size > 0 for size in sizes.values()) > 1:
-                told: dict[str, Any] = {
-                    stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()
-                }
-                names = ("model", "task", "metric", "strategy", "seed")
-                records.append(
-                    run_label(run, runs)
-                    | {name: row[name] for name in names}
-                    | {"pruned": row["n_pruned"], **told, "value": _cell(row["value"])}
-                )
+                told = {stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()}
+                counts = {"pruned": row["n_pruned"], **told, "value": _cell(row["value"])}
+                records.append(run_label(run, runs) | _named(row, "strategy", "seed") | counts)
     about = (
         "How many heads of each kind of attention are among those that were pruned: a strategy that prunes many "
         "heads of a stack judges that the task can do without them."
@@ -108,16 +97,11 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
 
 def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
     """The head of every layer that does best when it is the only one there."""
-    groups = [
-        (run, best_alone(group))
-        for run, ablation in tables_of(runs, "ablation")
-        for _, group in ablation[ablation["mode"] == KEEP_ONLY].groupby("model", sort=False)
-    ]
     about = (
         "For every layer, the head that does best when all others in the layer are removed (Michel et al. 2019). It "
         "was selected on the same examples that it is scored on."
     )
-    return page_table("Best head of each layer", _changes(groups, runs), about)
+    return page_table("Best head of each layer", _changes(runs, best_alone, alone=True), about)
 
 
 def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
@@ -125,13 +109,11 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     groups = [
         (run, group) for run, pruning in tables_of(runs, "pruning") for _, group in pruning.groupby("model", sort=False)
     ]
-    ends = _ends([group for _, group in groups], "value", "ci_low", "ci_high")
-    records = [
-        run_label(run, runs) | _pruned(row, unpruned, ends)
-        for run, group in groups
-        for unpruned in [_whole(group)]
-        for row in group.to_dict("records")
-    ]
+    ends = _ends([group for _, group in groups], "value")
+    records = []
+    for run, group in groups:
+        whole = next(iter(float_column(group[group["strategy"] == NONE], "value")), math.nan)
+        records += [run_label(run, runs) | _pruned(row, float(whole), ends) for row in group.to_dict("records")]
     about = (
         "Task performance when many heads are pruned, on examples that were not used to choose heads, with 95 % "
         "intervals (dot, line; tick: the whole model); next to it the value on the examples that were used to "
@@ -140,8 +122,20 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Pruned models", records, about)
 
 
-def _changes(groups: Sequence[tuple[RecordedRun, pd.DataFrame]], runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
-    ends = _ends([rows for _, rows in groups], "delta", "ci_low", "ci_high", at_least=(0.0,))
+def _named(row: Any, *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in ("model", "task", "metric", *names)}
+
+
+def _changes(
+    runs: Sequence[RecordedRun], chosen: Callable[[pd.DataFrame], pd.DataFrame], *, alone: bool
+) -> list[dict[str, Any]]:
+    """A record for each head that is chosen of a model and mode."""
+    groups = [
+        (run, chosen(group))
+        for run, ablation in tables_of(runs, "ablation")
+        for _, group in ablation[(ablation["mode"] == KEEP_ONLY) == alone].groupby(["model", "mode"], sort=False)
+    ]
+    ends = _ends([rows for _, rows in groups], "delta", at_least=(0.0,))
     return [
         run_label(run, runs) | _change(row, ends, sure=bool(sure))
         for run, rows in groups
@@ -151,11 +145,7 @@ def _changes(groups: Sequence[tuple[RecordedRun, pd.DataFrame]], runs: Sequence[
 
 def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
     low, delta, high = (float(row[name]) for name in ("ci_low", "delta", "ci_high"))
-    return {
-        "model": row["model"],
-        "task": row["task"],
-        "metric": row["metric"],
-        "mode": row["mode"],
+    return _named(row, "mode") | {
         "head": head_name(row),
         "all heads": _cell(row["baseline"]),
         "value": _cell(row["value"]),
@@ -170,12 +160,7 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
 def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
     """A row on the heads of a stack or of one of its layers: columns of ablation.csv with `worse` and `sure`."""
     worst = rows.iloc[int(np.nanargmax(float_column(rows, "worse")))]
-    return {
-        "model": worst["model"],
-        "task": worst["task"],
-        "metric": worst["metric"],
-        "mode": worst["mode"],
-        "stack": worst["stack"],
+    return _named(worst, "mode", "stack") | {
         "layer": layer,
         "heads": len(rows),
         "mean change": _cell(rows["delta"].mean()),
@@ -187,12 +172,7 @@ def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
 
 def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
     low, value, high = (float(row[name]) for name in ("ci_low", "value", "ci_high"))
-    return {
-        "model": row["model"],
-        "task": row["task"],
-        "metric": row["metric"],
-        "strategy": row["strategy"],
-        "seed": row["seed"],
+    return _named(row, "strategy", "seed") | {
         "pruned": row["n_pruned"],
         "left": row["n_heads"],
         "value": _cell(value),
@@ -203,18 +183,14 @@ def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
     }
 
 
-def _whole(rows: pd.DataFrame) -> float:
-    """The value of the whole model; NaN where the table lacks it."""
-    values = float_column(rows[rows["strategy"] == NONE], "value")
-    return float(values[0]) if len(values) else float("nan")
-
-
-def _ends(tables: Sequence[pd.DataFrame], *columns: str, at_least: Sequence[float] = ()) -> Ends:
-    """The smallest and the largest number of some columns, by metric."""
+def _ends(tables: Sequence[pd.DataFrame], column: str, at_least: Sequence[float] = ()) -> Ends:
+    """The smallest and the largest number of a column and its intervals, by metric."""
     ends = {}
     rows = pd.concat(tables) if tables else pd.DataFrame({"metric": []})
     for metric, group in rows.groupby("metric"):
-        every = np.concatenate([np.array(at_least, float), *(float_column(group, name) for name in columns)])
+        every = np.concatenate(
+            [np.array(at_least, float), *(float_column(group, name) for name in (column, "ci_low", "ci_high"))]
+        )
         known = every[np.isfinite(every)]
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
         ends[str(metric)] = (low, high if high > low else low + 1.0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from headlens.analyses.ablate.curve_figure import pruning_curve
-from headlens.analyses.ablate.head_cards import ablation_findings, ablation_heads
+from headlens.analyses.ablate.head_cards import ablation_heads, findings_of
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, ablation_map, side_by_side
 from headlens.analyses.ablate.overviews import (
     damage_by_layer,
@@ -65,10 +65,6 @@ def write_ablation(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figure
         run.figure(name, figure)
 
 
-def _draw(run: RecordedRun) -> Figures:
-    return ablation_figures(run.tables)
-
-
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     makers = (needed_heads, damage_by_layer, heads_alone, smoothness_overview, pruned_models, pruned_by_stack)
     return [table for make in makers if (table := make(runs)).rows]
@@ -123,16 +119,11 @@ REPORT = CommandReport(
         ),
     },
     needed=("ablation",),
-    figures=_draw,
+    figures=lambda run: ablation_figures(run.tables),
     captions=CAPTIONS,
-    sources={
-        "ablation": ("ablation",),
-        "side_by_side": ("ablation",),
-        "keep_only": ("ablation",),
-        NAME: (NAME,),
-        "pruning": ("pruning",),
-    },
+    sources={name: (name,) for name in ("ablation", NAME, "pruning")}
+    | dict.fromkeys(("side_by_side", "keep_only"), ("ablation",)),
     overviews=_overviews,
     heads=ablation_heads,
-    findings=ablation_findings,
+    findings=lambda run: findings_of(run.tables),
 )

@@ -113,17 +113,14 @@ def difference_to_masked(
     sizes = [(0.0, 0.0)]
     with AttentionSession(masked, edits=[gates]), torch.inference_mode():
         for batch in inputs:
-            expected, computed = (m(**batch)[0][_real(batch)].double() for m in (masked, part))
+            # Which outputs are those of tokens, by their first two dimensions.
+            mask = batch.get("decoder_attention_mask", batch.get("attention_mask"))
+            real: Any = ... if mask is None else mask.bool()
+            expected, computed = (m(**batch)[0][real].double() for m in (masked, part))
             sizes.append((float((expected - computed).abs().max()), float(expected.abs().max())))
     # numpy's, since NaN is the largest of all there.
     difference, output = np.max(sizes, axis=0)
     return Difference(float(difference), float(output), TOLERANCE[model.dtype])
-
-
-def _real(inputs: Inputs) -> Any:
-    """Which outputs are those of tokens: an index of the first two dimensions."""
-    mask = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
-    return ... if mask is None else mask.bool()
 
 
 def _body(model: PreTrainedModel) -> PreTrainedModel:

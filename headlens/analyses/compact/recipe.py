@@ -8,7 +8,7 @@ import math
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from headlens.weights.head_map import FILE
 
 _CONFIG = "config.json"
 REMOVED = "removed"
+_TELLING = ("model", "task", "strategy", "seed", "n_pruned")  # columns that tell the rows of a table apart
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
 Row = dict[str, str]
 
@@ -76,9 +77,9 @@ def chosen_heads(request: CompactRequest) -> list[Head]:
     Raises:
         OptionError: if there are none, or what names them cannot be read.
     """
-    if request.from_file is not None and request.heads:
-        raise OptionError("--heads and --from cannot be combined.", "Give one of them.")
     if request.from_file is not None:
+        if request.heads:
+            raise OptionError("--heads and --from cannot be combined.", "Give one of them.")
         return read_heads(request.from_file, request.where)
     if request.where:
         raise OptionError("--where selects rows of a table, but no table is given.", "Name the table with --from.")
@@ -111,8 +112,11 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
         with _saved(run, loaded, small) as folder:
             difference, table = _compared(request, run, loaded, folder, inputs, done)
-            if run.folder is not None:
-                _move(run, folder)
+            # The configuration last, for without it there is no model.
+            files = sorted((f for f in folder.iterdir() if f.is_file()), key=lambda f: (f.name == _CONFIG, f.name))
+            for file in files if run.folder is not None else ():
+                with run.file(file.name) as path:
+                    shutil.move(file, path)
         notes = _notes(request, loaded, done, counts) + run.warnings
         if run.folder is not None:
             run.folder.table("compact", table)
@@ -164,14 +168,6 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _move(run: Run, folder: Path) -> None:
-    """The files of the model to the run folder; the configuration last, for without it there is no model."""
-    files = sorted((f for f in folder.iterdir() if f.is_file()), key=lambda f: (f.name == _CONFIG, f.name))
-    for file in files:
-        with run.file(file.name) as path:
-            shutil.move(file, path)
 
 
 def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, counts: EncodingCounts) -> list[str]:
@@ -242,32 +238,30 @@ def _of_table(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str])
             f"--from: {path} has no row{' with ' + ', '.join(where) if where else 's'}.", "Check the table."
         )
     if set(KEY_COLUMNS) <= set(rows[0][1]):
-        return [
-            _head(path, number, ".".join(row[k] for k in KEY_COLUMNS))
-            for number, row in numbered
-            if _is_removed(path, number, row)
-        ]
+        gone = [(number, row) for number, row in numbered if _is_removed(path, number, row)]
+        return [_head(path, number, ".".join(row[k] for k in KEY_COLUMNS)) for number, row in gone]
     lists = [[_head(path, number, name) for name in row[REMOVED].split()] for number, row in numbered]
     if len({frozenset(heads) for heads in lists}) > 1:
-        raise _ambiguous(path, [row for _, row in numbered])
+        chosen = [row for _, row in numbered]
+        telling = [c for c in _TELLING if c in chosen[0] and len({row[c] for row in chosen}) > 1]
+        example = ",".join(f"{c}={chosen[-1][c]}" for c in telling) or "COLUMN=VALUE"
+        raise OptionError(
+            f"--from: {path} has {len(chosen)} rows that name different heads.",
+            f"Choose one, such as --where {example}.",
+        )
     return lists[0]
 
 
 def _holds(path: Path, row: Row, condition: str) -> bool:
     column, equals, value = (part.strip() for part in condition.partition("="))
     if not equals or column not in row:
-        raise OptionError(
-            f"--where {condition}: {path} has no column {column!r}."
-            if equals
-            else f"--where {condition!r} is not a condition.",
-            f"Write COLUMN=VALUE; columns: {', '.join(row)}.",
-        )
-    try:
-        number = float(value)
-        # Beyond all floats every number is infinite, so that digits alone tell them apart.
-        return row[column] == value or (math.isfinite(number) and float(row[column]) == number)
-    except ValueError:
-        return row[column] == value
+        missing, unclear = f"{condition}: {path} has no column {column!r}", f"{condition!r} is not a condition"
+        advice = f"Write COLUMN=VALUE; columns: {', '.join(row)}."
+        raise OptionError(f"--where {missing if equals else unclear}.", advice)
+    # Beyond all floats every number is infinite, so that digits alone tell them apart.
+    with suppress(ValueError):
+        return row[column] == value or (math.isfinite(float(value)) and float(row[column]) == float(value))
+    return False
 
 
 def _is_removed(path: Path, number: int, row: Row) -> bool:
@@ -282,12 +276,3 @@ def _head(path: Path, number: int, name: str) -> Head:
         return Head.parse(name)
     except OptionError as error:
         raise OptionError(f"--from: {path}:{number}: {error.message}", error.advice) from error
-
-
-def _ambiguous(path: Path, rows: Sequence[Row]) -> OptionError:
-    telling = ("model", "task", "strategy", "seed", "n_pruned")
-    several = [c for c in telling if c in rows[0] and len({r[c] for r in rows}) > 1]
-    example = ",".join(f"{c}={rows[-1][c]}" for c in several) or "COLUMN=VALUE"
-    return OptionError(
-        f"--from: {path} has {len(rows)} rows that name different heads.", f"Choose one, such as --where {example}."
-    )

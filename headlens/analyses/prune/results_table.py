@@ -61,18 +61,16 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
     table = sweep.assign(key=keys, order=~is_unpruned(sweep), left=count_heads_left(sweep))
     records = [
         {name: run_rows[name].iloc[0] for name in (*_BLOCK, "order", "left")} | _record(run_rows, stacks)
-        for _, rows in table.groupby(_BLOCK, sort=False, dropna=False)
-        for _, run_rows in rows.groupby("key", sort=False)
+        for _, run_rows in table.groupby([*_BLOCK, "key"], sort=False, dropna=False)
     ]
-    names = [*_BLOCK, "run", "penalty", "heads", *(f"heads_{stack}" for stack in stacks), *_COLUMNS, "n", *_DIFFERENCES]
+    counts = dict.fromkeys((f"heads_{stack}" for stack in stacks), "Int64")
+    names = [*_BLOCK, "run", "penalty", "heads", *counts, *_COLUMNS, "n", *_DIFFERENCES]
     if not records:
         return pd.DataFrame(columns=names)
-    records_table = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
-    records_table = records_table.sort_values(
-        ["block", "order", "left", "penalty"], ascending=[True, True, False, True], kind="stable"
-    )
-    counts = dict.fromkeys((f"heads_{stack}" for stack in stacks), "Int64")
-    return records_table[names].astype(counts).reset_index(drop=True)
+    found = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
+    order = {"block": True, "order": True, "left": False, "penalty": True}
+    found = found.sort_values([*order], ascending=[*order.values()], kind="stable")
+    return found[names].astype(counts).reset_index(drop=True)
 
 
 def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:

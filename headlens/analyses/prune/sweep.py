@@ -87,6 +87,11 @@ class PenaltyOutcome:
         return [Head.parse(name) for name in self.removed]
 
     @property
+    def left(self) -> int:
+        """Heads with gates that are not closed."""
+        return len(self.values) - len(self.removed)
+
+    @property
     def between(self) -> int:
         """Gates that are neither closed nor 1."""
         return sum(0.0 < value < 1.0 for value in self.values.values())
@@ -120,7 +125,7 @@ def gate_tables(
         before = next(o for o in outcomes if o.run == UNPRUNED).roles
         pruned = [(record, o) for record, o in about if o.run != UNPRUNED]
         known = [h for h in heads if str(h) in before]
-        roles = [record | named | _role(o, h, before[str(h)]) for record, o in pruned for h in known]
+        roles = [record | named | _role(o, h, *before[str(h)]) for record, o in pruned for h in known]
         tables["roles"] = pd.DataFrame(roles, columns=ROLE_COLUMNS)
     return tables
 
@@ -145,11 +150,11 @@ def _measured(outcome: PenaltyOutcome, heads: Sequence[Head], gated: Sequence[St
             yield counts | kept | {"init": init, "checkpoint": checkpoint}
 
 
-def _role(outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
+def _role(outcome: PenaltyOutcome, head: Head, role: str, roles: str) -> Record:
     """The role of a head in the model as it was, and what it is where others are gone."""
-    kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))
-    role_pruned = after[0] if kept and after is not None else None
-    return head._asdict() | {"role": before[0], "roles": before[1], "kept": kept, "role_pruned": role_pruned}
+    kept = str(head) not in outcome.removed
+    after = outcome.roles.get(str(head), [None])[0] if kept else None
+    return head._asdict() | {"role": role, "roles": roles, "kept": kept, "role_pruned": after}
 
 
 @dataclass(frozen=True)
@@ -212,33 +217,31 @@ class GateSweep:
             make = partial(self._pruned, strength, baseline)
             return self.trainings.remembered(run_name(strength), make, PenaltyOutcome)
 
-        def left(outcome: PenaltyOutcome) -> int:
-            return gated - len(outcome.removed)
-
         if target is None:
             reported = outcomes = [of(strength) for strength in self.options.strengths]
         else:
-            outcomes = search(of, left, target, self.options.most_runs)
-            reported = [nearest(outcomes, left, target)]
+            outcomes = search(of, target, self.options.most_runs)
+            reported = [nearest(outcomes, target)]
         if not self.options.from_scratch:
             return [unpruned, *outcomes]
         return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
 
-    def _unpruned(self) -> PenaltyOutcome:
-        model = self.loaded.model
-        measured = self.trainings.compared(self.loaded, self.lesson, model)
+    def _measured(self, model: PreTrainedModel, baseline: Baseline | None = None) -> tuple[Record, Baseline]:
+        """What an outcome has of the metrics and roles of a model, and the model as a baseline."""
+        measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
         roles, told = self._roles(model)
-        notes = [*measured.notes, *told]
-        return PenaltyOutcome(
-            UNPRUNED, metrics=measured.metrics, roles=roles, notes=notes, **vars(measured.as_baseline)
-        )
+        facts = {"metrics": measured.metrics, "roles": roles, "notes": [*measured.notes, *told]}
+        return facts, measured.as_baseline
+
+    def _unpruned(self) -> PenaltyOutcome:
+        facts, own = self._measured(self.loaded.model)
+        return PenaltyOutcome(UNPRUNED, **facts, **vars(own))
 
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
             pruned = train_gates(self.loaded, self.lesson, strength, self.gates, self.training, callbacks)
-        measured = self.trainings.compared(self.loaded, self.lesson, pruned.model, baseline)
-        roles, told = self._roles(pruned.model)
+        facts, _ = self._measured(pruned.model, baseline)
         return PenaltyOutcome(
             name,
             strength,
@@ -246,10 +249,8 @@ class GateSweep:
             values={str(h): v for h, v in pruned.values.items()},
             gates=pruned.gates.to_dict("records"),  # type: ignore[arg-type]
             log=pruned.log.to_dict("records"),  # type: ignore[arg-type]
-            metrics=measured.metrics,
             checkpoint=self.trainings.saved(self.loaded, pruned.model, name),
-            roles=roles,
-            notes=[*measured.notes, *told],
+            **facts,
         )
 
     def _with_scratch(
@@ -271,16 +272,12 @@ class GateSweep:
         name = f"{outcome.run}-scratch"
 
         def make() -> PenaltyOutcome:
-            text = f"{outcome.run} from random weights"
-            with self.trainings.followed(name, text, self.lesson.data, self.scratch) as callbacks:
+            text, data = f"{outcome.run} from random weights", self.lesson.data
+            with self.trainings.followed(name, text, data, self.scratch) as callbacks:
                 model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, callbacks)
             measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
-            return replace(
-                outcome,
-                scratch=measured.metrics,
-                scratch_checkpoint=self.trainings.saved(self.loaded, model, name),
-                scratch_notes=measured.notes,
-            )
+            found = measured.metrics, self.trainings.saved(self.loaded, model, name), measured.notes
+            return replace(outcome, **dict(zip(OF_SCRATCH, found, strict=True)))
 
         return self.trainings.remembered(name, make, PenaltyOutcome)
 
@@ -290,9 +287,9 @@ class GateSweep:
             return {}, []
         with self.run.reporter.status("roles of the heads"):
             options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
+            own = replace(self.loaded, model=model)
             try:
-                model_of_run = replace(self.loaded, model=model)
-                classification = classify_heads(model_of_run, self.roles.corpus, options, self.roles.frequencies)
+                classification = classify_heads(own, self.roles.corpus, options, self.roles.frequencies)
             except NoHeadsError:  # a strong penalty
                 return {}, []
         rows, read = classification.tables["heads"].rows, classification.encoding
@@ -303,42 +300,37 @@ class GateSweep:
 
 def forget_models(folder: Path) -> None:
     """Remove the models of an earlier sweep, whose penalties may have been others."""
+    models = folder / MODELS
     with output_errors(folder):
-        for pattern in ("penalty-*", f"{UNPRUNED}-scratch"):
-            for place in (folder / MODELS).glob(pattern):
-                shutil.rmtree(place)
+        for place in [*models.glob("penalty-*"), *models.glob(f"{UNPRUNED}-scratch")]:
+            shutil.rmtree(place)
 
 
-def search(
-    of: Callable[[float], PenaltyOutcome], left: Callable[[PenaltyOutcome], int], target: int, most: int
-) -> list[PenaltyOutcome]:
+def search(of: Callable[[float], PenaltyOutcome], target: int, most: int) -> list[PenaltyOutcome]:
     """Bisect log λ until a run leaves as many heads as wanted, enough runs were made, or no other λ is left.
 
     Args:
         of: the run with a λ.
-        left: how many heads it leaves.
-        target: how many there should be.
+        target: how many heads it should leave.
         most: runs.
 
     Returns:
         The runs, by λ.
     """
-    low, high, outcomes = math.log(LEAST), math.log(MOST), list[PenaltyOutcome]()
-    tried = set[float]()
+    low, high, outcomes = math.log(LEAST), math.log(MOST), dict[float, PenaltyOutcome]()
     for _ in range(most):
         middle = (low + high) / 2
         strength = float(f"{math.exp(middle):.3g}")
-        if strength in tried:  # λ has three digits: no other lies between
+        if strength in outcomes:  # λ has three digits: no other lies between
             break
-        tried.add(strength)
-        outcomes.append(of(strength))
-        count = left(outcomes[-1])
+        outcomes[strength] = of(strength)
+        count = outcomes[strength].left
         if count == target:
             break
         low, high = (middle, high) if count > target else (low, middle)
-    return sorted(outcomes, key=lambda o: o.penalty or 0.0)
+    return sorted(outcomes.values(), key=lambda o: o.penalty or 0.0)
 
 
-def nearest(outcomes: Sequence[PenaltyOutcome], left: Callable[[PenaltyOutcome], int], target: int) -> PenaltyOutcome:
+def nearest(outcomes: Sequence[PenaltyOutcome], target: int) -> PenaltyOutcome:
     """The run whose number of heads is nearest to what is wanted; of two, the one with more."""
-    return min(outcomes, key=lambda o: (abs(left(o) - target), -left(o)))
+    return min(outcomes, key=lambda o: (abs(o.left - target), -o.left))
