@@ -14,15 +14,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
+from headlens.analyses.ablate import pruning_strategies as strategies
 from headlens.analyses.ablate.options import AblationOptions, PruneOptions
-from headlens.analyses.ablate.pruning_strategies import (
-    STRATEGY_ENTRIES,
-    Scorer,
-    StrategySettings,
-    check_pruning,
-    in_order,
-    strategy_cost,
-)
 from headlens.analyses.ablate.scorers import (
     CachedScorer,
     ImportanceEstimator,
@@ -82,7 +75,7 @@ class PruningExperiment:
 
     def check(self) -> None:
         """Raise OptionError for numbers of heads that the model does not have, or too few examples to split."""
-        check_pruning(self.prune.prune, len(self.records.heads))
+        strategies.check_pruning(self.prune.prune, len(self.records.heads))
         ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
     def check_relevance(self) -> None:
@@ -109,7 +102,7 @@ class PruningExperiment:
     @property
     def by_relevance(self) -> bool:
         """Whether a strategy chooses heads by their relevance."""
-        return any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.prune.strategies)
+        return any(strategies.STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.prune.strategies)
 
     @property
     def notes(self) -> list[str]:
@@ -175,7 +168,7 @@ class PruningExperiment:
             **asdict(estimate(task, self.metric, records, draws)),
             "parameters": pruned.parameters,
             "speedup": whole.operations / pruned.operations,
-            "removed": " ".join(map(str, in_order(removed))),
+            "removed": " ".join(map(str, strategies.in_order(removed))),
             "delta": compared.delta,
             "delta_low": compared.low,
             "delta_high": compared.high,
@@ -187,26 +180,28 @@ class PruningExperiment:
     def _choices(self) -> list[ChosenHeads]:
         """What every strategy removes."""
         heads, part = self.records.heads, self.examples.part(self.ranked_on)
-        counts = check_pruning(self.prune.prune, len(heads))
-        calls = sum(strategy_cost(name, self.prune.beam, len(heads), counts[-1]).calls for name, _ in self._named())
+        counts = strategies.check_pruning(self.prune.prune, len(heads))
+        calls = sum(
+            strategies.strategy_cost(name, self.prune.beam, len(heads), counts[-1]).calls for name, _ in self._named()
+        )
         text = f"choosing heads on {counted(len(part), 'example')}"
         with self.run.reporter.progress(text, calls * self._own(part), None) as advance:
             scorers, choices = self._scorers(part, advance), []
             for name, seed in self._named():
-                entry = STRATEGY_ENTRIES[name]
-                settings = StrategySettings(scorers[entry.scored_by or "metric"], self.prune.beam, seed or 0)
+                entry = strategies.STRATEGY_ENTRIES[name]
+                settings = strategies.StrategySettings(scorers[entry.scored_by or "metric"], self.prune.beam, seed or 0)
                 made = enumerate(entry.make(settings).choices(heads, counts[-1]), 1)
                 choices += [(name, seed, choice.removed) for size, choice in made if size in counts]
             return choices
 
     def _named(self) -> Iterator[tuple[str, int | None]]:
         for name in self.prune.strategies:
-            if STRATEGY_ENTRIES[name].seeded:
+            if strategies.STRATEGY_ENTRIES[name].seeded:
                 yield from ((name, self.options.seed + number) for number in range(self.prune.orders))
             else:
                 yield name, None
 
-    def _scorers(self, part: Examples, advance: Advance) -> dict[str, Scorer]:
+    def _scorers(self, part: Examples, advance: Advance) -> dict[str, strategies.Scorer]:
         """What scores heads, by the name that entries of strategies give it."""
         known = {head: record[self.ranked_on] for head, record in self.records.items()}
 
@@ -215,7 +210,7 @@ class PruningExperiment:
 
         ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
         gradient = ImportanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
-        scorers: dict[str, Scorer] = {
+        scorers: dict[str, strategies.Scorer] = {
             "metric": self._remembered("ranking", ranking),
             "importance": self._remembered("importance", ImportanceScorer(gradient)),
         }
@@ -233,7 +228,7 @@ class PruningExperiment:
     def _estimator(self, part: Examples, advance: Advance = lambda _: None) -> RelevanceEstimator:
         return RelevanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
 
-    def _remembered(self, name: str, scorer: Scorer) -> CachedScorer:
+    def _remembered(self, name: str, scorer: strategies.Scorer) -> CachedScorer:
         """A scorer whose answers are kept."""
         keeper = self.run.keeper(f"{name}-{self.name}", self.loaded, self._identity)
 
@@ -251,7 +246,7 @@ class PruningExperiment:
         return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, keeper, self.run.processes)
 
     def _keeper(self, what: str, removed: frozenset[Head]) -> Checkpoint:
-        digest = hashlib.sha256(" ".join(map(str, in_order(removed))).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(" ".join(map(str, strategies.in_order(removed))).encode()).hexdigest()[:16]
         return self.run.keeper(f"{what}-{self.name}-{digest}", self.loaded, self._identity)
 
     @cached_property

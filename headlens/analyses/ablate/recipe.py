@@ -13,29 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.options import AblateRequest, Mode
 from headlens.analyses.ablate.overviews import FEWEST
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ablate_heads, chosen_metric
-from headlens.analyses.ablate.sweep import (
-    HeadRecords,
-    InterimHeads,
-    TaskSweep,
-    check_effect,
-    suitable_tokens,
-    task_heads,
-)
 from headlens.analyses.ablate.task_examples import Examples, example_table
 from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
 from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
-from headlens.analyses.result_notes import (
-    cut_translations,
-    left_out_notes,
-    narrow_interval_notes,
-    record_notes,
-    were,
-)
+from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes, were
 from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
@@ -178,7 +165,7 @@ class _Ablated:
         check_head(self.loaded, task)
         with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
             examples = Examples.of(task, source, self.loaded, advance)
-        bench = self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0))
+        bench = self._bench(examples, metric, sweep.HeadRecords(sweep.task_heads(self.loaded.model, task), 0, 0))
         if self.request.pruning.prune:
             bench.check()
         examples.ask_shortest(self.loaded, self.under_way.warn_once)
@@ -186,26 +173,27 @@ class _Ablated:
             bench.check_relevance()
         return examples
 
-    def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> PruningExperiment:
+    def _bench(self, examples: Examples, metric: str, records: sweep.HeadRecords) -> PruningExperiment:
         options, pruning = self.request.options, self.request.pruning
         return PruningExperiment(self.under_way, self.number, self.loaded, examples, metric, records, options, pruning)
 
     @contextmanager
-    def _sweep(self, examples: Examples, metric: str, mode: Mode) -> Iterator[TaskSweep]:
+    def _sweep(self, examples: Examples, metric: str, mode: Mode) -> Iterator[sweep.TaskSweep]:
         run = self.under_way
         keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
-        heads = task_heads(self.loaded.model, examples.task)
-        tokens = self.request.options.batch_tokens or suitable_tokens(self.loaded.model, examples.task, len(heads))
+        model, task = self.loaded.model, examples.task
+        heads = sweep.task_heads(model, task)
+        tokens = self.request.options.batch_tokens or sweep.suitable_tokens(model, task, len(heads))
         batches = examples.batches(tokens, run.processes.rank, run.processes.count)
         costs = [token_count(batch) / len(batch) for batch in batches for _ in batch]
-        interim = InterimHeads(examples.task, metric, mode, len(costs), run.reporter.remark)
+        interim = sweep.InterimHeads(task, metric, mode, len(costs), run.reporter.remark)
         swept = f"each of {counted(len(heads), 'head')}"
         swept = f"with {swept} alone" if mode == "keep-only" else f"without {swept}"
         text = f"{self.loaded.short_name} {swept}, {counted(len(costs), 'example')}"
         with run.reporter.progress(text, len(costs), costs) as advance:
-            yield TaskSweep(mode, tokens, advance, run.warn_once, keeper, run.processes, interim)
+            yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, keeper, run.processes, interim)
 
-    def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
+    def _notes(self, examples: Examples, records: sweep.HeadRecords) -> list[str]:
         summary = examples.summary
         notes = left_out_notes(summary, summary.name, examples.reader.told_limit)
         if len(examples) < FEWEST:
@@ -227,7 +215,7 @@ class _Ablated:
                 f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
                 f"{self.request.options.mode}."
             )
-        if idle := check_effect(records, counts=examples.task.generates):
+        if idle := sweep.check_effect(records, counts=examples.task.generates):
             notes.append(f"{counted(len(idle), 'head')} can be removed without any change: {' '.join(map(str, idle))}.")
         return notes
 

@@ -16,17 +16,8 @@ from headlens.analyses.ablate.importance import ImportanceSession, add, importan
 from headlens.analyses.ablate.pruning_strategies import Score, Scorer, in_order, scores_of
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.relevance.lrp import targets
 from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
-from headlens.analyses.relevance.lrp.targets import (
-    AnswerSpanTarget,
-    EveryPosition,
-    MaskedTokenLogits,
-    OwnEmbedding,
-    PredictedChoice,
-    PredictedClass,
-    SimilarityTarget,
-    Target,
-)
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS
 from headlens.analyses.relevance.shares import described, requested_rule
 from headlens.attention.sites import Site
@@ -211,23 +202,23 @@ class ImportanceEstimator:
         return totals
 
 
-_TARGETS: dict[HeadKind, type[Target]] = {
-    "sequence-classification": PredictedClass,
-    "multiple-choice": PredictedChoice,
-    "question-answering": AnswerSpanTarget,
-    "seq2seq-lm": EveryPosition,
-    "embedding": OwnEmbedding,
+_TARGETS: dict[HeadKind, type[targets.Target]] = {
+    "sequence-classification": targets.PredictedClass,
+    "multiple-choice": targets.PredictedChoice,
+    "question-answering": targets.AnswerSpanTarget,
+    "seq2seq-lm": targets.EveryPosition,
+    "embedding": targets.OwnEmbedding,
 }
 
 
-def task_target(task: Task, reader: Reader) -> Target:
+def task_target(task: Task, reader: Reader) -> targets.Target:
     """Returns where the relevance of heads starts in a task: at what the model answers, whether it is right or not.
 
     Raises:
         OptionError: if the tokenizer has no mask token, for a task of masked words.
     """
     if isinstance(task, SentenceSimilarity):
-        return SimilarityTarget()
+        return targets.SimilarityTarget()
     if task.head != "masked-lm":
         return _TARGETS[task.head]()
     mask_id = reader.tokenizer.mask_token_id
@@ -235,7 +226,7 @@ def task_target(task: Task, reader: Reader) -> Target:
         raise OptionError(
             f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
         )
-    return MaskedTokenLogits(int(mask_id))
+    return targets.MaskedTokenLogits(int(mask_id))
 
 
 class RelevanceEstimator(ImportanceEstimator):
@@ -259,7 +250,7 @@ class RelevanceEstimator(ImportanceEstimator):
         return {head: abs(mean) for head, mean in means.items()}
 
     @property
-    def target(self) -> Target:
+    def target(self) -> targets.Target:
         """What of the model's answer relevance starts from, in the task of these examples; see `task_target`."""
         return task_target(self.examples.task.differentiable, self.examples.reader)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import add
 from typing import Any
@@ -34,6 +34,7 @@ from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
 
 WHOLE = 4096  # tokens of a batch that goes through a model once
+Batches = Sequence[Sequence[PreparedExample]]
 # Records of a batch, with all heads and without each: (1 + heads, examples, columns).
 Sweep = Callable[[TaskBatch], Floats]
 _MOST = 3  # heads that are told while a sweep goes on
@@ -136,18 +137,20 @@ class TaskSweep:
         if all(records.has([p.index for p in batch]) for batch in shard):
             self.progress(sum(map(len, shard)))
         else:
-            with self._opened(model, examples, shard, records.heads) as sweep:
-                self._fill(SplitWhenOutOfMemory(model.device, sweep, _joined, token_count, self.warn), shard, records)
+            with ExitStack() as stack:
+                sweep = self._sweep(stack, model, examples, shard, records.heads)
+
+                def run(prepared: Sequence[PreparedExample]) -> Floats:
+                    return sweep(examples.task.collate(prepared, examples.reader, model.device))
+
+                self._fill(SplitWhenOutOfMemory(model.device, run, _joined, token_count, self.warn), shard, records)
         if self.processes.count > 1:
             for part in self.processes.gather(records.dump()):
                 records.take(part)
         return records
 
     def _fill(
-        self,
-        sweep: Callable[[Sequence[PreparedExample]], Floats],
-        batches: Sequence[Sequence[PreparedExample]],
-        records: HeadRecords,
+        self, sweep: Callable[[Sequence[PreparedExample]], Floats], batches: Batches, records: HeadRecords
     ) -> None:
         with DeferredSignals() as signals:
             self.progress(0)
@@ -162,33 +165,41 @@ class TaskSweep:
                     self.keeper.save(records)
                 signals.obey()
 
-    @contextmanager
-    def _opened(
-        self,
-        model: PreTrainedModel,
-        examples: Examples,
-        batches: Sequence[Sequence[PreparedExample]],
-        heads: Sequence[Head],
-    ) -> Iterator[Callable[[Sequence[PreparedExample]], Floats]]:
-        """A function that sweeps a batch."""
+    def _sweep(
+        self, stack: ExitStack, model: PreTrainedModel, examples: Examples, batches: Batches, heads: Sequence[Head]
+    ) -> Sweep:
+        """A function that sweeps a batch as long as `stack` is open."""
         task = examples.task
-
-        def collated(prepared: Sequence[PreparedExample]) -> TaskBatch:
-            return task.collate(prepared, examples.reader, model.device)
-
         if task.generates:
-            yield lambda prepared: _written(model, task, collated(prepared), heads, self.mode)
-            return
+            return lambda batch: _written(model, task, batch, heads, self.mode)
         network = task.network(model)
-        means = head_means(network, examples, batches, self) if self.mode == "mean" else None
-        with Replay(network, self.mode, means) as replay:
+        means = self._means(network, examples, batches) if self.mode == "mean" else None
+        replay = stack.enter_context(Replay(network, self.mode, means))
 
-            def sweep(prepared: Sequence[PreparedExample]) -> Floats:
-                batch = collated(prepared)
-                inputs = {**batch.inputs, **task.arguments(model)}
-                return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads)
+        def sweep(batch: TaskBatch) -> Floats:
+            inputs = {**batch.inputs, **task.arguments(model)}
+            return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads)
 
-            yield sweep
+        return sweep
+
+    def _means(self, network: PreTrainedModel, examples: Examples, batches: Batches) -> dict[Site, Tensor]:
+        """Mean outputs of heads over the real tokens of the examples of all processes."""
+        task, means = examples.task, HeadMeans()
+        with AttentionSession(network, observers=[means]) as session, torch.inference_mode():
+
+            def run(prepared: Sequence[PreparedExample]) -> int:
+                batch = task.collate(prepared, examples.reader, network.device)
+                with session.batch(_tokens(network, batch.inputs)):
+                    network(**batch.inputs, **task.arguments(network))
+                return len(prepared)
+
+            in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, self.warn)
+            for prepared in batches:
+                in_parts(prepared)
+        for rank, part in enumerate(self.processes.gather(means.totals.arrays())):
+            if rank != self.processes.rank:
+                means.totals.add_arrays(part)
+        return means.means(find_sites(network))
 
 
 def _joined(first: Floats, second: Floats) -> Floats:
@@ -236,28 +247,6 @@ def suitable_tokens(model: PreTrainedModel, task: Task, heads: int) -> int:
 def task_heads(model: PreTrainedModel, task: Task) -> tuple[Head, ...]:
     """The heads that a task's outputs come by: those of an encoder alone where only that is run."""
     return tuple(h for s in find_sites(task.network(model)) for h in s.heads)
-
-
-def head_means(
-    network: PreTrainedModel, examples: Examples, batches: Sequence[Sequence[PreparedExample]], sweep: TaskSweep
-) -> dict[Site, Tensor]:
-    """Mean outputs of heads over the real tokens of the examples of all processes."""
-    task, means = examples.task, HeadMeans()
-    with AttentionSession(network, observers=[means]) as session, torch.inference_mode():
-
-        def run(prepared: Sequence[PreparedExample]) -> int:
-            batch = task.collate(prepared, examples.reader, network.device)
-            with session.batch(_tokens(network, batch.inputs)):
-                network(**batch.inputs, **task.arguments(network))
-            return len(prepared)
-
-        in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, sweep.warn)
-        for prepared in batches:
-            in_parts(prepared)
-    for rank, part in enumerate(sweep.processes.gather(means.totals.arrays())):
-        if rank != sweep.processes.rank:
-            means.totals.add_arrays(part)
-    return means.means(find_sites(network))
 
 
 def _tokens(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> BatchTokens:

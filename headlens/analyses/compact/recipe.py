@@ -16,15 +16,7 @@ from typing import Any
 import pandas as pd
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact.analysis import (
-    Difference,
-    Inputs,
-    Size,
-    compact_table,
-    difference_to_masked,
-    model_inputs,
-    seconds_per_forward,
-)
+from headlens.analyses.compact import analysis
 from headlens.analyses.compact.options import CompactRequest
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -56,7 +48,7 @@ class CompactRun:
     files: list[Path]
     table: pd.DataFrame
     compaction: Compaction
-    difference: Difference
+    difference: analysis.Difference
     notes: list[str]
 
     def summary(self) -> dict[str, Any]:
@@ -109,7 +101,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         corpus, counts = open_corpus(request.corpus, request.corpus_options), EncodingCounts()
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
-        inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
+        inputs = analysis.model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
         with _saved(run, loaded, small) as folder:
             difference, table = _compared(request, run, loaded, folder, inputs, done)
             # The configuration last, for without it there is no model.
@@ -138,21 +130,21 @@ def _refuse_models_folder(request: CompactRequest) -> None:
 
 
 def _compared(
-    request: CompactRequest, run: Run, loaded: LoadedModel, folder: Path, inputs: Sequence[Inputs], done: Compaction
-) -> tuple[Difference, pd.DataFrame]:
+    request: CompactRequest, run: Run, loaded: LoadedModel, path: Path, inputs: list[analysis.Inputs], done: Compaction
+) -> tuple[analysis.Difference, pd.DataFrame]:
     """What was saved, read again, beside the masked model and the original."""
     # What was saved is loaded as the original was.
     kind: Any = str(loaded.model.dtype).removeprefix("torch.")
-    small = load(str(folder), replace(request.model_options, dtype=kind, revision=None, offline=True))
+    small = load(str(path), replace(request.model_options, dtype=kind, revision=None, offline=True))
     with run.reporter.status("comparing with the masked model"):
-        difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
+        difference = analysis.difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
     difference.check()
     rounds = request.measure.rounds
     with run.reporter.progress("timing", rounds + 1) as advance:
-        seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
-    sizes = [Size.of(loaded.model), Size.of(small.model)]
+        seconds = analysis.seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
+    sizes = [analysis.Size.of(loaded.model), analysis.Size.of(small.model)]
     states = ["original", "stock" if request.stock else "compacted"]
-    return difference, compact_table(loaded.short_name, states, sizes, seconds)
+    return difference, analysis.compact_table(loaded.short_name, states, sizes, seconds)
 
 
 @contextmanager

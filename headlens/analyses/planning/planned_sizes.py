@@ -13,18 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AlbertConfig,
-    AutoConfig,
-    AutoModel,
-    AutoModelForSeq2SeqLM,
-    BertConfig,
-    DistilBertConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    RobertaConfig,
-)
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
@@ -49,12 +39,12 @@ from headlens.training.new_models import PREFIX, shape_of
 # Shapes of well-known models as published, for machines that cannot ask the hub.
 # By the last part of the hub's name.
 MODELS: dict[str, PreTrainedConfig] = {
-    "bert-base-uncased": BertConfig(),
-    "albert-base-v2": AlbertConfig(
+    "bert-base-uncased": transformers.BertConfig(),
+    "albert-base-v2": transformers.AlbertConfig(
         vocab_size=30000, hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=12
     ),
-    "roberta-base": RobertaConfig(vocab_size=50265, max_position_embeddings=514),
-    "distilbert-base-uncased": DistilBertConfig(),
+    "roberta-base": transformers.RobertaConfig(vocab_size=50265, max_position_embeddings=514),
+    "distilbert-base-uncased": transformers.DistilBertConfig(),
 }
 HUB = "hub:"
 _SAMPLE = 200  # texts that say how many tokens a word has
@@ -140,16 +130,16 @@ def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTr
         offline = options.offline or not hub_answers()
         files = CheckpointFiles(name, options.revision or "main", offline, options.trust_remote_code)
         with only_cache(enabled=offline):
-            return AutoConfig.from_pretrained(name, **files.trusting), load_tokenizer(files)
+            return transformers.AutoConfig.from_pretrained(name, **files.trusting), load_tokenizer(files)
 
 
 def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:
     """A model of that shape, of the type and on the device of the options."""
-    kind: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel
+    kind: Any = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
     with quiet():
         model: PreTrainedModel = kind.from_config(config)
     dtype = torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype)
-    placed: PreTrainedModel = model.eval().to(device=choose_device(options.device), dtype=dtype)  # type: ignore[call-arg]
+    placed: PreTrainedModel = model.eval().to(device=choose_device(options.device), dtype=dtype)
     return placed
 
 

@@ -202,7 +202,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _peak(run: Callable[[dict[str, Tensor]], object], inputs: dict[str, Tensor]) -> int:
     """Bytes beside weights and inputs."""
-    with LiveBytes() as live:
+    live = LiveBytes()
+    with live:
         kept = run(inputs)
     del kept
     return live.peak

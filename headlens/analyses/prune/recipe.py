@@ -9,7 +9,7 @@ from headlens.analyses.classify.analysis import Frequencies
 from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.prune.options import GateOptions, PruneRequest
 from headlens.analyses.prune.report import write_gates
-from headlens.analyses.prune.sweep import GateSweep, PenaltyOutcome, RoleCorpus, forget_models, gate_tables, nearest
+from headlens.analyses.prune.sweep import GateSweep, PenaltyOutcome, forget_models, gate_tables, nearest
 from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.analyses.result_notes import were
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
@@ -18,6 +18,7 @@ from headlens.analyses.training.training_set import TrainingCallbacks
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.frequency import make_frequency
+from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError, counted
 from headlens.heads import STACKS
@@ -29,21 +30,21 @@ from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.unchanged_files import file_hashes
 
 
-def open_roles(request: PruneRequest) -> RoleCorpus | None:
+def open_roles(request: PruneRequest) -> tuple[Corpus, Frequencies] | None:
     """Returns the corpus on which roles are named and its frequencies; None where none is asked for.
 
     Raises:
         InputError: whatever is wrong with the corpus, and thresholds without one.
     """
-    options, thresholds = request.roles, request.thresholds
+    options = request.roles
     if options.roles_corpus is None:
-        if thresholds != Thresholds():
+        if request.thresholds != Thresholds():
             raise OptionError("Role thresholds only apply with --roles-corpus, which is not given.", "Give both.")
         return None
     skip, offline = request.lesson.data.skip_broken, request.model_options.offline
     corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, skip_broken=skip, offline=offline))
     source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
-    return RoleCorpus(corpus, Frequencies(source), thresholds)
+    return corpus, Frequencies(source)
 
 
 def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -66,9 +67,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         count = TrainingCallbacks(processes=run.processes.count).updates
         updates, scratch_updates = count(lesson.data, training), count(lesson.data, scratch)
         _warn_of_short_way(run, training, gates, updates)
-        outcomes = GateSweep(
-            run, loaded, lesson, request.sweep, gates, training, scratch, request.lesson.longest, roles
-        ).outcomes()
+        outcomes = GateSweep(run, request, loaded, lesson, roles).outcomes()
         sites = [s for s in find_sites(loaded.model) if s.n_heads]
         named = [head for outcome in outcomes for head in outcome.values]
         gated = gates.gates or tuple(s for s in STACKS if any(head.startswith(s) for head in named))

@@ -9,21 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headlens.analyses.prune import sweep_runs
 from headlens.analyses.prune.sweep_figures import RoleSet, role_sets
-from headlens.analyses.prune.sweep_runs import (
-    SCRATCH,
-    TRAINED,
-    UNPRUNED,
-    GatedRun,
-    architectures,
-    count_heads_left,
-    gated_runs,
-    is_unpruned,
-    main_rows,
-    open_heads,
-    penalty_text,
-    sweep_stacks,
-)
+from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, value_text
@@ -35,7 +23,14 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
-_COLUMNS = (TRAINED, f"{TRAINED}_low", f"{TRAINED}_high", SCRATCH, f"{SCRATCH}_low", f"{SCRATCH}_high")
+_COLUMNS = (
+    TRAINED,
+    f"{TRAINED}_low",
+    f"{TRAINED}_high",
+    SCRATCH,
+    f"{SCRATCH}_low",
+    f"{SCRATCH}_high",
+)
 _DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in DIFFERENCE)
 _NAMED = 24  # heads of a stack; more are not listed
 _WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
@@ -56,9 +51,9 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
         `_delta_high`, and `_p_value`; blocks of model, task and metric in order of appearance; empty cells where
         nothing was measured.
     """
-    stacks = sweep_stacks(sweep)
-    keys = pd.Series(architectures(sweep), index=sweep.index, dtype=object)
-    table = sweep.assign(key=keys, order=~is_unpruned(sweep), left=count_heads_left(sweep))
+    stacks = sweep_runs.sweep_stacks(sweep)
+    keys = pd.Series(sweep_runs.architectures(sweep), index=sweep.index, dtype=object)
+    table = sweep.assign(key=keys, order=~sweep_runs.is_unpruned(sweep), left=sweep_runs.count_heads_left(sweep))
     records = [
         {name: run_rows[name].iloc[0] for name in (*_BLOCK, "order", "left")} | _record(run_rows, stacks)
         for _, run_rows in table.groupby([*_BLOCK, "key"], sort=False, dropna=False)
@@ -94,7 +89,7 @@ def results_markdown(sweep: pd.DataFrame) -> str:
     Args:
         sweep: rows of `sweep.csv`, of one model or several.
     """
-    table, stacks = results_table(sweep), sweep_stacks(sweep)
+    table, stacks = results_table(sweep), sweep_runs.sweep_stacks(sweep)
     blocks = [_block(rows, stacks) for _, rows in table.groupby(_BLOCK, sort=False, dropna=False)]
     return "\n".join(["# Heads left by pruning with gates", *blocks]) + "\n"
 
@@ -159,7 +154,7 @@ def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         run_label(run, runs) | _remaining(run_rows, stack)
         for run, gates in tables_of(runs, "gates")
-        for run_rows in gated_runs(gates)
+        for run_rows in sweep_runs.gated_runs(gates)
         for stack in run_rows.stacks
     ]
     about = (
@@ -203,16 +198,18 @@ def _results(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield record | {"n": row["n"]}
 
 
-def _remaining(run: GatedRun, stack: str) -> dict[str, Any]:
+def _remaining(run: sweep_runs.GatedRun, stack: str) -> dict[str, Any]:
     rows = run.last[run.last["stack"] == stack]
     left = rows[float_column(rows, "gate") > 0].sort_values(["layer", "head"])
     names = [f"{layer}.{head}" for layer, head in zip(left["layer"], left["head"], strict=True)]
     empty = sorted(set(rows["layer"]) - set(left["layer"]))
     return {
         "model": run.model,
-        "λ": Cell(penalty_text(run.run, run.penalty), repr(run.penalty) if np.isfinite(run.penalty) else "-1"),
+        "λ": Cell(
+            sweep_runs.penalty_text(run.run, run.penalty), repr(run.penalty) if np.isfinite(run.penalty) else "-1"
+        ),
         "stack": stack,
-        "left": open_heads(rows),
+        "left": sweep_runs.open_heads(rows),
         "of": len(rows),
         "layers without heads": ", ".join(map(str, empty)),
         "heads left": ", ".join(names) if len(names) <= _NAMED else "",
@@ -254,7 +251,7 @@ def gate_heads(run: RecordedRun) -> HeadFacts:
     about = "The head's gate after training with this penalty: 1 is open, 0 closed, which removes the head."
     series = [
         HeadSeries(f"gate {r.label}", f"gate, {r.label}", about, r.last.assign(model=r.model), "gate")
-        for r in gated_runs(run.tables["gates"])
+        for r in sweep_runs.gated_runs(run.tables["gates"])
     ]
     if "roles" not in run.tables:
         return HeadFacts(series)
@@ -268,13 +265,13 @@ def gate_findings(run: RecordedRun) -> list[str]:
     if "sweep" not in run.tables:
         return []
     sentences = []
-    main = main_rows(run.tables["sweep"])
+    main = sweep_runs.main_rows(run.tables["sweep"])
     for model, rows in main.groupby("model", sort=False):
-        unpruned = rows[is_unpruned(rows)]
-        pruned = rows[~is_unpruned(rows) & (rows["init"] == TRAINED)]
+        unpruned = rows[sweep_runs.is_unpruned(rows)]
+        pruned = rows[~sweep_runs.is_unpruned(rows) & (rows["init"] == TRAINED)]
         if pruned.empty:
             continue
-        left = count_heads_left(pruned)
+        left = sweep_runs.count_heads_left(pruned)
         for place in dict.fromkeys((int(np.argmax(left)), int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
             value, low, high = (number_text(float(row[name])) for name in ("value", "ci_low", "ci_high"))

@@ -14,10 +14,10 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
-from headlens.analyses.classify.options import ClassifyOptions, Thresholds
+from headlens.analyses.classify.options import ClassifyOptions
 from headlens.analyses.classify.roles import too_little_notes
 from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
-from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
+from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
@@ -29,7 +29,6 @@ from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
-from headlens.training.hyperparameters import TrainingOptions
 
 # What an outcome has of the model from random weights, which runs with the same heads share.
 OF_SCRATCH = ("scratch", "scratch_checkpoint", "scratch_notes")
@@ -158,44 +157,27 @@ def _role(outcome: PenaltyOutcome, head: Head, role: str, roles: str) -> Record:
 
 
 @dataclass(frozen=True)
-class RoleCorpus:
-    """Sentences on which the roles of heads are looked at, and from where on a head has one."""
-
-    corpus: Corpus
-    frequencies: Frequencies
-    thresholds: Thresholds = field(default_factory=Thresholds)
-
-
-@dataclass(frozen=True)
 class GateSweep:
     """All runs of one sweep.
 
     Args:
         run: under way.
+        request: penalties, gates, and trainings of every run and of the models from random weights.
         loaded: the model, trained.
         lesson: what it is trained on further.
-        options: of the sweep.
-        gates: of every run.
-        training: of every run.
-        scratch: of the models from random weights.
-        longest: see `TrainingSet.of_task`.
-        roles: where roles are looked at; None leaves them out.
+        roles: the sentences on which roles are looked at, and frequencies of words; None leaves roles out.
     """
 
     run: Run
+    request: PruneRequest
     loaded: LoadedModel
     lesson: TrainingSet
-    options: PenaltySweepOptions
-    gates: GateOptions
-    training: TrainingOptions
-    scratch: TrainingOptions
-    longest: int | None = None
-    roles: RoleCorpus | None = None
+    roles: tuple[Corpus, Frequencies] | None = None
 
     @property
     def trainings(self) -> Trainings:
         """Run folder, training options and length limit that all trainings of the sweep share."""
-        return Trainings(self.run, self.training, self.longest)
+        return Trainings(self.run, self.request.training.of_loop(), self.request.lesson.longest)
 
     def outcomes(self) -> list[PenaltyOutcome]:
         """The model as it was, then every run.
@@ -203,8 +185,8 @@ class GateSweep:
         Raises:
             OptionError: if more heads are to be left than there are.
         """
-        gated = len(gated_heads(self.loaded, self.lesson, self.gates))
-        target = self.options.target_heads
+        gated = len(gated_heads(self.loaded, self.lesson, self.request.resolved_gates))
+        target = self.request.sweep.target_heads
         if target is not None and target >= gated:
             raise OptionError(
                 f"--target-heads {target}: of {counted(gated, 'head')} with gates, at least one has to be pruned.",
@@ -218,11 +200,11 @@ class GateSweep:
             return self.trainings.remembered(run_name(strength), make, PenaltyOutcome)
 
         if target is None:
-            reported = outcomes = [of(strength) for strength in self.options.strengths]
+            reported = outcomes = [of(strength) for strength in self.request.sweep.strengths]
         else:
-            outcomes = search(of, target, self.options.most_runs)
+            outcomes = search(of, target, self.request.sweep.most_runs)
             reported = [nearest(outcomes, target)]
-        if not self.options.from_scratch:
+        if not self.request.sweep.from_scratch:
             return [unpruned, *outcomes]
         return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
 
@@ -240,7 +222,8 @@ class GateSweep:
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
-            pruned = train_gates(self.loaded, self.lesson, strength, self.gates, self.training, callbacks)
+            gates, training = self.request.resolved_gates, self.request.training.of_loop()
+            pruned = train_gates(self.loaded, self.lesson, strength, gates, training, callbacks)
         facts, _ = self._measured(pruned.model, baseline)
         return PenaltyOutcome(
             name,
@@ -269,15 +252,16 @@ class GateSweep:
         return completed
 
     def _scratch(self, outcome: PenaltyOutcome, baseline: Baseline) -> PenaltyOutcome:
-        name = f"{outcome.run}-scratch"
+        name, training = f"{outcome.run}-scratch", self.request.training.scratch()
 
         def make() -> PenaltyOutcome:
             text, data = f"{outcome.run} from random weights", self.lesson.data
-            with self.trainings.followed(name, text, data, self.scratch) as callbacks:
-                model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, callbacks)
+            with self.trainings.followed(name, text, data, training) as callbacks:
+                model = from_scratch(self.loaded, self.lesson, outcome.heads, training, callbacks)
             measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
-            found = measured.metrics, self.trainings.saved(self.loaded, model, name), measured.notes
-            return replace(outcome, **dict(zip(OF_SCRATCH, found, strict=True)))
+            place = self.trainings.saved(self.loaded, model, name)
+            found: Record = {"scratch": measured.metrics, "scratch_checkpoint": place, "scratch_notes": measured.notes}
+            return replace(outcome, **found)
 
         return self.trainings.remembered(name, make, PenaltyOutcome)
 
@@ -285,17 +269,18 @@ class GateSweep:
         """Strongest role and all roles by head, and a note where too little was read for any."""
         if not self.run.writes or self.roles is None:
             return {}, []
+        corpus, frequencies = self.roles
         with self.run.reporter.status("roles of the heads"):
-            options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
-            own = replace(self.loaded, model=model)
+            seed, thresholds = self.request.training.seed, self.request.thresholds
+            options = ClassifyOptions(similarity="off", seed=seed, thresholds=thresholds)
             try:
-                classification = classify_heads(own, self.roles.corpus, options, self.roles.frequencies)
+                classification = classify_heads(replace(self.loaded, model=model), corpus, options, frequencies)
             except NoHeadsError:  # a strong penalty
                 return {}, []
         rows, read = classification.tables["heads"].rows, classification.encoding
         columns = (rows[name] for name in (*KEY_COLUMNS, "role", "roles"))
         roles = {str(Head(*key)): [str(role), str(roles)] for *key, role, roles in zip(*columns, strict=True)}
-        return roles, too_little_notes(read.sentences, read.tokens, self.roles.thresholds)
+        return roles, too_little_notes(read.sentences, read.tokens, thresholds)
 
 
 def forget_models(folder: Path) -> None:

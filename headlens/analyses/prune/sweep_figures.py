@@ -11,15 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.prune.sweep_runs import (
-    SCRATCH,
-    TRAINED,
-    count_heads_left,
-    gated_stacks,
-    is_unpruned,
-    main_rows,
-    penalty_text,
-)
+from headlens.analyses.prune import sweep_runs
+from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
 from headlens.heads import STACKS
 from headlens.plots import style
 from headlens.plots.axis_labels import drawable_text
@@ -28,7 +21,10 @@ from headlens.plots.head_grid import LINE, Grid, by_model_and_stack, float_colum
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
 
 # colour, marker, label
-LOOKS = {TRAINED: (style.BLUE, "o", "from the trained model"), SCRATCH: (style.ORANGE, "s", "from scratch")}
+LOOKS = {
+    TRAINED: (style.BLUE, "o", "from the trained model"),
+    SCRATCH: (style.ORANGE, "s", "from scratch"),
+}
 _WHOLE = {TRAINED: "unpruned model", SCRATCH: "all heads, from scratch"}
 _ABREAST = 2  # panels
 # inches
@@ -65,9 +61,9 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     Returns:
         The figure, or None when no run has a value.
     """
-    rows = main_rows(sweep)
-    rows = rows.assign(gated=pd.Series(gated_stacks(rows, gates), index=rows.index, dtype=object))
-    if not has_numbers(rows[~is_unpruned(rows)], "value"):
+    rows = sweep_runs.main_rows(sweep)
+    rows = rows.assign(gated=pd.Series(sweep_runs.gated_stacks(rows, gates), index=rows.index, dtype=object))
+    if not has_numbers(rows[~sweep_runs.is_unpruned(rows)], "value"):
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
@@ -87,18 +83,22 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         metric = str(panel.runs["metric"].iloc[0])
         words = style.fold(metric, _HEIGHT, style.LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else ""
         style.dress(axes, f"heads left in {_listed(panel.gated)}", words)
-        _draw_quality(axes, panel, _limits(rows[rows["metric"] == metric]))
+        known = known_values(rows[rows["metric"] == metric])
+        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        margin = 0.06 * (high - low or abs(high) or 1.0)
+        axes.set_ylim(low - margin, high + margin)
+        _draw_quality(axes, panel)
     legend_below(figure, drawn, lines)
     return figure
 
 
 def _sets(rows: pd.DataFrame) -> list[_Set]:
-    runs, unpruned = rows[~is_unpruned(rows)], rows[is_unpruned(rows)]
+    runs, unpruned = rows[~sweep_runs.is_unpruned(rows)], rows[sweep_runs.is_unpruned(rows)]
     sets = []
     for (model, stacks), group in runs.groupby(["model", "gated"], sort=False):
         gated = cast("tuple[str, ...]", stacks)
         title = f"{model}: gates in {_listed(gated)}" if len(runs["gated"].unique()) > 1 else str(model)
-        counted = group.assign(left=count_heads_left(group, gated))
+        counted = group.assign(left=sweep_runs.count_heads_left(group, gated))
         sets.append(_Set(title, gated, counted, unpruned[unpruned["model"] == model]))
     return sets
 
@@ -112,16 +112,11 @@ def _abreast(most: int) -> int:
     return 1 if style.in_column() else most
 
 
-def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    known = known_values(rows)
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    margin = 0.06 * (high - low or abs(high) or 1.0)
-    return low - margin, high + margin
-
-
-def _draw_quality(axes: Axes, panel: _Set, values: tuple[float, float]) -> None:
-    most = max(float(count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.whole))
-    axes.set(xlim=(-0.05 * most, 1.05 * most), ylim=values)
+def _draw_quality(axes: Axes, panel: _Set) -> None:
+    most = max(
+        float(sweep_runs.count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.whole)
+    )
+    axes.set_xlim(-0.05 * most, 1.05 * most)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     for init, (colour, _, _) in LOOKS.items():
         level = panel.whole[panel.whole["init"] == init]
@@ -130,20 +125,17 @@ def _draw_quality(axes: Axes, panel: _Set, values: tuple[float, float]) -> None:
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart
         shift = _APART * (number - (len(inits) - 1) / 2) * 1.1 * most / _inches(axes)
-        _draw_line(axes, panel.runs[panel.runs["init"] == init].sort_values("left", kind="stable"), init, shift)
+        rows = panel.runs[panel.runs["init"] == init].sort_values("left", kind="stable")
+        (colour, marker, label), at = LOOKS[init], float_column(rows, "left") + shift
+        values = float_column(rows, "value")
+        axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
+        draw_intervals(axes, at, rows, colour)
     _name_runs(axes, panel.runs)
 
 
 def _inches(axes: Axes) -> float:
     figure = axes.get_figure(root=True)
     return axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0)
-
-
-def _draw_line(axes: Axes, rows: pd.DataFrame, init: str, shift: float) -> None:
-    colour, marker, label = LOOKS[init]
-    at, values = float_column(rows, "left") + shift, float_column(rows, "value")
-    axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
-    draw_intervals(axes, at, rows, colour)
 
 
 def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
@@ -175,7 +167,7 @@ def _shared_names(rows: pd.DataFrame) -> list[str]:
 
 def _names(rows: pd.DataFrame) -> list[str]:
     pairs = zip(rows["run"], float_column(rows, "penalty"), strict=True)
-    return [penalty_text(str(run), penalty) for run, penalty in pairs]
+    return [sweep_runs.penalty_text(str(run), penalty) for run, penalty in pairs]
 
 
 class Bar(NamedTuple):
@@ -257,7 +249,7 @@ def role_sets(roles: pd.DataFrame, column: str = "role") -> list[RoleSet]:
             left = part.rows[(part.rows["run"] == run) & kept_rows(part.rows)]
             if (part.rows["run"] == run).any():
                 penalty = float_column(model_roles[model_roles["run"] == run], "penalty")[0]
-                bars.append(Bar(penalty_text(str(run), penalty), _counts(left[column])))
+                bars.append(Bar(sweep_runs.penalty_text(str(run), penalty), _counts(left[column])))
         sets.append(RoleSet(part.model, part.stack, bars))
     return sets
 

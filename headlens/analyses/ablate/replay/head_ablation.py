@@ -14,13 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.options import Mode
-from headlens.analyses.ablate.replay.activation_cache import (
-    ActivationCache,
-    ClsOnlyLayer,
-    Forward,
-    ModuleCall,
-    PartialForward,
-)
+from headlens.analyses.ablate.replay.activation_cache import ActivationCache, ClsOnlyLayer, ModuleCall, PartialForward
 from headlens.analyses.ablate.replay.nested_tensors import LazyTensor, part, repeated, rows_of, tensors
 from headlens.analyses.ablate.replay.replacement import alone, check_means, check_removed, evenly, replaced
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
@@ -191,7 +185,7 @@ class Replay:
             return outputs
         return self._silent.at(site.layer, outputs.flatten(2)).view(outputs.shape)
 
-    def _call(self, module: nn.Module, forward: Forward, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._tape is None:
             return forward(*args, **kwargs)
         return self._tape.call(module, forward, args, kwargs)
