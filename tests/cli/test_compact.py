@@ -15,7 +15,7 @@ from saved import build, save
 from transformers import BertModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.compact import recipe as run_compact
-from headlens.analyses.compact.analysis import Difference
+from headlens.analyses.compact.recipe import Difference
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import Head
@@ -285,7 +285,7 @@ def test_a_run_that_was_stopped_goes_on(headlens: Headlens, tiny_bert: Path, mon
 def test_a_model_that_differs_is_not_written(
     headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_compact.analysis, "difference_to_masked", lambda *_: Difference(0.1, 1.0, 1e-5))
+    monkeypatch.setattr(run_compact, "difference_to_masked", lambda *_: Difference(0.1, 1.0, 1e-5))
     done = headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
     assert done.code == 1
     assert "differs from the masked one" in done.err

@@ -1,4 +1,7 @@
-"""`compact_model` with everything around it: a model by name, heads from a list, a folder with the smaller model."""
+"""`compact_model` with everything around it: a model by name, heads from a list, a folder with the smaller model.
+
+Whether it computes what the masked one does, and how much faster, is measured before it is written.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +10,203 @@ import csv
 import math
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact import analysis
 from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.planning.speed import seconds_of
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus, refuse_unused
-from headlens.errors import OptionError, OutputError, counted, read_errors
+from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted, read_errors
 from headlens.files import csv_rows, output_errors
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
-from headlens.interventions.compacting import Compaction, compact_model, refilled, save_compacted
+from headlens.interventions.compacting import Compaction, compact_model, heads_of_model, refilled, save_compacted
+from headlens.interventions.gates import HeadGates
+from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
+from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_record
-from headlens.runs.progress import Reporter
+from headlens.runs.progress import Advance, Reporter
 from headlens.runs.reading import check_rows
 from headlens.runs.run import Run, open_run
 from headlens.runs.run_record import read_run
+from headlens.statistics.intervals import geometric_mean_interval
 from headlens.weights.head_map import FILE
 
+Inputs = dict[str, Any]
+# Of the largest output, or of 1 where that is less.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _CONFIG = "config.json"
 REMOVED = "removed"
 _TELLING = ("model", "task", "strategy", "seed", "n_pruned")  # columns that tell the rows of a table apart
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
 Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far the outputs of two models are apart.
+
+    Args:
+        largest: the largest difference of two numbers.
+        output: the largest output.
+        tolerance: the share of the output (of 1 where that is less) that is allowed.
+    """
+
+    largest: float
+    output: float
+    tolerance: float
+
+    def check(self) -> None:
+        """Refuse a model that computes something else than the masked one.
+
+        Raises:
+            SelfCheckError: if the difference is larger than allowed, or no number.
+        """
+        if not self.largest <= self.tolerance * max(1.0, self.output):
+            raise SelfCheckError(
+                f"The compacted model differs from the masked one: {self}.", "Nothing was written; please report it."
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"outputs differ by at most {self.largest:.2g}, the largest output being {self.output:.3g}; "
+            f"{self.tolerance * max(1.0, self.output):.2g} is the tolerance"
+        )
+
+
+def model_inputs(loaded: LoadedModel, corpus: Corpus, batch_tokens: int, counts: EncodingCounts) -> list[Inputs]:
+    """Batches of a corpus for the whole model; where there is no target side, its decoder reads the source.
+
+    Args:
+        loaded: the model.
+        corpus: what it reads, held in memory as numbers.
+        batch_tokens: tokens of a batch, padding included.
+        counts: filled with what became of the sentences.
+
+    Raises:
+        CorpusError: if there is no sentence that the model can read.
+    """
+    examples = iter(corpus)
+    first = next(examples, None)
+    feed = None if first is None else CorpusReader.of(loaded, first)
+    batches = [] if feed is None else list(feed.batches(chain([first], examples), batch_tokens, counts))  # type: ignore[list-item]
+    if feed is None or not batches:
+        raise CorpusError(f"{corpus.name} has no sentence that {loaded.name} can read.", "Give shorter sentences.")
+    further = {"use_cache": False} if loaded.model.config.is_encoder_decoder else feed.arguments
+    return [{**_complete(loaded.model, batch.inputs), **further} for batch in batches]
+
+
+def _complete(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Inputs:
+    if not model.config.is_encoder_decoder or "decoder_input_ids" in inputs:
+        return dict(inputs)
+    table: Any = model.get_decoder().get_input_embeddings()
+    ids = inputs["input_ids"].clamp(max=table.num_embeddings - 1)
+    return {**inputs, "decoder_input_ids": ids, "decoder_attention_mask": inputs["attention_mask"]}
+
+
+def difference_to_masked(
+    model: PreTrainedModel, small: PreTrainedModel, removed: Collection[Head], inputs: Sequence[Inputs]
+) -> Difference:
+    """Compare what a smaller model computes with what the original does with the removed heads gated to 0.
+
+    Outputs at padding are nobody's: no token reads them, and rounding may grow there beyond what any tolerance allows.
+
+    Args:
+        model: the original, which may have lost some of the heads before.
+        small: without them.
+        removed: the heads.
+        inputs: batches, see `model_inputs`.
+    """
+    masked, part = _body(model), _body(small)
+    gates = HeadGates({h: 0.0 for s in find_sites(masked) for h in s.heads if h in removed})
+    sizes = [(0.0, 0.0)]
+    with AttentionSession(masked, edits=[gates]), torch.inference_mode():
+        for batch in inputs:
+            # Which outputs are those of tokens, by their first two dimensions.
+            mask = batch.get("decoder_attention_mask", batch.get("attention_mask"))
+            real: Any = ... if mask is None else mask.bool()
+            expected, computed = (m(**batch)[0][real].double() for m in (masked, part))
+            sizes.append((float((expected - computed).abs().max()), float(expected.abs().max())))
+    # numpy's, since NaN is the largest of all there.
+    difference, output = np.max(sizes, axis=0)
+    return Difference(float(difference), float(output), TOLERANCE[model.dtype])
+
+
+def _body(model: PreTrainedModel) -> PreTrainedModel:
+    """The model without its task head, which costs the same before and after."""
+    body = model.base_model
+    assert isinstance(body, PreTrainedModel)
+    return body
+
+
+def seconds_per_forward(
+    models: Sequence[PreTrainedModel], inputs: Sequence[Inputs], rounds: int, advance: Advance = lambda _: None
+) -> Array:
+    """Wall time of a forward pass, the mean over the batches: (rounds, models).
+
+    The models take turns at every batch, so that whatever else the machine does hits all of them; the first round
+    warms up and does not count.
+    """
+    spent = np.zeros((rounds + 1, len(models)))
+    with torch.inference_mode():
+        for number in range(rounds + 1):
+            for turn, batch in enumerate(inputs):
+                for offset in range(len(models)):
+                    which = (turn + number + offset) % len(models)
+                    body = _body(models[which])
+                    spent[number, which] += seconds_of(partial(body, **batch), body.device)
+            advance(1)
+    seconds: Array = spent[1:] / len(inputs)
+    return seconds
+
+
+def model_size(model: PreTrainedModel) -> dict[str, int]:
+    """How large a model is: its heads, its parameters, and the bytes of its weights, shared ones once.
+
+    Of weights that several depths share, the heads count at each depth; `masked` of them are silent.
+    """
+    tensors = {t.data_ptr() or id(t): t for t in model.state_dict().values()}.values()
+    return {
+        "heads": sum(s.n_heads for s in find_sites(model)),
+        "masked": len(heads_of_model(model).masked),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "weight_bytes": sum(t.numel() * t.element_size() for t in tensors),
+    }
+
+
+def compact_table(name: str, states: Sequence[str], sizes: Sequence[dict[str, int]], seconds: Array) -> pd.DataFrame:
+    """`compact.csv`: a row for each state of the model, the first being the original.
+
+    Args:
+        name: of the model.
+        states: what the rows are called.
+        sizes: for each.
+        seconds: (rounds, states), see `seconds_per_forward`.
+    """
+    rows = []
+    for i, (state, size) in enumerate(zip(states, sizes, strict=True)):
+        mean, low, high = geometric_mean_interval(seconds[:, i])
+        # Ratios within a round, since its models ran side by side.
+        gain = geometric_mean_interval(seconds[:, 0] / seconds[:, i])
+        times = {"seconds_per_forward": mean, "ci_low": low, "ci_high": high}
+        speed = {"speedup": gain[0], "speedup_low": gain[1], "speedup_high": gain[2]}
+        rows.append({"model": name, "state": state, **size, **times, **speed})
+    return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)
@@ -48,7 +217,7 @@ class CompactRun:
     files: list[Path]
     table: pd.DataFrame
     compaction: Compaction
-    difference: analysis.Difference
+    difference: Difference
     notes: list[str]
 
     def summary(self) -> dict[str, Any]:
@@ -101,7 +270,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         corpus, counts = open_corpus(request.corpus, request.corpus_options), EncodingCounts()
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
-        inputs = analysis.model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
+        inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
         with _saved(run, loaded, small) as folder:
             difference, table = _compared(request, run, loaded, folder, inputs, done)
             # The configuration last, for without it there is no model.
@@ -130,21 +299,21 @@ def _refuse_models_folder(request: CompactRequest) -> None:
 
 
 def _compared(
-    request: CompactRequest, run: Run, loaded: LoadedModel, path: Path, inputs: list[analysis.Inputs], done: Compaction
-) -> tuple[analysis.Difference, pd.DataFrame]:
+    request: CompactRequest, run: Run, loaded: LoadedModel, path: Path, inputs: list[Inputs], done: Compaction
+) -> tuple[Difference, pd.DataFrame]:
     """What was saved, read again, beside the masked model and the original."""
     # What was saved is loaded as the original was.
     kind: Any = str(loaded.model.dtype).removeprefix("torch.")
     small = load(str(path), replace(request.model_options, dtype=kind, revision=None, offline=True))
     with run.reporter.status("comparing with the masked model"):
-        difference = analysis.difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
+        difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
     difference.check()
     rounds = request.measure.rounds
     with run.reporter.progress("timing", rounds + 1) as advance:
-        seconds = analysis.seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
-    sizes = [analysis.Size.of(loaded.model), analysis.Size.of(small.model)]
+        seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
+    sizes = [model_size(loaded.model), model_size(small.model)]
     states = ["original", "stock" if request.stock else "compacted"]
-    return difference, analysis.compact_table(loaded.short_name, states, sizes, seconds)
+    return difference, compact_table(loaded.short_name, states, sizes, seconds)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.replay.activation_cache import ActivationCache, ClsOnlyLayer, ModuleCall, PartialForward
 from headlens.analyses.ablate.replay.nested_tensors import LazyTensor, part, repeated, rows_of, tensors
-from headlens.analyses.ablate.replay.replacement import alone, check_means, check_removed, evenly, replaced
+from headlens.analyses.ablate.replay.replacement import check_means, check_removed, evenly, replaced
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
 from headlens.attention.edits_and_observers import CallContext
 from headlens.attention.finite_values import FiniteValues
@@ -175,7 +175,7 @@ class Replay:
         Heads are counted by where their weights are; numbers in the original model are another thing.
         """
         if self.mode == "keep-only":
-            return alone(call.output, heads)
+            return replaced(torch.zeros_like(call.output), heads, call.output)
         instead = {"zero": None, "mean": self._means.get(site), "uniform": call.even}[self.mode]
         return replaced(call.output, heads, instead)
 

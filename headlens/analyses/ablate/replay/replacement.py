@@ -92,14 +92,6 @@ def replaced(output: Tensor, heads: Sequence[int], instead: Tensor | None) -> Te
     return copies
 
 
-def alone(output: Tensor, heads: Sequence[int]) -> Tensor:
-    """Head outputs once for every head of a list, in which all others are 0: (len(heads) x rows, query, heads, d)."""
-    copies = output.new_zeros(len(heads), *output.shape)
-    for copy, head in zip(copies, heads, strict=True):
-        copy[:, :, head] = output[:, :, head]
-    return copies.flatten(0, 1)
-
-
 def check_removed(outputs: Tensor, heads: Sequence[int], mode: Mode) -> None:
     """Raise SelfCheckError unless what a mode removes is exactly 0 in what the model goes on with.
 
