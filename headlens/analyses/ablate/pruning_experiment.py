@@ -131,16 +131,12 @@ class PruningExperiment:
         """
         choices: list[ChosenHeads] = [(NONE, None, ()), *self._choices()]
         sets = list(dict.fromkeys(frozenset(removed) for _, _, removed in choices))
-        text, own = f"evaluating {counted(len(sets) - 1, 'pruned model')}", self._own(self.examples)
-        with self.run.reporter.progress(text, len(sets) * own, None) as advance:
-            found = {
-                removed: evaluated(
-                    without_heads(self.loaded.model, removed),
-                    self.examples,
-                    self._sweep(self._keeper("pruned", removed), advance),
-                )
-                for removed in sets
-            }
+        text, found = f"evaluating {counted(len(sets) - 1, 'pruned model')}", {}
+        total = len(sets) * self.run.processes.shard_size(len(self.examples))
+        with self.run.reporter.progress(text, total, None) as advance:
+            for removed in sets:
+                sweep = self._sweep(self._keeper("pruned", removed), advance)
+                found[removed] = evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
         keys = [k for k, ranked in zip(self.examples.keys, self.ranked_on, strict=True) if not ranked]
         draws = Draws.of(keys, self.options.replicates, self.options.seed)
         whole = found[frozenset()]
@@ -185,7 +181,7 @@ class PruningExperiment:
             strategies.strategy_cost(name, self.prune.beam, len(heads), counts[-1]).calls for name, _ in self._named()
         )
         text = f"choosing heads on {counted(len(part), 'example')}"
-        with self.run.reporter.progress(text, calls * self._own(part), None) as advance:
+        with self.run.reporter.progress(text, calls * self.run.processes.shard_size(len(part)), None) as advance:
             scorers, choices = self._scorers(part, advance), []
             for name, seed in self._named():
                 entry = strategies.STRATEGY_ENTRIES[name]
@@ -252,10 +248,6 @@ class PruningExperiment:
     @cached_property
     def _identity(self) -> dict[str, str]:
         return {"the data": self.examples.summary.sha256}
-
-    def _own(self, examples: Examples) -> int:
-        """How many examples this process has."""
-        return self.run.processes.shard_size(len(examples))
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,9 @@ class Work:
 
     def bytes(self, model: PlannedModel, speed: Speed) -> float:
         """About how much memory it takes beside that of the process."""
-        if self.kind == "backward":
-            states = _TRAINED if self.updates else 1
-            return model.weight_bytes * states + self.batch_tokens * speed.backward_bytes
-        return model.weight_bytes + self.batch_tokens * speed.forward_bytes
+        states = _TRAINED if self.updates else 1
+        of_token = speed.backward_bytes if self.kind == "backward" else speed.forward_bytes
+        return model.weight_bytes * states + self.batch_tokens * of_token
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.prune import sweep_runs
-from headlens.analyses.prune.sweep_figures import RoleSet, role_sets
+from headlens.analyses.prune.sweep_figures import role_sets
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
@@ -134,110 +134,103 @@ def _number(value: Any) -> float:
     return float("nan") if value is None or pd.isna(value) else float(value)
 
 
+def _overview(
+    title: str,
+    table: str,
+    of: Callable[[pd.DataFrame], Iterable[dict[str, Any]]],
+    runs: Sequence[RecordedRun],
+    about: str,
+) -> PageTable:
+    """A table of what there is to say of a table of every run."""
+    records = [run_label(run, runs) | record for run, rows in tables_of(runs, table) for record in of(rows)]
+    return page_table(title, records, about)
+
+
 def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """Heads left and the task's metrics, from a trained model and from scratch."""
-    records = [
-        run_label(run, runs) | record
-        for run, sweep in tables_of(runs, "sweep")
-        for _, rows in results_table(sweep).groupby(_BLOCK, sort=False)
-        for record in _results(rows)
-    ]
     about = (
         "From most heads to fewest (encoder/decoder/cross): the task with a trained model whose heads were pruned, and "
         "with the same architecture trained from scratch, with 95 % intervals (dot, line; tick: the unpruned model)."
     )
-    return page_table("Heads left and what they achieve", records, about)
+    return _overview("Heads left and what they achieve", "sweep", _results, runs, about)
 
 
 def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """How many heads each run left in which stack, and which where they are few."""
-    records = [
-        run_label(run, runs) | _remaining(run_rows, stack)
-        for run, gates in tables_of(runs, "gates")
-        for run_rows in sweep_runs.gated_runs(gates)
-        for stack in run_rows.stacks
-    ]
     about = (
         "Heads left at the last update for each penalty λ (gate not 0), listed by layer and head where there are at "
         f"most {_NAMED}. An attention layer without heads passes its input on."
     )
-    return page_table("Heads that remain", records, about)
+    return _overview("Heads that remain", "gates", _remaining, runs, about)
 
 
 def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
     """For every role of a stack with how few heads it still occurs, those that last longest first."""
-    records = [
-        run_label(run, runs) | record
-        for run, roles in tables_of(runs, "roles")
-        for roles_of_stack in role_sets(roles)
-        for record in _lasting(roles_of_stack)
-    ]
     about = (
         "Roles are those that heads had before any were removed. The fewer heads are left while a role still occurs, "
         "the later it dies; next to it, the average share of its heads that a run leaves, and that share for all "
         "heads."
     )
-    return page_table("Which roles die last", records, about)
+    return _overview("Which roles die last", "roles", _lasting, runs, about)
 
 
-def _results(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    every = np.concatenate([float_column(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
-    known = every[np.isfinite(every)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    ends = low, high if high > low else low + 1.0
-    level = float(next(iter(float_column(rows[rows["run"] == UNPRUNED], TRAINED)), np.nan))
-    form = f".{result_digits(rows)}f"
-    for row in rows.to_dict("records"):
-        record = {name: row[name] for name in _BLOCK}
-        record["λ"] = _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")
-        record["heads"] = row["heads"]
-        for init, words in _WORDS.items():
-            value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
-            record[words] = _cell(value, form)
-            record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
-        yield record | {"n": row["n"]}
+def _results(sweep: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for _, rows in results_table(sweep).groupby(_BLOCK, sort=False):
+        every = np.concatenate([float_column(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
+        known = every[np.isfinite(every)]
+        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        ends = low, high if high > low else low + 1.0
+        level = float(next(iter(float_column(rows[rows["run"] == UNPRUNED], TRAINED)), np.nan))
+        form = f".{result_digits(rows)}f"
+        for row in rows.to_dict("records"):
+            record = {name: row[name] for name in _BLOCK}
+            record["λ"] = _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")
+            record["heads"] = row["heads"]
+            for init, words in _WORDS.items():
+                value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
+                record[words] = _cell(value, form)
+                record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
+            yield record | {"n": row["n"]}
 
 
-def _remaining(run: sweep_runs.GatedRun, stack: str) -> dict[str, Any]:
-    rows = run.last[run.last["stack"] == stack]
-    left = rows[float_column(rows, "gate") > 0].sort_values(["layer", "head"])
-    names = [f"{layer}.{head}" for layer, head in zip(left["layer"], left["head"], strict=True)]
-    empty = sorted(set(rows["layer"]) - set(left["layer"]))
-    return {
-        "model": run.model,
-        "λ": Cell(
-            sweep_runs.penalty_text(run.run, run.penalty), repr(run.penalty) if np.isfinite(run.penalty) else "-1"
-        ),
-        "stack": stack,
-        "left": sweep_runs.open_heads(rows),
-        "of": len(rows),
-        "layers without heads": ", ".join(map(str, empty)),
-        "heads left": ", ".join(names) if len(names) <= _NAMED else "",
-    }
-
-
-def _lasting(roles: RoleSet) -> list[dict[str, Any]]:
-    unpruned, *bars = roles.bars
-    if not bars:
-        return []
-    share = float(np.mean([bar.left / unpruned.left for bar in bars]))
-    lasting = []
-    for name, count in unpruned.counts.items():
-        role_share = float(np.mean([bar.counts.get(name, 0) / count for bar in bars]))
-        # The run with the fewest heads that still has the role.
-        last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
-        record = {
-            "model": roles.model,
-            "stack": roles.stack,
-            "role": "no role" if name == NONE else name,
-            "heads with this role": count,
-            "fewest heads left while it occurs": Cell(str(last.left), str(last.left)) if last else Cell("never"),
-            "λ of that run": last.name if last else "",
-            "mean share of its heads left": role_share,
-            "mean share of all heads left": share,
+def _remaining(gates: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for run, stack in ((own, stack) for own in sweep_runs.gated_runs(gates) for stack in own.stacks):
+        rows = run.last[run.last["stack"] == stack]
+        left = rows[float_column(rows, "gate") > 0].sort_values(["layer", "head"])
+        names = [f"{layer}.{head}" for layer, head in zip(left["layer"], left["head"], strict=True)]
+        empty = sorted(set(rows["layer"]) - set(left["layer"]))
+        penalty = repr(run.penalty) if np.isfinite(run.penalty) else "-1"
+        yield {
+            "model": run.model,
+            "λ": Cell(sweep_runs.penalty_text(run.run, run.penalty), penalty),
+            "stack": stack,
+            "left": sweep_runs.open_heads(rows),
+            "of": len(rows),
+            "layers without heads": ", ".join(map(str, empty)),
+            "heads left": ", ".join(names) if len(names) <= _NAMED else "",
         }
-        lasting.append(((last.left if last else np.inf, -role_share), record))
-    return [record for _, record in sorted(lasting, key=itemgetter(0))]
+
+
+def _lasting(roles: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for own in role_sets(roles):
+        unpruned, *bars = own.bars
+        lasting = []
+        for name, count in unpruned.counts.items() if bars else ():
+            share = float(np.mean([bar.counts.get(name, 0) / count for bar in bars]))
+            # The run with the fewest heads that still has the role.
+            last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
+            record = {
+                "model": own.model,
+                "stack": own.stack,
+                "role": "no role" if name == NONE else name,
+                "heads with this role": count,
+                "fewest heads left while it occurs": Cell(str(last.left), str(last.left)) if last else Cell("never"),
+                "λ of that run": last.name if last else "",
+                "mean share of its heads left": share,
+                "mean share of all heads left": float(np.mean([bar.left / unpruned.left for bar in bars])),
+            }
+            lasting.append(((last.left if last else np.inf, -share), record))
+        yield from (record for _, record in sorted(lasting, key=itemgetter(0)))
 
 
 def _cell(value: float, form: str) -> Cell:

@@ -81,11 +81,6 @@ class PenaltyOutcome:
     keys: list[str] = field(default_factory=list)
 
     @property
-    def heads(self) -> list[Head]:
-        """Heads whose gates closed and that the pruned model does not have."""
-        return [Head.parse(name) for name in self.removed]
-
-    @property
     def left(self) -> int:
         """Heads with gates that are not closed."""
         return len(self.values) - len(self.removed)
@@ -253,11 +248,12 @@ class GateSweep:
 
     def _scratch(self, outcome: PenaltyOutcome, baseline: Baseline) -> PenaltyOutcome:
         name, training = f"{outcome.run}-scratch", self.request.training.scratch()
+        gone = [Head.parse(head) for head in outcome.removed]
 
         def make() -> PenaltyOutcome:
             text, data = f"{outcome.run} from random weights", self.lesson.data
             with self.trainings.followed(name, text, data, training) as callbacks:
-                model = from_scratch(self.loaded, self.lesson, outcome.heads, training, callbacks)
+                model = from_scratch(self.loaded, self.lesson, gone, training, callbacks)
             measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
             place = self.trainings.saved(self.loaded, model, name)
             found: Record = {"scratch": measured.metrics, "scratch_checkpoint": place, "scratch_notes": measured.notes}
