@@ -62,7 +62,7 @@ class ActivationCache:
 
     @property
     def calls(self) -> list[ModuleCall]:
-        """The calls of attention functions."""
+        """The calls of attention functions, in the order they began."""
         return [record for record in self.records if record.attends]
 
     @property
