@@ -203,7 +203,7 @@ class GateSweep:
             return [unpruned, *outcomes]
         return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
 
-    def _measured(self, model: PreTrainedModel, baseline: Baseline | None = None) -> tuple[Record, Baseline]:
+    def _facts(self, model: PreTrainedModel, baseline: Baseline | None = None) -> tuple[Record, Baseline]:
         """What an outcome has of the metrics and roles of a model, and the model as a baseline."""
         measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
         roles, told = self._roles(model)
@@ -211,7 +211,7 @@ class GateSweep:
         return facts, measured.as_baseline
 
     def _unpruned(self) -> PenaltyOutcome:
-        facts, own = self._measured(self.loaded.model)
+        facts, own = self._facts(self.loaded.model)
         return PenaltyOutcome(UNPRUNED, **facts, **vars(own))
 
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
@@ -219,7 +219,7 @@ class GateSweep:
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
             gates, training = self.request.resolved_gates, self.request.training.of_loop()
             pruned = train_gates(self.loaded, self.lesson, strength, gates, training, callbacks)
-        facts, _ = self._measured(pruned.model, baseline)
+        facts, _ = self._facts(pruned.model, baseline)
         return PenaltyOutcome(
             name,
             strength,
