@@ -16,7 +16,7 @@ def ablate(request: AblateRequest, screen: Screen) -> None:
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
-    from headlens.analyses.ablate.head_cards import findings_of
+    from headlens.analyses.ablate.overviews import findings_of
     from headlens.analyses.ablate.recipe import run_ablate
 
     from .tables import ablation_tables

@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.style import INK, LEGEND, TICK_SIZE
+from headlens.plots.head_grid import TOP, Grid, float_column
+from headlens.plots.style import INK, LEGEND, TICK_SIZE, further_lines, heading, headline, new_figure
 
 VALUES = ("value", "ci_low", "ci_high")
 
@@ -41,6 +41,40 @@ def known_values(rows: pd.DataFrame) -> Grid:
     """Returns all values and ends of intervals that are numbers."""
     numbers: Grid = np.concatenate([float_column(rows, name) for name in VALUES])
     return numbers[np.isfinite(numbers)]
+
+
+def panels(
+    title: str,
+    titles: Sequence[str],
+    page: tuple[float, float, int],
+    box: tuple[float, float, float, float, float],
+    legend: float,
+    shift: float | None = None,
+) -> tuple[Figure, list[Axes]]:
+    """Makes axes in lines under their headings, above room for a legend; all in inches.
+
+    Args:
+        title: of the figure.
+        titles: of the panels.
+        page: width of the figure and of a slot, and panels in a line.
+        box: room on the left, on the right and above the axes of a slot, their height, and room below them.
+        legend: height of the legend.
+        shift: how far headings begin before the axes and may go on behind them; None for headings as wide as the axes.
+    """
+    (width, slot, abreast), (left, right, above, tall, below) = page, box
+    step, top = above + tall + below, TOP + further_lines(title, width)
+    height, inches = top + step * -(-len(titles) // abreast) + legend, slot - left - right
+    figure = new_figure(width, height)
+    headline(figure, title)
+    drawn = []
+    for number, text in enumerate(titles):
+        line, column = divmod(number, abreast)
+        # Figures count from below, lines of panels from above.
+        low = height - top - line * step - above - tall
+        axes = figure.add_axes(((column * slot + left) / width, low / height, inches / width, tall / height))
+        heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
+        drawn.append(axes)
+    return figure, drawn
 
 
 def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:

@@ -9,16 +9,20 @@ embedding of the whole model.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.replay.head_sweep import SweepRecords, sweep
+from headlens.analyses.ablate.replay.head_ablation import Replay
+from headlens.analyses.ablate.sweep import sweep_batch
 from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.options import RULES
+from headlens.attention.sites import find_sites
 from headlens.corpora.sources import open_corpus
 from headlens.heads import KEY_COLUMNS
 from headlens.models.loading import load
@@ -32,12 +36,18 @@ def pooled(outputs: Any, inputs: Any) -> Tensor:
     return mean
 
 
-def damage(swept: SweepRecords) -> pd.DataFrame:
+def damage(model: PreTrainedModel, batches: Iterable[dict[str, Tensor]]) -> pd.DataFrame:
     """Means over sentences of what becomes of the embedding without each head."""
-    whole = swept.intact
+    heads = [h for s in find_sites(model) for h in s.heads]
+    with Replay(model) as replay:
+        swept = [
+            sweep_batch(replay, batch, lambda outputs, batch=batch: pooled(outputs, batch).double().numpy(), heads)
+            for batch in batches
+        ]
+    whole, *others = np.concatenate(swept, axis=1)
     length = np.linalg.norm(whole, axis=1)
     rows = []
-    for head, without in swept.without.items():
+    for head, without in zip(heads, others, strict=True):
         along = (whole * without).sum(1) / length
         turn = 1 - along / np.linalg.norm(without, axis=1)
         rows.append({**head._asdict(), "drop": (1 - along / length).mean(), "turn": turn.mean()})
@@ -47,7 +57,7 @@ def damage(swept: SweepRecords) -> pd.DataFrame:
 def main() -> None:
     loaded, corpus = load("demo"), open_corpus("demo")
     feed = CorpusReader.of(loaded, next(iter(corpus)))
-    truth = damage(sweep(feed.model, (batch.inputs for batch in feed.batches(corpus, 512)), pooled))
+    truth = damage(feed.model, (batch.inputs for batch in feed.batches(corpus, 512)))
     rules = tuple(rule for rule in RULES if rule != "alpha-beta")
     found = head_relevance(loaded, corpus, compare=rules).table.rows
     print("| rule | `raw` and drop | size of `raw` and turn | `relevance` and drop |\n|---|---:|---:|---:|")

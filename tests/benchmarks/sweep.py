@@ -22,12 +22,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import inputs as corpora
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
-from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS
-from headlens.analyses.ablate.replay.head_sweep import HeadSweepOptions, sweep
+from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS, Replay
+from headlens.analyses.ablate.sweep import sweep_batch
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Example
@@ -75,8 +76,13 @@ def full_passes(model: PreTrainedModel, batches: Sequence[Inputs], heads: int) -
 
 
 def ours(model: PreTrainedModel, batches: Sequence[Inputs], tokens: int | None) -> Found:
-    found = sweep(model, batches, read, HeadSweepOptions(tokens=tokens)).without
-    return {head: torch.from_numpy(records) for head, records in found.items()}
+    heads = [h for s in find_sites(model) for h in s.heads]
+    with Replay(model, tokens=tokens) as replay:
+        found = [
+            sweep_batch(replay, batch, lambda outputs, batch=batch: read(outputs, batch).double().numpy(), heads)
+            for batch in batches
+        ]
+    return dict(zip(heads, torch.from_numpy(np.concatenate(found, axis=1)[1:]), strict=True))
 
 
 def seconds(run: Callable[[], object]) -> float:

@@ -494,7 +494,7 @@ def test_heads_that_were_chosen_can_be_cut_out(headlens: Headlens, run: Callable
 def test_what_takes_long_is_told_before(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its duration, and the heads that matter so far; with --json nothing but the summary."""
     monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
-    monkeypatch.setattr("headlens.analyses.ablate.interim_heads.LONG", 0.0)
+    monkeypatch.setattr("headlens.analyses.ablate.sweep.LONG", 0.0)
     monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
     options = ("--no-figures", "--batch-tokens", 60)
     shown = run(*options).err

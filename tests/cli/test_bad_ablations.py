@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.sweep import HeadRecords
 
 Headlens = Callable[..., Any]
 Made = Callable[..., str]

@@ -15,7 +15,7 @@ from saved import build, save
 from transformers import BertModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.compact import recipe as run_compact
-from headlens.analyses.compact.analysis import Difference
+from headlens.analyses.compact.recipe import Difference
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import Head

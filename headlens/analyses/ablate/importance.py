@@ -143,7 +143,12 @@ class ImportanceSession:
                 losses = loss(self.model(**{**cache, **inputs}), inputs)
             finally:
                 gates = self._gates.take()
-            _check(losses)
+            if losses.dim() != 1 or not len(losses):
+                raise SelfCheckError(f"Losses have the shape {tuple(losses.shape)}.", "Give one for each example.")
+            if not losses.requires_grad:
+                raise SelfCheckError(
+                    "The losses do not depend on any head.", "Compute them with torch, without detaching."
+                )
             by_gate = torch.autograd.grad(losses.sum(), list(gates.values()), allow_unused=True, materialize_grads=True)
         gradients = dict(zip(gates, by_gate, strict=True))
         nothing = torch.zeros(len(losses), dtype=torch.double)[:, None]
@@ -179,10 +184,3 @@ def importances(totals: Accumulator, sites: Sequence[Site]) -> dict[Head, float]
     sums = totals.of(_METRIC)
     means = {s: sums[str(s)]["sum"] / sums[str(s)]["examples"] for s in sites}
     return {h: float(v) for s, values in means.items() for h, v in zip(s.heads, values, strict=True)}
-
-
-def _check(losses: Tensor) -> None:
-    if losses.dim() != 1 or not len(losses):
-        raise SelfCheckError(f"Losses have the shape {tuple(losses.shape)}.", "Give one for each example.")
-    if not losses.requires_grad:
-        raise SelfCheckError("The losses do not depend on any head.", "Compute them with torch, without detaching.")

@@ -1,18 +1,22 @@
-"""What a reader of ablations looks for first: the heads a task needs, those that suffice alone, what pruning leaves."""
+"""What a reader of ablations looks for first: the heads a task needs, those that suffice alone, what pruning leaves.
+
+Tables for the page, the cards of heads, and the findings in a few sentences.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.curve_figure import NONE
-from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
+from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significant
+from headlens.errors import counted
 from headlens.heads import STACKS
+from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -45,17 +49,12 @@ def worsening(rows: pd.DataFrame) -> pd.Series[float]:
 
 def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads without which the task suffers most, of every model and mode."""
-    groups = [
-        (run, most_damage(group))
-        for run, ablation in tables_of(runs, "ablation")
-        for _, group in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False)
-    ]
     about = (
         f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEWEST} examples. "
         "Intervals of the change are paired (dot, line; tick: no change); p-values are corrected for the number of "
         "heads (Holm)."
     )
-    return page_table("Heads that the task needs most", _changes(groups, runs), about)
+    return page_table("Heads that the task needs most", _changes(runs, most_damage, alone=False), about)
 
 
 def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
@@ -93,12 +92,8 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
                 told: dict[str, Any] = {
                     stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()
                 }
-                names = ("model", "task", "metric", "strategy", "seed")
-                records.append(
-                    run_label(run, runs)
-                    | {name: row[name] for name in names}
-                    | {"pruned": row["n_pruned"], **told, "value": _cell(row["value"])}
-                )
+                counts = {"pruned": row["n_pruned"], **told, "value": _cell(row["value"])}
+                records.append(run_label(run, runs) | _named(row, "strategy", "seed") | counts)
     about = (
         "How many heads of each kind of attention are among those that were pruned: a strategy that prunes many "
         "heads of a stack judges that the task can do without them."
@@ -108,16 +103,11 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
 
 def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
     """The head of every layer that does best when it is the only one there."""
-    groups = [
-        (run, best_alone(group))
-        for run, ablation in tables_of(runs, "ablation")
-        for _, group in ablation[ablation["mode"] == KEEP_ONLY].groupby("model", sort=False)
-    ]
     about = (
         "For every layer, the head that does best when all others in the layer are removed (Michel et al. 2019). It "
         "was selected on the same examples that it is scored on."
     )
-    return page_table("Best head of each layer", _changes(groups, runs), about)
+    return page_table("Best head of each layer", _changes(runs, best_alone, alone=True), about)
 
 
 def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
@@ -125,13 +115,11 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     groups = [
         (run, group) for run, pruning in tables_of(runs, "pruning") for _, group in pruning.groupby("model", sort=False)
     ]
-    ends = _ends([group for _, group in groups], "value", "ci_low", "ci_high")
-    records = [
-        run_label(run, runs) | _pruned(row, unpruned, ends)
-        for run, group in groups
-        for unpruned in [_whole(group)]
-        for row in group.to_dict("records")
-    ]
+    ends = _ends([group for _, group in groups], "value")
+    records = []
+    for run, group in groups:
+        whole = next(iter(float_column(group[group["strategy"] == NONE], "value")), math.nan)
+        records += [run_label(run, runs) | _pruned(row, float(whole), ends) for row in group.to_dict("records")]
     about = (
         "Task performance when many heads are pruned, on examples that were not used to choose heads, with 95 % "
         "intervals (dot, line; tick: the whole model); next to it the value on the examples that were used to "
@@ -140,8 +128,20 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Pruned models", records, about)
 
 
-def _changes(groups: Sequence[tuple[RecordedRun, pd.DataFrame]], runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
-    ends = _ends([rows for _, rows in groups], "delta", "ci_low", "ci_high", at_least=(0.0,))
+def _named(row: Any, *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in ("model", "task", "metric", *names)}
+
+
+def _changes(
+    runs: Sequence[RecordedRun], chosen: Callable[[pd.DataFrame], pd.DataFrame], *, alone: bool
+) -> list[dict[str, Any]]:
+    """A record for each head that is chosen of a model and mode."""
+    groups = [
+        (run, chosen(group))
+        for run, ablation in tables_of(runs, "ablation")
+        for _, group in ablation[(ablation["mode"] == KEEP_ONLY) == alone].groupby(["model", "mode"], sort=False)
+    ]
+    ends = _ends([rows for _, rows in groups], "delta", at_least=(0.0,))
     return [
         run_label(run, runs) | _change(row, ends, sure=bool(sure))
         for run, rows in groups
@@ -151,11 +151,7 @@ def _changes(groups: Sequence[tuple[RecordedRun, pd.DataFrame]], runs: Sequence[
 
 def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
     low, delta, high = (float(row[name]) for name in ("ci_low", "delta", "ci_high"))
-    return {
-        "model": row["model"],
-        "task": row["task"],
-        "metric": row["metric"],
-        "mode": row["mode"],
+    return _named(row, "mode") | {
         "head": head_name(row),
         "all heads": _cell(row["baseline"]),
         "value": _cell(row["value"]),
@@ -170,12 +166,7 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
 def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
     """A row on the heads of a stack or of one of its layers: columns of ablation.csv with `worse` and `sure`."""
     worst = rows.iloc[int(np.nanargmax(float_column(rows, "worse")))]
-    return {
-        "model": worst["model"],
-        "task": worst["task"],
-        "metric": worst["metric"],
-        "mode": worst["mode"],
-        "stack": worst["stack"],
+    return _named(worst, "mode", "stack") | {
         "layer": layer,
         "heads": len(rows),
         "mean change": _cell(rows["delta"].mean()),
@@ -187,12 +178,7 @@ def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
 
 def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
     low, value, high = (float(row[name]) for name in ("ci_low", "value", "ci_high"))
-    return {
-        "model": row["model"],
-        "task": row["task"],
-        "metric": row["metric"],
-        "strategy": row["strategy"],
-        "seed": row["seed"],
+    return _named(row, "strategy", "seed") | {
         "pruned": row["n_pruned"],
         "left": row["n_heads"],
         "value": _cell(value),
@@ -203,18 +189,14 @@ def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
     }
 
 
-def _whole(rows: pd.DataFrame) -> float:
-    """The value of the whole model; NaN where the table lacks it."""
-    values = float_column(rows[rows["strategy"] == NONE], "value")
-    return float(values[0]) if len(values) else float("nan")
-
-
-def _ends(tables: Sequence[pd.DataFrame], *columns: str, at_least: Sequence[float] = ()) -> Ends:
-    """The smallest and the largest number of some columns, by metric."""
+def _ends(tables: Sequence[pd.DataFrame], column: str, at_least: Sequence[float] = ()) -> Ends:
+    """The smallest and the largest number of a column and its intervals, by metric."""
     ends = {}
     rows = pd.concat(tables) if tables else pd.DataFrame({"metric": []})
     for metric, group in rows.groupby("metric"):
-        every = np.concatenate([np.array(at_least, float), *(float_column(group, name) for name in columns)])
+        every = np.concatenate(
+            [np.array(at_least, float), *(float_column(group, name) for name in (column, "ci_low", "ci_high"))]
+        )
         known = every[np.isfinite(every)]
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
         ends[str(metric)] = (low, high if high > low else low + 1.0)
@@ -224,3 +206,101 @@ def _ends(tables: Sequence[pd.DataFrame], *columns: str, at_least: Sequence[floa
 def _cell(value: Any) -> Cell:
     number = float(value)
     return Cell("") if math.isnan(number) else Cell(number_text(number), repr(number))
+
+
+def ablation_heads(run: RecordedRun) -> HeadFacts:
+    """How a task changes without a head, or with it alone in its layer: signs and colours as on the map."""
+    if "ablation" not in run.tables:
+        return HeadFacts()
+    series = []
+    for names, own in run.tables["ablation"].groupby(["task", "metric", "mode"], sort=False):
+        task, metric, mode = map(str, names)
+        alone = mode == KEEP_ONLY
+        what = "when the head is the only one in its layer" if alone else f"without the head ({mode})"
+        about = f"The change in {metric} {what}, with its paired 95 % interval. Red is worse."
+        title = f"{task}: change in {metric} {'when it is the only one' if alone else 'when it is removed'}"
+        title += "" if alone or mode == "zero" else f" ({mode})"
+        rows = own.assign(sure=np.where(np.isfinite(float_column(own, "p_holm")), significant(own), np.nan))
+        key, ends, worse = f"{task} {metric} {mode}", ("ci_low", "ci_high"), metric in LOWER_IS_BETTER
+        series.append(HeadSeries(key, title, about, rows, "delta", ends, diverging=True, worse=worse, sure="sure"))
+    return HeadFacts(series)
+
+
+def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """The head that is needed most, how many have a significant effect, and how many can be pruned.
+
+    A head is not said to be needed where no change is significant.
+
+    Args:
+        tables: `ablation` and `pruning` as they are written; either may be missing.
+    """
+    sentences = []
+    ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
+    for key, rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
+        if rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
+            sentences.append(f"{key[0]}: {_needed(rows)}")
+    if "pruning" in tables:
+        sentences += _unharmed(tables["pruning"])
+    return sentences
+
+
+def _needed(rows: pd.DataFrame) -> str:
+    """The effect of removing the heads of one model in one mode, in a sentence."""
+    task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
+    worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
+    better = _better_without(rows[sure & (worse < 0)])
+    if worst.empty:
+        whole = f"{metric} {number_text(float(baseline))}"
+        none = f"none of {len(rows)} heads is needed for {task} on its own"
+        return f"{none}: without any one of them, {whole} or better.{better}"
+    row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
+    values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
+    change = (
+        f"{metric} {values[0]} instead of {values[1]}, a change of {values[2]} [{values[3]}, {values[4]}], "
+        f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}."
+    )
+    if not lost:
+        effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
+        none = f"none of {len(rows)} heads {effect} on its own"
+        return f"{none}; the largest loss is without {head_name(row)}: {change}{better}"
+    told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
+    return f"{task} suffers most without {head_name(row)}: {change} {told}{better}"
+
+
+def _better_without(rows: pd.DataFrame) -> str:
+    """Of heads without which a model is significantly better: how many, and the foremost one."""
+    if rows.empty:
+        return ""
+    row = rows.iloc[int(np.argmin(worsening(rows)))]
+    best, value = head_name(row), number_text(float(row["value"]))
+    if len(rows) == 1:
+        return f" Without {best}, {row['metric']} is significantly better: {value}."
+    which = f"Without each of {len(rows)} heads, {row['metric']} is significantly better, most so without"
+    return f" {which} {best}: {value}."
+
+
+def _unharmed(pruning: pd.DataFrame) -> list[str]:
+    """The most heads that a strategy takes out without a loss that shows: the paired interval of the change tells."""
+    if "delta" not in pruning:
+        return []
+    sentences = []
+    for model, rows in pruning.groupby("model", sort=False):
+        chosen = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)].dropna(subset=["delta"])
+        if chosen.empty:
+            continue
+        lower = set(rows["metric"]) <= LOWER_IS_BETTER
+        unharmed = chosen[(chosen["delta_low"] <= 0) if lower else (chosen["delta_high"] >= 0)]
+        # The most heads without harm, or else the fewest; of as many heads the best model counts.
+        most = len(unharmed) > 0
+        order = (unharmed if most else chosen).sort_values("value", ascending=lower, kind="stable")
+        row = order.sort_values("n_pruned", ascending=not most, kind="stable").iloc[0]
+        what = "shows no loss" if most else "already shows a loss, and no smaller number was tried"
+        if most and row["n"] < FEWEST:
+            what = f"was measured on {counted(int(row['n']), 'example')}, too few to reveal a loss"
+        value, delta, low, high = (number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high"))
+        gone, left = int(row["n_pruned"]), int(row["n_heads"])
+        sentences.append(
+            f"{model}: {row['task']} with {gone} of {gone + left} heads pruned ({row['strategy']}) {what}: "
+            f"{row['metric']} {value}, a change of {delta} [{low}, {high}]."
+        )
+    return sentences

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,88 +14,39 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate import pruning_strategies as strategies
 from headlens.analyses.ablate.options import AblationOptions, PruneOptions
-from headlens.analyses.ablate.pruning_strategies import (
-    STRATEGY_ENTRIES,
-    Choice,
-    Scorer,
-    StrategySettings,
-    check_pruning,
-    in_order,
-    strategy_cost,
-)
-from headlens.analyses.ablate.relevance_scorer import RecordedRelevance, RelevanceEstimator
 from headlens.analyses.ablate.scorers import (
-    CachedScore,
     CachedScorer,
     ImportanceEstimator,
     ImportanceScorer,
     RankingScorer,
+    RecordedRelevance,
+    RelevanceEstimator,
 )
 from headlens.analyses.ablate.single_heads import paired_comparison
-from headlens.analyses.ablate.sweep import TaskSweep
+from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
 from headlens.attention.session import AttentionSession
 from headlens.errors import UnsupportedModelError, counted
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.models.loading import LoadedModel
-from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
+from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.progress import Advance
 from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws
+from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.evaluation import estimate
 from headlens.tasks.task import Floats
 
 NONE = "none"  # the row of the whole model
+# The strategy, the seed of a random order (else None), and the heads in the order they went.
+ChosenHeads = tuple[str, int | None, tuple[Head, ...]]
 PRUNING_COLUMNS = [
     *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
     *("parameters", "speedup", "removed", "delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"),
 ]
-
-
-class ScoreCheckpoint:
-    """What scorers said, kept for --resume."""
-
-    def __init__(self) -> None:
-        self.found: list[CachedScore] = []
-
-    def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
-        """Serializes the scores to the bytes of a checkpoint file, together with the identity of the run."""
-        return packed({IDENTITY: dict(identity or {}), "answers": [a.as_json() for a in self.found]}, {})
-
-    def take(self, content: bytes) -> None:
-        """Restores the scores from the bytes of a checkpoint file, as `dump` returns them."""
-        self.found = [CachedScore.from_json(a) for a in unpacked(content)[0]["answers"]]
-
-
-@dataclass(frozen=True)
-class ChosenHeads:
-    """A choice of heads, and who made it.
-
-    Args:
-        strategy: its name.
-        seed: of a random order, else None.
-        choice: the heads.
-    """
-
-    strategy: str
-    seed: int | None
-    choice: Choice
-
-
-@dataclass(frozen=True, eq=False)
-class PruningOutcome:
-    """What became of pruned models.
-
-    Args:
-        table: `pruning.csv` without the column `model`.
-        records: (rows, examples, columns of the task), of both parts.
-    """
-
-    table: pd.DataFrame
-    records: Floats
 
 
 @dataclass(frozen=True)
@@ -125,7 +75,7 @@ class PruningExperiment:
 
     def check(self) -> None:
         """Raise OptionError for numbers of heads that the model does not have, or too few examples to split."""
-        check_pruning(self.prune.prune, len(self.records.heads))
+        strategies.check_pruning(self.prune.prune, len(self.records.heads))
         ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
     def check_relevance(self) -> None:
@@ -136,9 +86,7 @@ class PruningExperiment:
             UnsupportedModelError: if a part of the model has no rule.
             OptionError: if relevance cannot start from what the model answers.
         """
-        if self.by_relevance and self.prune.relevance is not None:
-            self._recorded(self.prune.relevance)
-        elif self.by_relevance:
+        if self.by_relevance and self._recorded is None:
             shortest = min(self.examples.prepared, key=lambda p: p.length)
             chosen = np.array([p is shortest for p in self.examples.prepared])
             try:
@@ -154,71 +102,102 @@ class PruningExperiment:
     @property
     def by_relevance(self) -> bool:
         """Whether a strategy chooses heads by their relevance."""
-        return any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.prune.strategies)
+        return any(strategies.STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.prune.strategies)
 
     @property
     def notes(self) -> list[str]:
         """What the reader should know about how heads were chosen."""
         if not self.by_relevance:
             return []
-        if self.prune.relevance is not None:
-            measured = self._recorded(self.prune.relevance).measured
+        if self._recorded is not None:
             return [
-                f"`relevance` used {self.prune.relevance} ({measured}): heads were chosen on the data of that "
-                "run, which should not contain any example that is evaluated here."
+                f"`relevance` used {self.prune.relevance} ({self._recorded.measured}): heads were chosen on the data "
+                "of that run, which should not contain any example that is evaluated here."
             ]
         part = self.examples.part(self.ranked_on)
-        target = self._estimator(part).target.label
-        return [
-            f"`relevance` used rule epsilon, target {target}, on {counted(len(part), 'example')} of the selection "
-            "split."
-        ]
+        on = f"on {counted(len(part), 'example')} of the selection split"
+        return [f"`relevance` used rule epsilon, target {self._estimator(part).target.label}, {on}."]
 
     @cached_property
     def ranked_on(self) -> Chosen:
         """The examples that heads are chosen on."""
         return ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
-    def outcome(self) -> PruningOutcome:
-        """The whole model, then a row for each strategy, seed and number."""
-        choices = [ChosenHeads(NONE, None, Choice(())), *self._choices()]
-        sets = list(dict.fromkeys(frozenset(named.choice.removed) for named in choices))
-        text = f"evaluating {counted(len(sets) - 1, 'pruned model')}"
-        with self.run.reporter.progress(text, len(sets) * self._own(self.examples), None) as advance:
-            evaluated = {removed: self._evaluated(removed, advance) for removed in sets}
-        results = _Results(self, evaluated[frozenset()])
-        rows = [results.row(named, evaluated[frozenset(named.choice.removed)]) for named in choices]
+    def outcome(self) -> tuple[pd.DataFrame, Floats]:
+        """What becomes of pruned models: the whole model, then a row for each strategy, seed and number.
+
+        Returns:
+            `pruning.csv` without the column `model`, and records of both parts, (rows, examples, columns of the task).
+        """
+        choices: list[ChosenHeads] = [(NONE, None, ()), *self._choices()]
+        sets = list(dict.fromkeys(frozenset(removed) for _, _, removed in choices))
+        text, found = f"evaluating {counted(len(sets) - 1, 'pruned model')}", {}
+        total = len(sets) * self.run.processes.shard_size(len(self.examples))
+        with self.run.reporter.progress(text, total, None) as advance:
+            for removed in sets:
+                sweep = self._sweep(self._keeper("pruned", removed), advance)
+                found[removed] = evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
+        keys = [k for k, ranked in zip(self.examples.keys, self.ranked_on, strict=True) if not ranked]
+        draws = Draws.of(keys, self.options.replicates, self.options.seed)
+        whole = found[frozenset()]
+        compare = paired_comparison(self.examples.task, self.metric, whole.records[~self.ranked_on], draws)
+        models = [found[frozenset(removed)] for _, _, removed in choices]
+        rows = [self._row(*pair, whole, compare, draws) for pair in zip(choices, models, strict=True)]
         # whole numbers also where most strategies have no seed, or all
         table = pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
-        return PruningOutcome(
-            table, np.stack([evaluated[frozenset(named.choice.removed)].records for named in choices])
-        )
+        return table, np.stack([model.records for model in models])
+
+    def _row(
+        self, chosen: ChosenHeads, pruned: PrunedModel, whole: PrunedModel, compare: Comparison, draws: Draws
+    ) -> dict[str, Any]:
+        """A row of `pruning.csv`: metric, paired difference, intervals and size of one pruned model."""
+        (strategy, seed, removed), task = chosen, self.examples.task
+        records = pruned.records[~self.ranked_on]
+        compared = compare.of(records)
+        return {
+            "task": task.name,
+            "metric": self.metric,
+            "strategy": strategy,
+            "seed": seed,
+            "n_pruned": len(removed),
+            "n_heads": len(self.records.heads) - len(removed),
+            **asdict(estimate(task, self.metric, records, draws)),
+            "parameters": pruned.parameters,
+            "speedup": whole.operations / pruned.operations,
+            "removed": " ".join(map(str, strategies.in_order(removed))),
+            "delta": compared.delta,
+            "delta_low": compared.low,
+            "delta_high": compared.high,
+            "p_value": compared.p_value,
+            "n": draws.examples,
+            "ranking_value": task.value(pruned.records[self.ranked_on], metric=self.metric),
+        }
 
     def _choices(self) -> list[ChosenHeads]:
         """What every strategy removes."""
         heads, part = self.records.heads, self.examples.part(self.ranked_on)
-        counts = check_pruning(self.prune.prune, len(heads))
-        calls = sum(strategy_cost(name, self.prune.beam, len(heads), counts[-1]).calls for name, _ in self._named())
+        counts = strategies.check_pruning(self.prune.prune, len(heads))
+        calls = sum(
+            strategies.strategy_cost(name, self.prune.beam, len(heads), counts[-1]).calls for name, _ in self._named()
+        )
         text = f"choosing heads on {counted(len(part), 'example')}"
-        with self.run.reporter.progress(text, calls * self._own(part), None) as advance:
-            scorers = self._scorers(part, advance)
-            choices = []
+        with self.run.reporter.progress(text, calls * self.run.processes.shard_size(len(part)), None) as advance:
+            scorers, choices = self._scorers(part, advance), []
             for name, seed in self._named():
-                entry = STRATEGY_ENTRIES[name]
-                scorer = scorers[entry.scored_by or "metric"]
-                strategy = entry.make(StrategySettings(scorer, self.prune.beam, seed or 0))
-                made = enumerate(strategy.choices(heads, counts[-1]), 1)
-                choices += [ChosenHeads(name, seed, choice) for size, choice in made if size in counts]
+                entry = strategies.STRATEGY_ENTRIES[name]
+                settings = strategies.StrategySettings(scorers[entry.scored_by or "metric"], self.prune.beam, seed or 0)
+                made = enumerate(entry.make(settings).choices(heads, counts[-1]), 1)
+                choices += [(name, seed, choice.removed) for size, choice in made if size in counts]
             return choices
 
     def _named(self) -> Iterator[tuple[str, int | None]]:
         for name in self.prune.strategies:
-            if STRATEGY_ENTRIES[name].seeded:
+            if strategies.STRATEGY_ENTRIES[name].seeded:
                 yield from ((name, self.options.seed + number) for number in range(self.prune.orders))
             else:
                 yield name, None
 
-    def _scorers(self, part: Examples, advance: Advance) -> dict[str, Scorer]:
+    def _scorers(self, part: Examples, advance: Advance) -> dict[str, strategies.Scorer]:
         """What scores heads, by the name that entries of strategies give it."""
         known = {head: record[self.ranked_on] for head, record in self.records.items()}
 
@@ -227,103 +206,48 @@ class PruningExperiment:
 
         ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
         gradient = ImportanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
-        scorers: dict[str, Scorer] = {
+        scorers: dict[str, strategies.Scorer] = {
             "metric": self._remembered("ranking", ranking),
             "importance": self._remembered("importance", ImportanceScorer(gradient)),
         }
         if self.by_relevance:
             # Sizes of `raw` compare layers as they are.
-            if self.prune.relevance is not None:
-                scorers["relevance"] = ImportanceScorer(self._recorded(self.prune.relevance), normalize=False)
-            else:
-                measured = ImportanceScorer(self._estimator(part, advance), normalize=False)
-                scorers["relevance"] = self._remembered("relevance", measured)
+            relevance = ImportanceScorer(self._recorded or self._estimator(part, advance), normalize=False)
+            scorers["relevance"] = relevance if self._recorded else self._remembered("relevance", relevance)
         return scorers
 
-    def _recorded(self, folder: Path) -> RecordedRelevance:
-        return RecordedRelevance.of(folder, self.loaded, self.records.heads)
+    @cached_property
+    def _recorded(self) -> RecordedRelevance | None:
+        folder = self.prune.relevance
+        return None if folder is None else RecordedRelevance.of(folder, self.loaded, self.records.heads)
 
     def _estimator(self, part: Examples, advance: Advance = lambda _: None) -> RelevanceEstimator:
         return RelevanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
 
-    def _remembered(self, name: str, scorer: Scorer) -> CachedScorer:
+    def _remembered(self, name: str, scorer: strategies.Scorer) -> CachedScorer:
         """A scorer whose answers are kept."""
-        answers, keeper = ScoreCheckpoint(), self.run.keeper(f"{name}-{self.name}", self.loaded, self._identity)
-        keeper.restore(answers)
+        keeper = self.run.keeper(f"{name}-{self.name}", self.loaded, self._identity)
+
+        def keep(removed: frozenset[Head]) -> None:
+            keeper.save(memory)
+            self._keeper("without", removed).path.unlink(missing_ok=True)
+
+        memory = CachedScorer(scorer, keep)
+        keeper.restore(memory)
         # One process may have kept an answer more than another, but all must ask the same.
-        answers.found = self.run.processes.share(answers.found)
-
-        def keep(answer: CachedScore) -> None:
-            answers.found.append(answer)
-            keeper.save(answers)
-            self._keeper("without", frozenset(answer.removed)).path.unlink(missing_ok=True)
-
-        return CachedScorer(scorer, list(answers.found), keep)
-
-    def _evaluated(self, removed: frozenset[Head], advance: Advance) -> PrunedModel:
-        sweep = self._sweep(self._keeper("pruned", removed), advance)
-        return evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
+        memory.known = self.run.processes.share(memory.known)
+        return memory
 
     def _sweep(self, keeper: Checkpoint, advance: Advance) -> TaskSweep:
         return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, keeper, self.run.processes)
 
     def _keeper(self, what: str, removed: frozenset[Head]) -> Checkpoint:
-        digest = hashlib.sha256(" ".join(map(str, in_order(removed))).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(" ".join(map(str, strategies.in_order(removed))).encode()).hexdigest()[:16]
         return self.run.keeper(f"{what}-{self.name}-{digest}", self.loaded, self._identity)
 
     @cached_property
     def _identity(self) -> dict[str, str]:
         return {"the data": self.examples.summary.sha256}
-
-    def _own(self, examples: Examples) -> int:
-        """How many examples this process has."""
-        return len(range(self.run.processes.rank, len(examples), self.run.processes.count))
-
-
-class _Results:
-    """Makes the rows of the table.
-
-    Args:
-        bench: whose results they are.
-        whole: those of the whole model.
-    """
-
-    def __init__(self, bench: PruningExperiment, unpruned: PrunedModel) -> None:
-        self.bench, self.whole = bench, unpruned
-        task, metric = bench.examples.task, bench.metric
-        keys = [k for k, ranked in zip(bench.examples.keys, bench.ranked_on, strict=True) if not ranked]
-        self.draws = Draws.of(keys, bench.options.replicates, bench.options.seed)
-        self.compare = paired_comparison(task, metric, self._evaluation(unpruned), self.draws)
-
-    def row(self, named: ChosenHeads, pruned: PrunedModel) -> dict[str, Any]:
-        """Computes a row of `pruning.csv`: metric, paired difference, intervals and size of one pruned model."""
-        task, metric = self.bench.examples.task, self.bench.metric
-        compared = self.compare.of(self._evaluation(pruned))
-        found = estimate(task, metric, self._evaluation(pruned), self.draws)
-        removed = named.choice.removed
-        values = {
-            "strategy": named.strategy,
-            "seed": named.seed,
-            "n_pruned": len(removed),
-            "n_heads": len(self.bench.records.heads) - len(removed),
-            **asdict(found),
-            "parameters": pruned.parameters,
-            "speedup": self.whole.operations / pruned.operations,
-            "removed": " ".join(map(str, in_order(removed))),
-        }
-        paired = {
-            "delta": compared.delta,
-            "delta_low": compared.low,
-            "delta_high": compared.high,
-            "p_value": compared.p_value,
-            "n": self.draws.examples,
-            "ranking_value": task.value(pruned.records[self.bench.ranked_on], metric=metric),
-        }
-        return {"task": task.name, "metric": metric, **values, **paired}
-
-    def _evaluation(self, pruned: PrunedModel) -> Floats:
-        records: Floats = pruned.records[~self.bench.ranked_on]
-        return records
 
 
 @dataclass(frozen=True)

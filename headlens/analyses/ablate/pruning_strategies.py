@@ -166,30 +166,20 @@ class BeamSearch(Strategy):
 
     def choices(self, heads: Collection[Head], most: int) -> Iterator[Choice]:
         """With scores; `removed` in the order in which the best set grew."""
-        every = _enough(heads, most)
-        kept = [Choice(())]
+        every, kept = _enough(heads, most), [Choice((), Score(0.0))]
         for _ in range(most):
-            kept = self._best(self._extended(kept, every))
+            # All sets with one head more, each by its best way.
+            extended: dict[frozenset[Head], tuple[Score, Choice]] = {}
+            for choice in kept:
+                gone = frozenset(choice.removed)
+                for head, score in scores_of(self.scorer, gone, [h for h in every if h not in gone]).items():
+                    if gone | {head} not in extended or score > extended[gone | {head}][0]:
+                        extended[gone | {head}] = score, Choice((*choice.removed, head), score)
+            best = sorted(
+                extended.values(), key=lambda own: (-own[0].value, -own[0].finer, sorted(map(place, own[1].removed)))
+            )
+            kept = [choice for _, choice in best[: self.width]]
             yield kept[0]
-
-    def _extended(self, kept: Sequence[Choice], heads: Sequence[Head]) -> dict[frozenset[Head], Choice]:
-        """All sets with one head more, each by its best way."""
-        choices: dict[frozenset[Head], Choice] = {}
-        for choice in kept:
-            gone = frozenset(choice.removed)
-            scores = scores_of(self.scorer, gone, [h for h in heads if h not in gone])
-            for head, score in scores.items():
-                before = choices.get(gone | {head})
-                if before is None or before.score is None or score > before.score:
-                    choices[gone | {head}] = Choice((*choice.removed, head), score)
-        return choices
-
-    def _best(self, choices: dict[frozenset[Head], Choice]) -> list[Choice]:
-        def key(choice: Choice) -> tuple[float, float, list[tuple[int, int, int]]]:
-            assert choice.score is not None
-            return -choice.score.value, -choice.score.finer, sorted(map(place, choice.removed))
-
-        return sorted(choices.values(), key=key)[: self.width]
 
     def cost(self, heads: int, most: int) -> Cost:
         """Exactly for a width of 1 and for up to half of the heads, else at most."""

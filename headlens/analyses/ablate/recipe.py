@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -13,25 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from headlens.analyses.ablate.example_records import example_table, write_arrays
-from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.interim_heads import InterimHeads
+from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.options import AblateRequest, Mode
 from headlens.analyses.ablate.overviews import FEWEST
-from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS, PruningExperiment
+from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
-from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
-from headlens.analyses.ablate.sweep import TaskSweep, check_effect, suitable_tokens, task_heads
-from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.ablate.single_heads import ablate_heads, chosen_metric
+from headlens.analyses.ablate.task_examples import Examples, example_table
 from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
 from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
-from headlens.analyses.result_notes import (
-    cut_translations,
-    left_out_notes,
-    narrow_interval_notes,
-    record_notes,
-    were,
-)
+from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes, were
 from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
@@ -66,11 +57,12 @@ class AblateRun:
 
     def summary(self) -> dict[str, Any]:
         """Returns the run as JSON values: folder, metrics, significant heads, pruned models and notes."""
-        pruning = self.tables.get("pruning", pd.DataFrame()).astype(object)
+        pruning, ablation = self.tables.get("pruning", pd.DataFrame()).astype(object), self.tables["ablation"]
+        sure = (ablation["p_holm"] < 0.05).groupby(ablation["model"] + " " + ablation["mode"], sort=False).sum()
         return {
             "out": str(self.folder),
             "models": [{k: m[k] for k in ("model", "data", "evaluation")} for m in self.models],
-            "significant": _significant(self.tables["ablation"]),
+            "significant": {str(name): int(count) for name, count in sure.items()},
             "pruning": pruning.where(pruning.notna(), None).to_dict("records"),
             "notes": self.notes,
         }
@@ -116,8 +108,9 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_ablation(run.folder, tables, figures=request.figures)
                 arrays = {f"{name}/{key}": array for name, f in results.items() for key, array in f.arrays.items()}
-                with run.file("records.npz") as path:
-                    write_arrays(arrays, path)
+                # Given a path, numpy would choose the suffix.
+                with run.file("records.npz") as path, path.open("wb") as file:
+                    np.savez_compressed(file, allow_pickle=False, **arrays)
             run.folder.finish({"models": facts, "task": vars(task), "notes": notes})
         return AblateRun(run.path, run.files, tables, notes, facts)
 
@@ -149,16 +142,16 @@ class _Ablated:
         records = ablation.records[options.mode]
         tables, ranked_on = {"ablation": ablation.table}, None
         notes = self._notes(examples, records)
-        swept = [record for mode in ablation.records.values() for _, record in mode.items()]
+        swept = [record for own in ablation.records.values() for record in own.without]
         notes += narrow_interval_notes(task, metric, examples.keys, records.intact, swept)
         arrays = {"heads": np.array([str(h) for h in records.heads])}
-        arrays |= {mode: np.stack([record for _, record in swept.items()]) for mode, swept in ablation.records.items()}
+        arrays |= {mode: own.without for mode, own in ablation.records.items()}
         if self.request.pruning.prune:
             bench = self._bench(examples, metric, records)
-            outcome, ranked_on = bench.outcome(), bench.ranked_on
-            tables["pruning"], arrays["pruned"] = outcome.table, outcome.records
+            ranked_on = bench.ranked_on
+            tables["pruning"], arrays["pruned"] = bench.outcome()
             notes += bench.notes
-            whole, *pruned = outcome.records[:, ~ranked_on]
+            whole, *pruned = arrays["pruned"][:, ~ranked_on]
             keys = [key for key, ranked in zip(examples.keys, ranked_on, strict=True) if not ranked]
             notes += [f"Pruned models. {note}" for note in narrow_interval_notes(task, metric, keys, whole, pruned)]
         tables["examples"] = example_table(examples, records.intact, ranked_on)
@@ -172,7 +165,7 @@ class _Ablated:
         check_head(self.loaded, task)
         with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
             examples = Examples.of(task, source, self.loaded, advance)
-        bench = self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0))
+        bench = self._bench(examples, metric, sweep.HeadRecords(sweep.task_heads(self.loaded.model, task), 0, 0))
         if self.request.pruning.prune:
             bench.check()
         examples.ask_shortest(self.loaded, self.under_way.warn_once)
@@ -180,34 +173,27 @@ class _Ablated:
             bench.check_relevance()
         return examples
 
-    def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> PruningExperiment:
-        return PruningExperiment(
-            self.under_way,
-            self.number,
-            self.loaded,
-            examples,
-            metric,
-            records,
-            self.request.options,
-            self.request.pruning,
-        )
+    def _bench(self, examples: Examples, metric: str, records: sweep.HeadRecords) -> PruningExperiment:
+        options, pruning = self.request.options, self.request.pruning
+        return PruningExperiment(self.under_way, self.number, self.loaded, examples, metric, records, options, pruning)
 
     @contextmanager
-    def _sweep(self, examples: Examples, metric: str, mode: Mode) -> Iterator[TaskSweep]:
+    def _sweep(self, examples: Examples, metric: str, mode: Mode) -> Iterator[sweep.TaskSweep]:
         run = self.under_way
         keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
-        heads = task_heads(self.loaded.model, examples.task)
-        tokens = self.request.options.batch_tokens or suitable_tokens(self.loaded.model, examples.task, len(heads))
+        model, task = self.loaded.model, examples.task
+        heads = sweep.task_heads(model, task)
+        tokens = self.request.options.batch_tokens or sweep.suitable_tokens(model, task, len(heads))
         batches = examples.batches(tokens, run.processes.rank, run.processes.count)
         costs = [token_count(batch) / len(batch) for batch in batches for _ in batch]
-        interim = InterimHeads(examples.task, metric, mode, len(costs), run.reporter.remark)
+        interim = sweep.InterimHeads(task, metric, mode, len(costs), run.reporter.remark)
         swept = f"each of {counted(len(heads), 'head')}"
         swept = f"with {swept} alone" if mode == "keep-only" else f"without {swept}"
         text = f"{self.loaded.short_name} {swept}, {counted(len(costs), 'example')}"
         with run.reporter.progress(text, len(costs), costs) as advance:
-            yield TaskSweep(mode, tokens, advance, run.warn_once, keeper, run.processes, interim)
+            yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, keeper, run.processes, interim)
 
-    def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
+    def _notes(self, examples: Examples, records: sweep.HeadRecords) -> list[str]:
         summary = examples.summary
         notes = left_out_notes(summary, summary.name, examples.reader.told_limit)
         if len(examples) < FEWEST:
@@ -216,11 +202,10 @@ class _Ablated:
                 "needs most. Give more --data."
             )
         task = examples.task
-        notes += examples.notes
-        notes += record_notes(task, records.intact)
-        cut = {str(head): cut_translations(task, class_names) for head, class_names in records.items()}
+        notes += [*examples.notes, *record_notes(task, records.intact)]
+        cut = {head: cut_translations(task, own) for head, own in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
-            worst = next(head for head, number in cut.items() if number == most)
+            worst = max(cut, key=cut.__getitem__)
             notes.append(
                 f"Without {worst}, {most} of {counted(len(examples), 'translation')} {were(most)} cut off at the "
                 "length limit, the largest number for any head."
@@ -230,23 +215,15 @@ class _Ablated:
                 f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
                 f"{self.request.options.mode}."
             )
-        if idle := check_effect(records, counts=examples.task.generates):
+        if idle := sweep.check_effect(records, counts=examples.task.generates):
             notes.append(f"{counted(len(idle), 'head')} can be removed without any change: {' '.join(map(str, idle))}.")
         return notes
 
 
 def _stack(results: dict[str, _Found]) -> dict[str, pd.DataFrame]:
     """The tables of all models under each other."""
-    columns = {"ablation": ABLATION_COLUMNS, "pruning": PRUNING_COLUMNS}
     stacked = {}
     for name in next(iter(results.values())).tables:
         joined = pd.concat([f.tables[name].assign(model=label) for label, f in results.items()], ignore_index=True)
-        others = [column for column in joined if column != "model"]
-        stacked[name] = joined[columns.get(name, ["model", *others])]
+        stacked[name] = joined[["model", *(column for column in joined if column != "model")]]
     return stacked
-
-
-def _significant(ablation: pd.DataFrame, level: float = 0.05) -> dict[str, Any]:
-    """Returns by model and mode how many heads change the metric significantly, for better or worse."""
-    groups: Sequence[tuple[Any, pd.DataFrame]] = list(ablation.groupby(["model", "mode"], sort=False))
-    return {f"{model} {mode}": int((rows["p_holm"] < level).sum()) for (model, mode), rows in groups}

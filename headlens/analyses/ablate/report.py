@@ -6,23 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from headlens.analyses.ablate.curve_figure import pruning_curve
-from headlens.analyses.ablate.head_cards import ablation_findings, ablation_heads
-from headlens.analyses.ablate.map_figure import KEEP_ONLY, ablation_map, side_by_side
-from headlens.analyses.ablate.overviews import (
-    damage_by_layer,
-    heads_alone,
-    needed_heads,
-    pruned_by_stack,
-    pruned_models,
-)
-from headlens.analyses.layer_smoothness import (
-    NAME,
-    SMOOTHNESS_CAPTION,
-    SMOOTHNESS_COLUMNS,
-    smoothness_figure,
-    smoothness_overview,
-)
+from headlens.analyses import layer_smoothness
+from headlens.analyses.ablate import overviews
+from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_curve, side_by_side
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
@@ -45,8 +31,8 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
             yield "side_by_side", beside
         if (tables["ablation"]["mode"] == KEEP_ONLY).any():
             yield "keep_only", ablation_map(tables["ablation"], keep_only=True)
-    if NAME in tables:
-        yield NAME, smoothness_figure(tables[NAME])
+    if layer_smoothness.NAME in tables:
+        yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     if "pruning" in tables:
         yield "pruning", pruning_curve(tables["pruning"])
 
@@ -65,12 +51,9 @@ def write_ablation(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figure
         run.figure(name, figure)
 
 
-def _draw(run: RecordedRun) -> Figures:
-    return ablation_figures(run.tables)
-
-
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    makers = (needed_heads, damage_by_layer, heads_alone, smoothness_overview, pruned_models, pruned_by_stack)
+    of_heads = overviews.needed_heads, overviews.damage_by_layer, overviews.heads_alone
+    makers = *of_heads, layer_smoothness.smoothness_overview, overviews.pruned_models, overviews.pruned_by_stack
     return [table for make in makers if (table := make(runs)).rows]
 
 
@@ -93,7 +76,7 @@ CAPTIONS = {
         "How much the metric changes when all heads of a layer but one are removed: layers with a white head "
         "can make do with that head alone (Michel et al. 2019).",
     ),
-    NAME: SMOOTHNESS_CAPTION,
+    layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_CAPTION,
     "pruning": Caption(
         "Pruning many heads",
         "The metric against the number of heads pruned, by how they were chosen, with 95 % intervals. Heads were "
@@ -112,7 +95,7 @@ REPORT = CommandReport(
             filled=("metric",),
             identity=("model", "mode", "stack", "layer", "head"),
         ),
-        NAME: SMOOTHNESS_COLUMNS,
+        layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_COLUMNS,
         "pruning": Columns(
             keys=("n_pruned", "n_heads"),
             numbers=("seed", "value", "ci_low", "ci_high", "parameters", "speedup"),
@@ -123,16 +106,11 @@ REPORT = CommandReport(
         ),
     },
     needed=("ablation",),
-    figures=_draw,
+    figures=lambda run: ablation_figures(run.tables),
     captions=CAPTIONS,
-    sources={
-        "ablation": ("ablation",),
-        "side_by_side": ("ablation",),
-        "keep_only": ("ablation",),
-        NAME: (NAME,),
-        "pruning": ("pruning",),
-    },
+    sources={name: (name,) for name in ("ablation", layer_smoothness.NAME, "pruning")}
+    | dict.fromkeys(("side_by_side", "keep_only"), ("ablation",)),
     overviews=_overviews,
-    heads=ablation_heads,
-    findings=ablation_findings,
+    heads=overviews.ablation_heads,
+    findings=lambda run: overviews.findings_of(run.tables),
 )

@@ -1,10 +1,11 @@
-"""What scores heads for strategies of pruning: the metric without them, their importance, or what was scored before."""
+"""What scores heads for strategies of pruning: the metric without them, their importance or relevance, or a memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,24 @@ from headlens.analyses.ablate.importance import ImportanceSession, add, importan
 from headlens.analyses.ablate.pruning_strategies import Score, Scorer, in_order, scores_of
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.relevance.lrp import targets
+from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
+from headlens.analyses.relevance.report import RELEVANCE_COLUMNS
+from headlens.analyses.relevance.shares import described, requested_rule
 from headlens.attention.sites import Site
-from headlens.heads import Head
+from headlens.errors import OptionError, counted
+from headlens.heads import KEY_COLUMNS, Head
 from headlens.interventions.compacting import without_heads
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.accumulator import Accumulator
+from headlens.models.loading import LoadedModel
+from headlens.plots.head_grid import float_column
+from headlens.runs.checkpoint import IDENTITY, packed, unpacked
+from headlens.runs.reading import read_recorded
+from headlens.tasks.classification import SentenceSimilarity
 from headlens.tasks.evaluation import token_count
-from headlens.tasks.task import Floats, PreparedExample, TaskBatch
+from headlens.tasks.reader import Reader
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 # From the heads that are gone to the importance of those that are left, never negative.
@@ -61,35 +73,8 @@ def per_layer(importance: Mapping[Head, float]) -> dict[Head, float]:
     return {h: v / norms[h[:2]] if norms[h[:2]] else v for h, v in importance.items()}
 
 
-@dataclass(frozen=True)
-class CachedScore:
-    """What a scorer said once.
-
-    Args:
-        removed: the heads that were gone, in the order of `place`.
-        scores: of the candidates it was asked for.
-    """
-
-    removed: tuple[Head, ...]
-    scores: Mapping[Head, Score]
-
-    def as_json(self) -> dict[str, Any]:
-        """What JSON can hold; scores survive to the last bit, -inf as null."""
-        scores = {str(h): [v if np.isfinite(v) else None for v in score] for h, score in self.scores.items()}
-        return {"removed": [str(h) for h in self.removed], "scores": scores}
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> CachedScore:
-        """Creates a cached score from the JSON values of `as_json`; null is read as -inf."""
-        scores = {
-            Head.parse(h): Score(*(-np.inf if v is None else float(v) for v in score))
-            for h, score in record["scores"].items()
-        }
-        return cls(tuple(Head.parse(h) for h in record["removed"]), scores)
-
-
 class CachedScorer:
-    """A scorer that asks another one only what it was not asked before.
+    """A scorer that asks another one only what it was not asked before; kept for --resume.
 
     Strategies are functions of what their scorer says. So its answers are all there is to keep of one that was
     interrupted: run from the start with them it chooses the same heads, and goes on where it was. Strategies that share
@@ -97,23 +82,14 @@ class CachedScorer:
 
     Args:
         scorer: is asked.
-        answers: that it gave before, in any order.
-        keep: called with each new answer, at once.
+        keep: called with the removed heads after each new answer, at once.
+
+    `known` holds the scores of candidates by set of removed heads.
     """
 
-    def __init__(
-        self, scorer: Scorer, answers: Iterable[CachedScore] = (), keep: Callable[[CachedScore], None] | None = None
-    ) -> None:
-        self._scorer = scorer
-        self._known: dict[frozenset[Head], dict[Head, Score]] = {}
-        self._keep = keep
-        for answer in answers:
-            self._add(answer)
-
-    @property
-    def answers(self) -> list[CachedScore]:
-        """Everything that is known, by set of removed heads."""
-        return [CachedScore(in_order(removed), dict(scores)) for removed, scores in self._known.items()]
+    def __init__(self, scorer: Scorer, keep: Callable[[frozenset[Head]], None] = lambda _: None) -> None:
+        self._scorer, self._keep = scorer, keep
+        self.known: dict[frozenset[Head], dict[Head, Score]] = {}
 
     def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
         """What is known of the candidates, or else what the scorer says.
@@ -121,17 +97,30 @@ class CachedScorer:
         Raises:
             SelfCheckError: if it says nothing of a candidate.
         """
-        missing = [h for h in candidates if h not in self._known.get(removed, {})]
-        if missing:
-            scores = scores_of(self._scorer, removed, missing)
-            answer = CachedScore(in_order(removed), scores)
-            self._add(answer)
-            if self._keep is not None:
-                self._keep(answer)
-        return {h: self._known[removed][h] for h in candidates}
+        known = self.known.get(removed, {})
+        if missing := [h for h in candidates if h not in known]:
+            known = self.known[removed] = known | scores_of(self._scorer, removed, missing)
+            self._keep(removed)
+        return {h: known[h] for h in candidates}
 
-    def _add(self, answer: CachedScore) -> None:
-        self._known.setdefault(frozenset(answer.removed), {}).update(answer.scores)
+    def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
+        """Serializes what is known to the bytes of a checkpoint; scores survive to the last bit, -inf as null."""
+        answers = [
+            {
+                "removed": [str(h) for h in in_order(removed)],
+                "scores": {str(h): [v if np.isfinite(v) else None for v in score] for h, score in scores.items()},
+            }
+            for removed, scores in self.known.items()
+        ]
+        return packed({IDENTITY: dict(identity or {}), "answers": answers}, {})
+
+    def take(self, content: bytes) -> None:
+        """Restores what is known from the bytes of a checkpoint, as `dump` returns them."""
+        for answer in unpacked(content)[0]["answers"]:
+            self.known.setdefault(frozenset(map(Head.parse, answer["removed"])), {}).update(
+                (Head.parse(h), Score(*(-np.inf if v is None else float(v) for v in score)))
+                for h, score in answer["scores"].items()
+            )
 
 
 @dataclass(frozen=True)
@@ -211,3 +200,113 @@ class ImportanceEstimator:
         for prepared in self.examples.batches(self.batch_tokens or WHOLE):
             self.progress(in_parts(prepared))
         return totals
+
+
+_TARGETS: dict[HeadKind, type[targets.Target]] = {
+    "sequence-classification": targets.PredictedClass,
+    "multiple-choice": targets.PredictedChoice,
+    "question-answering": targets.AnswerSpanTarget,
+    "seq2seq-lm": targets.EveryPosition,
+    "embedding": targets.OwnEmbedding,
+}
+
+
+def task_target(task: Task, reader: Reader) -> targets.Target:
+    """Returns where the relevance of heads starts in a task: at what the model answers, whether it is right or not.
+
+    Raises:
+        OptionError: if the tokenizer has no mask token, for a task of masked words.
+    """
+    if isinstance(task, SentenceSimilarity):
+        return targets.SimilarityTarget()
+    if task.head != "masked-lm":
+        return _TARGETS[task.head]()
+    mask_id = reader.tokenizer.mask_token_id
+    if mask_id is None:
+        raise OptionError(
+            f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
+        )
+    return targets.MaskedTokenLogits(int(mask_id))
+
+
+class RelevanceEstimator(ImportanceEstimator):
+    """Measures the relevance of heads on the ranking part, by the rule `epsilon`.
+
+    It is the size of the mean of `raw` over rows of input (`headlens.analyses.relevance.aggregation`), which compares
+    heads of all layers, as shares of a layer do not. A head that works against the answer counts as one that works for
+    it: without either of them the model says something else.
+    """
+
+    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
+        """The relevance of the heads that are left."""
+        model, task = without_heads(self.model, removed), self.examples.task.differentiable
+        with RelevanceSession(task.network(model), self.target) as session:
+
+            def measure(batch: TaskBatch, inputs: Mapping[str, Any]) -> Mapping[Site, Tensor]:
+                del batch
+                return session.relevance(inputs).raw
+
+            means = importances(self.totals(model, measure), session.sites)
+        return {head: abs(mean) for head, mean in means.items()}
+
+    @property
+    def target(self) -> targets.Target:
+        """What of the model's answer relevance starts from, in the task of these examples; see `task_target`."""
+        return task_target(self.examples.task.differentiable, self.examples.reader)
+
+
+@dataclass(frozen=True)
+class RecordedRelevance:
+    """The relevance of the heads of a model, as another run measured it.
+
+    Args:
+        relevance: of every head, the size of `raw`.
+        measured: on what, and by which rule, in words.
+    """
+
+    relevance: Mapping[Head, float]
+    measured: str
+
+    @classmethod
+    def of(cls, folder: Path, loaded: LoadedModel, heads: tuple[Head, ...]) -> RecordedRelevance:
+        """Reads the run of `headlens relevance`, or `classify --relevance`, that measured a model.
+
+        Args:
+            folder: of the run.
+            loaded: the model; the run's has the same weights.
+            heads: all that may be pruned.
+
+        Raises:
+            InputError: if the folder is no finished run with a table of relevance, or the table is damaged.
+            OptionError: if it measured no model with these weights, or not all of the heads.
+        """
+        run = read_recorded(folder, folder.name)
+        if not run.finished or "relevance" not in run.tables:
+            raise OptionError(
+                f"--relevance {folder} is not a finished run that measured relevance.",
+                "Name a run of headlens relevance, or of headlens classify --relevance.",
+            )
+        table = run.tables["relevance"]
+        RELEVANCE_COLUMNS.check(table, folder / "relevance.csv")
+        _, rows = requested_rule(table)
+        same = [model for model in run.models if run.weights_of(model) == loaded.weight_hash]
+        if not same:
+            raise OptionError(
+                f"--relevance {folder} measured {', '.join(run.models)}, whose weights are not those of {loaded.name}.",
+                f"Measure this model: headlens relevance {loaded.name}.",
+            )
+        rows = rows[rows["model"] == same[0]]
+        sizes = np.abs(float_column(rows, "raw")).tolist()
+        named = zip(rows[KEY_COLUMNS].itertuples(index=False), sizes, strict=True)
+        found = {Head(stack, int(layer), int(head)): size for (stack, layer, head), size in named if np.isfinite(size)}
+        if missing := [head for head in heads if head not in found]:
+            raise OptionError(
+                f"--relevance {folder} has no raw relevance of {counted(len(missing), 'head')} of {len(heads)}, such "
+                f"as {missing[0]}.",
+                "Name a run that measured all heads that the task uses, or leave --relevance out.",
+            )
+        return cls(found, described(rows) + (f" on {run.corpus_name}" if run.corpus_name else ""))
+
+    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
+        """The relevance of the heads that are left, which is that in the whole model."""
+        return {head: size for head, size in self.relevance.items() if head not in removed}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.options import AblationOptions, Mode
-from headlens.analyses.ablate.sweep import TaskSweep
+from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.errors import OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable
@@ -67,9 +67,7 @@ def ablate_heads(
         with nullcontext(TaskSweep(mode, options.batch_tokens)) if how is None else how(mode) as sweep:
             records[mode] = sweep.run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
-    tables = [
-        ablation_table(examples.task, metric, mode, records_of_mode, draws) for mode, records_of_mode in records.items()
-    ]
+    tables = [ablation_table(examples.task, metric, mode, own, draws) for mode, own in records.items()]
     return Ablation(pd.concat(tables, ignore_index=True), records)
 
 
@@ -96,20 +94,9 @@ def paired_comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -
         baseline: records of the baseline, (examples, k).
         draws: draws of the same examples.
     """
-    return Comparison(baseline, partial(task.replicates, metric=metric), draws, _right(task, metric, baseline))
-
-
-def _right(task: Task, metric: str, records: Floats) -> Right | None:
-    if task.right(records, metric) is None:
-        return None
-    scored: Right = partial(_scores, task, metric)
-    return scored
-
-
-def _scores(task: Task, metric: str, records: Floats) -> Floats:
-    scores = task.right(records, metric)
-    assert scores is not None
-    return scores
+    is_share = task.right(baseline, metric) is not None
+    right = cast("Right", partial(task.right, metric=metric)) if is_share else None
+    return Comparison(baseline, partial(task.replicates, metric=metric), draws, right)
 
 
 def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, draws: Draws) -> pd.DataFrame:
@@ -130,18 +117,16 @@ def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, dr
         corrected for the number of heads (Holm 1979).
     """
     compare = paired_comparison(task, metric, records.intact, draws)
-    comparisons: list[PairedComparison] = [compare.of(record) for _, record in records.items()]
-    p_values = np.array([c.p_value for c in comparisons])
-    n = len(records.intact)
-    table = HeadTable.from_columns(
-        records.heads,
-        n=[n] * len(comparisons),
-        baseline=[compare.value] * len(comparisons),
-        value=[c.value for c in comparisons],
-        delta=[c.delta for c in comparisons],
-        ci_low=[c.low for c in comparisons],
-        ci_high=[c.high for c in comparisons],
-        p_value=p_values,
-        p_holm=holm(p_values),
-    ).rows
-    return table.assign(task=task.name, metric=metric, mode=mode)[ABLATION_COLUMNS[1:]]
+    rows = pd.DataFrame(
+        [{**head._asdict(), **asdict(compare.of(record))} for head, record in records.items()],
+        columns=[*KEY_COLUMNS, *(f.name for f in fields(PairedComparison))],
+    ).rename(columns={"low": "ci_low", "high": "ci_high"})
+    told: dict[str, Any] = {
+        "task": task.name,
+        "metric": metric,
+        "mode": mode,
+        "n": len(records.intact),
+        "baseline": compare.value,
+    }
+    table = HeadTable(rows.assign(**told, p_holm=holm(rows["p_value"].to_numpy(np.float64))))
+    return table.rows[ABLATION_COLUMNS[1:]]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import add
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS, Replay
-from headlens.analyses.ablate.replay.head_sweep import SweepRecords, concatenate_records, sweep_batch
+from headlens.analyses.ablate.replay.nested_tensors import rows_of
 from headlens.analyses.ablate.replay.replacement import HeadMeans
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.edits_and_observers import BatchTokens, real_tokens
@@ -23,16 +25,70 @@ from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
-from headlens.memory import SplitWhenOutOfMemory
-from headlens.runs.checkpoint import Checkpoint
+from headlens.memory import SplitWhenOutOfMemory, attempt
+from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.processes import ALONE, Processes
+from headlens.runs.progress import LONG
 from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import token_count
-from headlens.tasks.task import PreparedExample, Task, TaskBatch
+from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
 
-Means = Mapping[Site, Tensor]
 WHOLE = 4096  # tokens of a batch that goes through a model once
-Sweep = Callable[[TaskBatch], SweepRecords]
+Batches = Sequence[Sequence[PreparedExample]]
+# Records of a batch, with all heads and without each: (1 + heads, examples, columns).
+Sweep = Callable[[TaskBatch], Floats]
+_MOST = 3  # heads that are told while a sweep goes on
+
+
+class HeadRecords:
+    """Records of a task's examples, filled batch by batch; kept for --resume.
+
+    Args:
+        heads: which are taken out.
+        examples: how many.
+        columns: numbers of a record.
+
+    `intact` is (examples, columns), with all heads, `without` (heads, examples, columns) without each head, or with it
+    alone in its layer; `there` tells which examples are there, (examples,).
+    """
+
+    def __init__(self, heads: Sequence[Head], examples: int, columns: int) -> None:
+        self.heads = tuple(heads)
+        # With all heads, then without each.
+        self._records = np.full((1 + len(self.heads), examples, columns), np.nan)
+        self.intact: Floats = self._records[0]
+        self.without: Floats = self._records[1:]
+        self.there = np.zeros(examples, np.bool_)
+
+    def has(self, places: Sequence[int]) -> bool:
+        """Whether these examples are there."""
+        return bool(self.there[list(places)].all())
+
+    def put(self, places: Sequence[int], records: Floats) -> None:
+        """Stores the records of a batch.
+
+        Args:
+            places: indices of the batch's examples.
+            records: of these examples, with all heads and without each, (1 + heads, examples, columns).
+        """
+        self._records[:, list(places)] = records
+        self.there[list(places)] = True
+
+    def items(self) -> Iterator[tuple[Head, Floats]]:
+        """All heads with their records."""
+        return zip(self.heads, self.without, strict=True)
+
+    def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
+        """What is there as the content of an .npz file."""
+        record = {IDENTITY: dict(identity or {}), "heads": [str(h) for h in self.heads]}
+        done = self._records[:, self.there]
+        return packed(record, {"places": np.flatnonzero(self.there), "intact": done[0], "without": done[1:]})
+
+    def take(self, content: bytes) -> None:
+        """Add what `dump` gave, here or in another process."""
+        _, arrays = unpacked(content)
+        self._records[:, arrays["places"]] = np.concatenate([arrays["intact"][None], arrays["without"]])
+        self.there[arrays["places"]] = True
 
 
 @dataclass(frozen=True)
@@ -78,68 +134,107 @@ class TaskSweep:
             self.keeper.restore(records)
         tokens = self.batch_tokens or suitable_tokens(model, examples.task, len(records.heads))
         shard = list(examples.batches(tokens, self.processes.rank, self.processes.count))
-        if not all(records.has([p.index for p in batch]) for batch in shard):
-            with self._opened(model, examples, shard, records.heads) as sweep:
-                self._fill(model, examples, shard, records, sweep)
-        else:
+        if all(records.has([p.index for p in batch]) for batch in shard):
             self.progress(sum(map(len, shard)))
+        else:
+            with ExitStack() as stack:
+                sweep = self._sweep(stack, model, examples, shard, records.heads)
+
+                def run(prepared: Sequence[PreparedExample]) -> Floats:
+                    return sweep(examples.task.collate(prepared, examples.reader, model.device))
+
+                self._fill(SplitWhenOutOfMemory(model.device, run, _joined, token_count, self.warn), shard, records)
         if self.processes.count > 1:
             for part in self.processes.gather(records.dump()):
                 records.take(part)
         return records
 
     def _fill(
-        self,
-        model: PreTrainedModel,
-        examples: Examples,
-        batches: Sequence[Sequence[PreparedExample]],
-        records: HeadRecords,
-        sweep: Sweep,
+        self, sweep: Callable[[Sequence[PreparedExample]], Floats], batches: Batches, records: HeadRecords
     ) -> None:
-        def run(prepared: Sequence[PreparedExample]) -> SweepRecords:
-            return sweep(examples.task.collate(prepared, examples.reader, model.device))
-
-        in_parts = SplitWhenOutOfMemory(
-            model.device, run, lambda a, b: concatenate_records([a, b]), token_count, self.warn
-        )
         with DeferredSignals() as signals:
             self.progress(0)
-            for batch in batches:
+            for number, batch in enumerate(batches, 1):
                 places = [p.index for p in batch]
                 if not records.has(places):
-                    records.put(places, in_parts(batch))
+                    records.put(places, sweep(batch))
                 self.progress(len(batch))
                 self.seen(records)
-                self._keep(records, signals)
-            self._keep(records, signals, always=True)
+                kept = number == len(batches) or signals.noted is not None
+                if self.keeper is not None and (kept or self.keeper.due):
+                    self.keeper.save(records)
+                signals.obey()
 
-    def _keep(self, records: HeadRecords, signals: DeferredSignals, *, always: bool = False) -> None:
-        if self.keeper is not None and (always or signals.noted is not None or self.keeper.due):
-            self.keeper.save(records)
-        signals.obey()
-
-    @contextmanager
-    def _opened(
-        self,
-        model: PreTrainedModel,
-        examples: Examples,
-        batches: Sequence[Sequence[PreparedExample]],
-        heads: Sequence[Head],
-    ) -> Iterator[Sweep]:
-        """A function that sweeps a batch."""
+    def _sweep(
+        self, stack: ExitStack, model: PreTrainedModel, examples: Examples, batches: Batches, heads: Sequence[Head]
+    ) -> Sweep:
+        """A function that sweeps a batch as long as `stack` is open."""
         task = examples.task
         if task.generates:
-            yield lambda batch: _written(model, task, batch, heads, self.mode)
-            return
+            return lambda batch: _written(model, task, batch, heads, self.mode)
         network = task.network(model)
-        means = head_means(network, examples, batches, self) if self.mode == "mean" else None
-        with Replay(network, self.mode, means) as replay:
+        means = self._means(network, examples, batches) if self.mode == "mean" else None
+        replay = stack.enter_context(Replay(network, self.mode, means))
 
-            def sweep(batch: TaskBatch) -> SweepRecords:
-                inputs = {**batch.inputs, **task.arguments(model)}
-                return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads)
+        def sweep(batch: TaskBatch) -> Floats:
+            inputs = {**batch.inputs, **task.arguments(model)}
+            return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads)
 
-            yield sweep
+        return sweep
+
+    def _means(self, network: PreTrainedModel, examples: Examples, batches: Batches) -> dict[Site, Tensor]:
+        """Mean outputs of heads over the real tokens of the examples of all processes."""
+        task, means = examples.task, HeadMeans()
+        with AttentionSession(network, observers=[means]) as session, torch.inference_mode():
+
+            def run(prepared: Sequence[PreparedExample]) -> int:
+                batch = task.collate(prepared, examples.reader, network.device)
+                with session.batch(_tokens(network, batch.inputs)):
+                    network(**batch.inputs, **task.arguments(network))
+                return len(prepared)
+
+            in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, self.warn)
+            for prepared in batches:
+                in_parts(prepared)
+        for rank, part in enumerate(self.processes.gather(means.totals.arrays())):
+            if rank != self.processes.rank:
+                means.totals.add_arrays(part)
+        return means.means(find_sites(network))
+
+
+def _joined(first: Floats, second: Floats) -> Floats:
+    return np.concatenate([first, second], axis=1)
+
+
+def sweep_batch(
+    replay: Replay, inputs: Mapping[str, Any], read: Callable[[Any], Floats], heads: Sequence[Head]
+) -> Floats:
+    """Records of a batch, with all heads and without each: (1 + heads, examples, k).
+
+    Where memory does not suffice, fewer heads are run together.
+
+    Args:
+        replay: open.
+        inputs: of the model.
+        read: records of all examples of the batch, (examples, k), from the model's outputs.
+        heads: which are taken out.
+
+    Raises:
+        torch.OutOfMemoryError: if memory does not suffice for the batch without a single head.
+    """
+    intact, without = replay.run(inputs), dict[Head, Floats]()
+    first = read(intact.outputs)
+
+    def add_heads() -> bool:
+        for variant in intact.variants([head for head in heads if head not in without]):
+            without[variant.head] = read(variant.outputs)
+        return True
+
+    while attempt(replay.model.device, add_heads) is None:
+        if replay.tokens < (rows := rows_of(inputs)):
+            raise torch.OutOfMemoryError(f"out of memory for a batch of {rows} examples without one head")
+        replay.tokens //= 2
+    return np.stack([first, *(without[head] for head in heads)])
 
 
 def suitable_tokens(model: PreTrainedModel, task: Task, heads: int) -> int:
@@ -154,27 +249,6 @@ def task_heads(model: PreTrainedModel, task: Task) -> tuple[Head, ...]:
     return tuple(h for s in find_sites(task.network(model)) for h in s.heads)
 
 
-def head_means(
-    network: PreTrainedModel, examples: Examples, batches: Sequence[Sequence[PreparedExample]], sweep: TaskSweep
-) -> dict[Site, Tensor]:
-    """Mean outputs of heads over the real tokens of the examples of all processes."""
-    task, means = examples.task, HeadMeans()
-    with AttentionSession(network, observers=[means]) as session, torch.inference_mode():
-
-        def run(prepared: Sequence[PreparedExample]) -> int:
-            batch = task.collate(prepared, examples.reader, network.device)
-            with session.batch(_tokens(network, batch.inputs)):
-                network(**batch.inputs, **task.arguments(network))
-            return len(prepared)
-
-        in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, sweep.warn)
-        for prepared in batches:
-            in_parts(prepared)
-    sums, rank = means.sums, sweep.processes.rank
-    others = [part for number, part in enumerate(sweep.processes.gather(sums)) if number != rank]
-    return means.means(others)
-
-
 def _tokens(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> BatchTokens:
     """Finds the real tokens of a batch, (batch, tokens) for each stack, by the attention masks of its inputs."""
     source, target = (
@@ -184,24 +258,20 @@ def _tokens(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> BatchToke
     return BatchTokens(decoder=source) if decoder_only else BatchTokens(source, target)
 
 
-def _written(model: PreTrainedModel, task: Task, batch: TaskBatch, heads: Sequence[Head], mode: Mode) -> SweepRecords:
+def _written(model: PreTrainedModel, task: Task, batch: TaskBatch, heads: Sequence[Head], mode: Mode) -> Floats:
     """A batch of a task whose outputs are written token by token: a whole run for every head."""
     if mode not in ("zero", "keep-only"):
         raise OptionError(
             f"The task {task.name} generates token by token, and there heads can only be set to zero.",
             f"Use --mode zero, or a task scored in a single pass, such as {task.differentiable.name}.",
         )
-    without = {}
+    records = [task.read(task.run(model, batch), batch)]
     for head in heads:
-        with AttentionSession(model, edits=[HeadGates(dict.fromkeys(_gone(model, head, mode), 0.0))]):
-            without[head] = task.read(task.run(model, batch), batch)
-    return SweepRecords(task.read(task.run(model, batch), batch), without)
-
-
-def _gone(model: PreTrainedModel, head: Head, mode: Mode) -> list[Head]:
-    if mode == "zero":
-        return [head]
-    return [h for s in find_sites(model) for h in s.heads if h[:2] == head[:2] and h != head]
+        others = [h for s in find_sites(model) for h in s.heads if h[:2] == head[:2] and h != head]
+        gone = [head] if mode == "zero" else others
+        with AttentionSession(model, edits=[HeadGates(dict.fromkeys(gone, 0.0))]):
+            records.append(task.read(task.run(model, batch), batch))
+    return np.stack(records)
 
 
 def check_effect(records: HeadRecords, *, counts: bool = False) -> list[Head]:
@@ -222,3 +292,50 @@ def check_effect(records: HeadRecords, *, counts: bool = False) -> list[Head]:
             "Please report the model.",
         )
     return idle
+
+
+@dataclass
+class InterimHeads:
+    """Tells the heads that change a metric most on the examples done so far: after a tenth of these, and after half.
+
+    A sweep that is over in `LONG` seconds tells nothing.
+
+    Args:
+        task: whose records they are.
+        metric: of the task.
+        mode: how heads are taken out.
+        total: number of examples of this process.
+        tell: called with the sentence.
+        clock: seconds from any start.
+    """
+
+    task: Task
+    metric: str
+    mode: Mode
+    total: int
+    tell: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._start = self.clock()
+        self._left = [0.1, 0.5]  # shares after which it is told
+
+    def __call__(self, records: HeadRecords) -> None:
+        """Looks at the records, and tells the heads if it is time."""
+        done = int(records.there.sum())
+        passed = [share for share in self._left if done >= share * self.total]
+        self._left = self._left[len(passed) :]
+        if passed and done < self.total and self.clock() - self._start >= passed[-1] * LONG:
+            changes = self._changes(records)
+            self.tell(f"preliminary, after {done:,} of {self.total:,} examples, short ones first: {changes}")
+
+    def _changes(self, records: HeadRecords) -> str:
+        value = self.task.value(records.intact[records.there], metric=self.metric)
+        deltas = {h: self.task.value(r[records.there], metric=self.metric) - value for h, r in records.items()}
+        # What is not defined for so few examples is not above 0.
+        changed = sorted((head for head in deltas if abs(deltas[head]) > 0), key=lambda head: -abs(deltas[head]))
+        how = "with only" if self.mode == "keep-only" else "without"
+        if not changed:
+            return f"{self.metric} does not change {how} any head"
+        heads = ", ".join(f"{head} ({deltas[head]:+.3f})" for head in changed[:_MOST])
+        return f"{self.metric} changes most {how} {heads}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, counted
@@ -20,10 +21,7 @@ from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task
 
 Chosen = npt.NDArray[np.bool_]
-
-
-def _say_nothing(message: str) -> None:
-    del message
+RANKING, EVALUATION = "ranking", "evaluation"
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Examples:
         """What examples are drawn by, the same for all models; questions about one paragraph go together."""
         return [p.example.key for p in self.prepared]
 
-    def ask_shortest(self, loaded: LoadedModel, warn: Callable[[str], None] = _say_nothing) -> None:
+    def ask_shortest(self, loaded: LoadedModel, warn: Callable[[str], None] = lambda _: None) -> None:
         """Ask the shortest example, which tells at once whether a model's outputs are what the task reads.
 
         Args:
@@ -100,10 +98,9 @@ class Examples:
             task = self.task.differentiable
             batch = task.collate([shortest], self.reader, model.device)
             losses = task.losses(task.network(model)(**batch.inputs, **task.arguments(model)), batch)
-            advice = (
-                f"Give a model that was trained for it, or train one: headlens train MODEL --task {self.task.name}."
-            )
-            require_trained(model, loaded.untrained, losses, f"The task {self.task.name}", advice)
+            advice = "Give a model that was trained for it, or train one: headlens train MODEL --task"
+            name = self.task.name
+            require_trained(model, loaded.untrained, losses, f"The task {name}", f"{advice} {name}.")
 
     def part(self, chosen: Chosen) -> Examples:
         """A subset of the examples, renumbered from 0."""
@@ -137,3 +134,23 @@ def ranking_part(keys: Sequence[str], share: float, seed: int) -> Chosen:
             "Give more --data.",
         )
     return chosen
+
+
+def example_table(examples: Examples, intact: Floats, ranked_on: Chosen | None = None) -> pd.DataFrame:
+    """A row for every example: its place, its id, the part it belongs to, and the record of the whole model.
+
+    Args:
+        examples: n of them.
+        intact: (n, k), see `Task.columns`.
+        ranked_on: which examples heads were chosen on, (n,); None without pruning.
+    """
+    part = "" if ranked_on is None else np.where(ranked_on, RANKING, EVALUATION)
+    table = record_table(examples.task, [p.example.id for p in examples.prepared], intact)
+    table.insert(list(table).index("id") + 1, "part", part)
+    return table
+
+
+def record_table(task: Task, ids: Sequence[str], records: Floats) -> pd.DataFrame:
+    """A row for every example: its place, its id and its record (n, k)."""
+    keys = {"task": task.name, "example": range(len(ids)), "id": list(ids)}
+    return pd.DataFrame(keys | dict(zip(task.columns, records.T, strict=True)))

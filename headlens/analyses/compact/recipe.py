@@ -1,4 +1,7 @@
-"""`compact_model` with everything around it: a model by name, heads from a list, a folder with the smaller model."""
+"""`compact_model` with everything around it: a model by name, heads from a list, a folder with the smaller model.
+
+Whether it computes what the masked one does, and how much faster, is measured before it is written.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +10,203 @@ import csv
 import math
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact.analysis import (
-    Difference,
-    Inputs,
-    Size,
-    compact_table,
-    difference_to_masked,
-    model_inputs,
-    seconds_per_forward,
-)
 from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.planning.speed import seconds_of
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus, refuse_unused
-from headlens.errors import OptionError, OutputError, counted, read_errors
+from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted, read_errors
 from headlens.files import csv_rows, output_errors
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
-from headlens.interventions.compacting import Compaction, compact_model, refilled, save_compacted
+from headlens.interventions.compacting import Compaction, compact_model, heads_of_model, refilled, save_compacted
+from headlens.interventions.gates import HeadGates
+from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
+from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_record
-from headlens.runs.progress import Reporter
+from headlens.runs.progress import Advance, Reporter
 from headlens.runs.reading import check_rows
 from headlens.runs.run import Run, open_run
 from headlens.runs.run_record import read_run
+from headlens.statistics.intervals import geometric_mean_interval
 from headlens.weights.head_map import FILE
 
+Inputs = dict[str, Any]
+# Of the largest output, or of 1 where that is less.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _CONFIG = "config.json"
 REMOVED = "removed"
+_TELLING = ("model", "task", "strategy", "seed", "n_pruned")  # columns that tell the rows of a table apart
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
 Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far the outputs of two models are apart.
+
+    Args:
+        largest: the largest difference of two numbers.
+        output: the largest output.
+        tolerance: the share of the output (of 1 where that is less) that is allowed.
+    """
+
+    largest: float
+    output: float
+    tolerance: float
+
+    def check(self) -> None:
+        """Refuse a model that computes something else than the masked one.
+
+        Raises:
+            SelfCheckError: if the difference is larger than allowed, or no number.
+        """
+        if not self.largest <= self.tolerance * max(1.0, self.output):
+            raise SelfCheckError(
+                f"The compacted model differs from the masked one: {self}.", "Nothing was written; please report it."
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"outputs differ by at most {self.largest:.2g}, the largest output being {self.output:.3g}; "
+            f"{self.tolerance * max(1.0, self.output):.2g} is the tolerance"
+        )
+
+
+def model_inputs(loaded: LoadedModel, corpus: Corpus, batch_tokens: int, counts: EncodingCounts) -> list[Inputs]:
+    """Batches of a corpus for the whole model; where there is no target side, its decoder reads the source.
+
+    Args:
+        loaded: the model.
+        corpus: what it reads, held in memory as numbers.
+        batch_tokens: tokens of a batch, padding included.
+        counts: filled with what became of the sentences.
+
+    Raises:
+        CorpusError: if there is no sentence that the model can read.
+    """
+    examples = iter(corpus)
+    first = next(examples, None)
+    feed = None if first is None else CorpusReader.of(loaded, first)
+    batches = [] if feed is None else list(feed.batches(chain([first], examples), batch_tokens, counts))  # type: ignore[list-item]
+    if feed is None or not batches:
+        raise CorpusError(f"{corpus.name} has no sentence that {loaded.name} can read.", "Give shorter sentences.")
+    further = {"use_cache": False} if loaded.model.config.is_encoder_decoder else feed.arguments
+    return [{**_complete(loaded.model, batch.inputs), **further} for batch in batches]
+
+
+def _complete(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Inputs:
+    if not model.config.is_encoder_decoder or "decoder_input_ids" in inputs:
+        return dict(inputs)
+    table: Any = model.get_decoder().get_input_embeddings()
+    ids = inputs["input_ids"].clamp(max=table.num_embeddings - 1)
+    return {**inputs, "decoder_input_ids": ids, "decoder_attention_mask": inputs["attention_mask"]}
+
+
+def difference_to_masked(
+    model: PreTrainedModel, small: PreTrainedModel, removed: Collection[Head], inputs: Sequence[Inputs]
+) -> Difference:
+    """Compare what a smaller model computes with what the original does with the removed heads gated to 0.
+
+    Outputs at padding are nobody's: no token reads them, and rounding may grow there beyond what any tolerance allows.
+
+    Args:
+        model: the original, which may have lost some of the heads before.
+        small: without them.
+        removed: the heads.
+        inputs: batches, see `model_inputs`.
+    """
+    masked, part = _body(model), _body(small)
+    gates = HeadGates({h: 0.0 for s in find_sites(masked) for h in s.heads if h in removed})
+    sizes = [(0.0, 0.0)]
+    with AttentionSession(masked, edits=[gates]), torch.inference_mode():
+        for batch in inputs:
+            # Which outputs are those of tokens, by their first two dimensions.
+            mask = batch.get("decoder_attention_mask", batch.get("attention_mask"))
+            real: Any = ... if mask is None else mask.bool()
+            expected, computed = (m(**batch)[0][real].double() for m in (masked, part))
+            sizes.append((float((expected - computed).abs().max()), float(expected.abs().max())))
+    # numpy's, since NaN is the largest of all there.
+    difference, output = np.max(sizes, axis=0)
+    return Difference(float(difference), float(output), TOLERANCE[model.dtype])
+
+
+def _body(model: PreTrainedModel) -> PreTrainedModel:
+    """The model without its task head, which costs the same before and after."""
+    body = model.base_model
+    assert isinstance(body, PreTrainedModel)
+    return body
+
+
+def seconds_per_forward(
+    models: Sequence[PreTrainedModel], inputs: Sequence[Inputs], rounds: int, advance: Advance = lambda _: None
+) -> Array:
+    """Wall time of a forward pass, the mean over the batches: (rounds, models).
+
+    The models take turns at every batch, so that whatever else the machine does hits all of them; the first round
+    warms up and does not count.
+    """
+    spent = np.zeros((rounds + 1, len(models)))
+    with torch.inference_mode():
+        for number in range(rounds + 1):
+            for turn, batch in enumerate(inputs):
+                for offset in range(len(models)):
+                    which = (turn + number + offset) % len(models)
+                    body = _body(models[which])
+                    spent[number, which] += seconds_of(partial(body, **batch), body.device)
+            advance(1)
+    seconds: Array = spent[1:] / len(inputs)
+    return seconds
+
+
+def model_size(model: PreTrainedModel) -> dict[str, int]:
+    """How large a model is: its heads, its parameters, and the bytes of its weights, shared ones once.
+
+    Of weights that several depths share, the heads count at each depth; `masked` of them are silent.
+    """
+    tensors = {t.data_ptr() or id(t): t for t in model.state_dict().values()}.values()
+    return {
+        "heads": sum(s.n_heads for s in find_sites(model)),
+        "masked": len(heads_of_model(model).masked),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "weight_bytes": sum(t.numel() * t.element_size() for t in tensors),
+    }
+
+
+def compact_table(name: str, states: Sequence[str], sizes: Sequence[dict[str, int]], seconds: Array) -> pd.DataFrame:
+    """`compact.csv`: a row for each state of the model, the first being the original.
+
+    Args:
+        name: of the model.
+        states: what the rows are called.
+        sizes: for each.
+        seconds: (rounds, states), see `seconds_per_forward`.
+    """
+    rows = []
+    for i, (state, size) in enumerate(zip(states, sizes, strict=True)):
+        mean, low, high = geometric_mean_interval(seconds[:, i])
+        # Ratios within a round, since its models ran side by side.
+        gain = geometric_mean_interval(seconds[:, 0] / seconds[:, i])
+        times = {"seconds_per_forward": mean, "ci_low": low, "ci_high": high}
+        speed = {"speedup": gain[0], "speedup_low": gain[1], "speedup_high": gain[2]}
+        rows.append({"model": name, "state": state, **size, **times, **speed})
+    return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)
@@ -76,9 +238,9 @@ def chosen_heads(request: CompactRequest) -> list[Head]:
     Raises:
         OptionError: if there are none, or what names them cannot be read.
     """
-    if request.from_file is not None and request.heads:
-        raise OptionError("--heads and --from cannot be combined.", "Give one of them.")
     if request.from_file is not None:
+        if request.heads:
+            raise OptionError("--heads and --from cannot be combined.", "Give one of them.")
         return read_heads(request.from_file, request.where)
     if request.where:
         raise OptionError("--where selects rows of a table, but no table is given.", "Name the table with --from.")
@@ -111,8 +273,11 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
         with _saved(run, loaded, small) as folder:
             difference, table = _compared(request, run, loaded, folder, inputs, done)
-            if run.folder is not None:
-                _move(run, folder)
+            # The configuration last, for without it there is no model.
+            files = sorted((f for f in folder.iterdir() if f.is_file()), key=lambda f: (f.name == _CONFIG, f.name))
+            for file in files if run.folder is not None else ():
+                with run.file(file.name) as path:
+                    shutil.move(file, path)
         notes = _notes(request, loaded, done, counts) + run.warnings
         if run.folder is not None:
             run.folder.table("compact", table)
@@ -134,19 +299,19 @@ def _refuse_models_folder(request: CompactRequest) -> None:
 
 
 def _compared(
-    request: CompactRequest, run: Run, loaded: LoadedModel, folder: Path, inputs: Sequence[Inputs], done: Compaction
+    request: CompactRequest, run: Run, loaded: LoadedModel, path: Path, inputs: list[Inputs], done: Compaction
 ) -> tuple[Difference, pd.DataFrame]:
     """What was saved, read again, beside the masked model and the original."""
     # What was saved is loaded as the original was.
     kind: Any = str(loaded.model.dtype).removeprefix("torch.")
-    small = load(str(folder), replace(request.model_options, dtype=kind, revision=None, offline=True))
+    small = load(str(path), replace(request.model_options, dtype=kind, revision=None, offline=True))
     with run.reporter.status("comparing with the masked model"):
         difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
     difference.check()
     rounds = request.measure.rounds
     with run.reporter.progress("timing", rounds + 1) as advance:
         seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
-    sizes = [Size.of(loaded.model), Size.of(small.model)]
+    sizes = [model_size(loaded.model), model_size(small.model)]
     states = ["original", "stock" if request.stock else "compacted"]
     return difference, compact_table(loaded.short_name, states, sizes, seconds)
 
@@ -164,14 +329,6 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _move(run: Run, folder: Path) -> None:
-    """The files of the model to the run folder; the configuration last, for without it there is no model."""
-    files = sorted((f for f in folder.iterdir() if f.is_file()), key=lambda f: (f.name == _CONFIG, f.name))
-    for file in files:
-        with run.file(file.name) as path:
-            shutil.move(file, path)
 
 
 def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, counts: EncodingCounts) -> list[str]:
@@ -242,32 +399,30 @@ def _of_table(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str])
             f"--from: {path} has no row{' with ' + ', '.join(where) if where else 's'}.", "Check the table."
         )
     if set(KEY_COLUMNS) <= set(rows[0][1]):
-        return [
-            _head(path, number, ".".join(row[k] for k in KEY_COLUMNS))
-            for number, row in numbered
-            if _is_removed(path, number, row)
-        ]
+        gone = [(number, row) for number, row in numbered if _is_removed(path, number, row)]
+        return [_head(path, number, ".".join(row[k] for k in KEY_COLUMNS)) for number, row in gone]
     lists = [[_head(path, number, name) for name in row[REMOVED].split()] for number, row in numbered]
     if len({frozenset(heads) for heads in lists}) > 1:
-        raise _ambiguous(path, [row for _, row in numbered])
+        chosen = [row for _, row in numbered]
+        telling = [c for c in _TELLING if c in chosen[0] and len({row[c] for row in chosen}) > 1]
+        example = ",".join(f"{c}={chosen[-1][c]}" for c in telling) or "COLUMN=VALUE"
+        raise OptionError(
+            f"--from: {path} has {len(chosen)} rows that name different heads.",
+            f"Choose one, such as --where {example}.",
+        )
     return lists[0]
 
 
 def _holds(path: Path, row: Row, condition: str) -> bool:
     column, equals, value = (part.strip() for part in condition.partition("="))
     if not equals or column not in row:
-        raise OptionError(
-            f"--where {condition}: {path} has no column {column!r}."
-            if equals
-            else f"--where {condition!r} is not a condition.",
-            f"Write COLUMN=VALUE; columns: {', '.join(row)}.",
-        )
-    try:
-        number = float(value)
-        # Beyond all floats every number is infinite, so that digits alone tell them apart.
-        return row[column] == value or (math.isfinite(number) and float(row[column]) == number)
-    except ValueError:
-        return row[column] == value
+        missing, unclear = f"{condition}: {path} has no column {column!r}", f"{condition!r} is not a condition"
+        advice = f"Write COLUMN=VALUE; columns: {', '.join(row)}."
+        raise OptionError(f"--where {missing if equals else unclear}.", advice)
+    # Beyond all floats every number is infinite, so that digits alone tell them apart.
+    with suppress(ValueError):
+        return row[column] == value or (math.isfinite(float(value)) and float(row[column]) == float(value))
+    return False
 
 
 def _is_removed(path: Path, number: int, row: Row) -> bool:
@@ -282,12 +437,3 @@ def _head(path: Path, number: int, name: str) -> Head:
         return Head.parse(name)
     except OptionError as error:
         raise OptionError(f"--from: {path}:{number}: {error.message}", error.advice) from error
-
-
-def _ambiguous(path: Path, rows: Sequence[Row]) -> OptionError:
-    telling = ("model", "task", "strategy", "seed", "n_pruned")
-    several = [c for c in telling if c in rows[0] and len({r[c] for r in rows}) > 1]
-    example = ",".join(f"{c}={rows[-1][c]}" for c in several) or "COLUMN=VALUE"
-    return OptionError(
-        f"--from: {path} has {len(rows)} rows that name different heads.", f"Choose one, such as --where {example}."
-    )

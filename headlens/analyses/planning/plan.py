@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -63,13 +63,12 @@ class Work:
 
     def bytes(self, model: PlannedModel, speed: Speed) -> float:
         """About how much memory it takes beside that of the process."""
-        if self.kind == "backward":
-            states = _TRAINED if self.updates else 1
-            return model.weight_bytes * states + self.batch_tokens * speed.backward_bytes
-        return model.weight_bytes + self.batch_tokens * speed.forward_bytes
+        states = _TRAINED if self.updates else 1
+        of_token = speed.backward_bytes if self.kind == "backward" else speed.forward_bytes
+        return model.weight_bytes * states + self.batch_tokens * of_token
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """What a command would do.
 
@@ -84,12 +83,13 @@ class Plan:
     """
 
     command: str
-    device: str
-    models: tuple[PlannedModel, ...]
-    data: tuple[DataSize, ...]
-    work: tuple[Work, ...]
-    speeds: tuple[Speed, ...]
-    notes: tuple[str, ...] = ()
+    _: KW_ONLY
+    device: str = "cpu"
+    models: list[PlannedModel] = field(default_factory=list)
+    data: list[DataSize] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    speeds: list[Speed] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def seconds(self) -> list[float | None]:
@@ -119,28 +119,22 @@ class Plan:
             for w, s in zip(self.work, self.seconds, strict=True)
         ]
         total = {"seconds": self.total, "bytes": self.bytes, "device": self.device}
-        return {"plan": self.command, "models": models, "data": data, "work": work, **total, "notes": list(self.notes)}
+        return {"plan": self.command, "models": models, "data": data, "work": work, **total, "notes": self.notes}
 
 
 @dataclass
-class Planner:
+class Planner(Plan):
     """Gathers a plan: sizes are counted as they are asked for, speeds measured at the end.
 
     Args:
-        command: its name.
         reporter: shows progress.
         precision: of trainings.
         attention: what the model's attention would be switched to.
     """
 
-    command: str
     reporter: Reporter = field(default_factory=SilentReporter)
     precision: Precision = "no"
     attention: ModelNormalizer | None = None
-    models: list[PlannedModel] = field(default_factory=list)
-    data: list[DataSize] = field(default_factory=list)
-    work: list[Work] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def model(self, name: str, options: ModelOptions, *, vocabulary: int = 8000, longest: int = 128) -> PlannedModel:
         """A model of the plan, see `planned_model`."""
@@ -173,33 +167,24 @@ class Planner:
 
     def plan(self) -> Plan:
         """The plan, when all work is known."""
-        speeds: dict[tuple[int, int, int], Speed] = {}
         keys = [(w.model, w.length, w.batch_tokens) for w in self.work]
-        for key in dict.fromkeys(keys):
-            place, length, batch_tokens = key
-            kinds = frozenset(w.kind for w, key_of_work in zip(self.work, keys, strict=True) if key_of_work == key)
-            with self.reporter.status(f"timing {self.models[place].name}"):
-                speeds[key] = measure_speed(
-                    self.models[place].model,
-                    length,
-                    batch_tokens,
-                    kinds,
-                    precision=self.precision,
-                    attention=self.attention,
+        kinds: dict[tuple[int, int, int], set[Kind]] = {key: set() for key in keys}
+        for work, key in zip(self.work, keys, strict=True):
+            kinds[key].add(work.kind)
+        speeds = {}
+        for (place, length, tokens), own in kinds.items():
+            planned = self.models[place]
+            with self.reporter.status(f"timing {planned.name}"):
+                speeds[place, length, tokens] = measure_speed(
+                    planned.model, length, tokens, frozenset(own), precision=self.precision, attention=self.attention
                 )
         # More programs run than there are cores to run them.
         if self.models and hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1):
             self.notes.append("Other programs are using this machine; everything is faster when it is idle.")
-        device = _device(self.models[0].model.device) if self.models else "cpu"
-        return Plan(
-            self.command,
-            device,
-            tuple(self.models),
-            tuple(self.data),
-            tuple(self.work),
-            tuple(speeds[key] for key in keys),
-            tuple(self.notes),
-        )
+        if self.models:
+            self.device = _device(self.models[0].model.device)
+        self.speeds = [speeds[key] for key in keys]
+        return self
 
 
 def _device(device: torch.device) -> str:
@@ -220,9 +205,8 @@ def plan_of(request: Any, reporter: Reporter | None = None) -> Plan:
     Raises:
         InputError: whatever is wrong with models, files and options that can be seen before the work begins.
     """
-    kind = type(request)
-    plans = import_module(f"{kind.__module__.rpartition('.')[0]}.plan").PLANS
-    plan: Plan = plans[kind](request, reporter or SilentReporter())
+    plans = import_module(f"{type(request).__module__.rpartition('.')[0]}.plan").PLANS
+    plan: Plan = plans[type(request)](request, reporter or SilentReporter())
     return plan
 
 
@@ -248,11 +232,12 @@ class TrainingSteps:
 
     def work(self, text: str, *, model: int = 0, each: float = 1.0, times: int = 1) -> Work:
         """Returns the work of all updates of a training that is run `times` times."""
-        steps = None if self.steps is None else self.steps * times
-        size_text = "updates not known" if steps is None else f"{steps:,.0f} updates of {self.batch:,} tokens"
-        tokens = None if steps is None else steps * self.batch
         size = self.options.batch_tokens
-        return Work(f"{text}: {size_text}", model, "backward", tokens, each, steps or 0.0, size, self.length)
+        if self.steps is None:
+            return Work(f"{text}: updates not known", model, "backward", None, each, 0.0, size, self.length)
+        steps = self.steps * times
+        words = f"{text}: {steps:,.0f} updates of {self.batch:,} tokens"
+        return Work(words, model, "backward", steps * self.batch, each, steps, size, self.length)
 
 
 def plan_attention(planner: Planner, attention: str | None) -> None:
@@ -264,7 +249,5 @@ def plan_attention(planner: Planner, attention: str | None) -> None:
 def plan_evaluations(planner: Planner, every: int, loop: TrainingSteps, held_out: DataSize) -> None:
     """Plans the evaluations on held-out data, every so many updates; 0 for every epoch."""
     times = max(1.0, loop.steps // every if every and loop.steps is not None else math.ceil(loop.epochs))
-    text = f"evaluate {times:.0f} times"
-    planner.add(
-        Work(text, tokens=held_out.tokens, each=times, batch_tokens=loop.options.batch_tokens, length=loop.length)
-    )
+    text, size = f"evaluate {times:.0f} times", loop.options.batch_tokens
+    planner.add(Work(text, tokens=held_out.tokens, each=times, batch_tokens=size, length=loop.length))

@@ -6,7 +6,6 @@ the data sets' pages, and words of an example rounded means.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,18 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AlbertConfig,
-    AutoConfig,
-    AutoModel,
-    AutoModelForSeq2SeqLM,
-    BertConfig,
-    DistilBertConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    RobertaConfig,
-)
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
@@ -49,12 +38,12 @@ from headlens.training.new_models import PREFIX, shape_of
 # Shapes of well-known models as published, for machines that cannot ask the hub.
 # By the last part of the hub's name.
 MODELS: dict[str, PreTrainedConfig] = {
-    "bert-base-uncased": BertConfig(),
-    "albert-base-v2": AlbertConfig(
+    "bert-base-uncased": transformers.BertConfig(),
+    "albert-base-v2": transformers.AlbertConfig(
         vocab_size=30000, hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=12
     ),
-    "roberta-base": RobertaConfig(vocab_size=50265, max_position_embeddings=514),
-    "distilbert-base-uncased": DistilBertConfig(),
+    "roberta-base": transformers.RobertaConfig(vocab_size=50265, max_position_embeddings=514),
+    "distilbert-base-uncased": transformers.DistilBertConfig(),
 }
 HUB = "hub:"
 _SAMPLE = 200  # texts that say how many tokens a word has
@@ -91,10 +80,10 @@ class PlannedModel:
     @property
     def stacks(self) -> dict[str, tuple[int, int]]:
         """Layers and heads of all layers, by stack."""
-        sites = find_sites(self.model)
-        layers = Counter(site.stack for site in sites)
-        heads = {stack: sum(site.n_heads for site in sites if site.stack == stack) for stack in layers}
-        return {stack: (layers[stack], heads[stack]) for stack in layers}
+        heads: dict[str, list[int]] = {}
+        for site in find_sites(self.model):
+            heads.setdefault(site.stack, []).append(site.n_heads)
+        return {stack: (len(own), sum(own)) for stack, own in heads.items()}
 
     @property
     def heads(self) -> int:
@@ -140,51 +129,43 @@ def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTr
         offline = options.offline or not hub_answers()
         files = CheckpointFiles(name, options.revision or "main", offline, options.trust_remote_code)
         with only_cache(enabled=offline):
-            return AutoConfig.from_pretrained(name, **files.trusting), load_tokenizer(files)
+            return transformers.AutoConfig.from_pretrained(name, **files.trusting), load_tokenizer(files)
 
 
 def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:
     """A model of that shape, of the type and on the device of the options."""
-    kind: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel
+    kind: Any = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
     with quiet():
         model: PreTrainedModel = kind.from_config(config)
     dtype = torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype)
-    placed: Any = model.eval().to(dtype=dtype)
-    placed_model: PreTrainedModel = placed.to(choose_device(options.device))
-    return placed_model
+    placed: PreTrainedModel = model.eval().to(device=choose_device(options.device), dtype=dtype)
+    return placed
 
 
-@dataclass(frozen=True)
-class KnownSplit:
-    """A part of a data set: its examples, and the words of one, all its texts together."""
-
-    examples: int
-    words: float
+def _glue(words: float, train: int, validation: int) -> dict[str, tuple[int, float]]:
+    return {"train": (train, words), "validation": (validation, words)}
 
 
-def _glue(words: float, train: int, validation: int) -> dict[str, KnownSplit]:
-    return {"train": KnownSplit(train, words), "validation": KnownSplit(validation, words)}
+_WIKITEXT = {"validation": (3_760, 57.9), "test": (4_358, 56.4)}
 
-
-_WIKITEXT = {"validation": KnownSplit(3_760, 57.9), "test": KnownSplit(4_358, 56.4)}
-
-# Of well-known data sets, for machines that cannot ask the hub: counts of their pages, rounded means of words.
-DATA: dict[str, dict[str, KnownSplit]] = {
+# Examples of well-known data sets by their parts, and the words of one, all its texts together, for machines that
+# cannot ask the hub: counts of their pages, rounded means of words.
+DATA: dict[str, dict[str, tuple[int, float]]] = {
     "nyu-mll/glue:cola": _glue(7.7, 8_551, 1_043),
-    "nyu-mll/glue:sst2": {"train": KnownSplit(67_349, 9.4), "validation": KnownSplit(872, 19.5)},
+    "nyu-mll/glue:sst2": {"train": (67_349, 9.4), "validation": (872, 19.5)},
     "nyu-mll/glue:mrpc": _glue(44.0, 3_668, 408),
     "nyu-mll/glue:stsb": _glue(22.0, 5_749, 1_500),
     "nyu-mll/glue:qqp": _glue(22.0, 363_846, 40_430),
     "nyu-mll/glue:mnli": {
-        "train": KnownSplit(392_702, 30.0),
-        "validation_matched": KnownSplit(9_815, 30.0),
-        "validation_mismatched": KnownSplit(9_832, 30.0),
+        "train": (392_702, 30.0),
+        "validation_matched": (9_815, 30.0),
+        "validation_mismatched": (9_832, 30.0),
     },
     "nyu-mll/glue:qnli": _glue(37.0, 104_743, 5_463),
     "nyu-mll/glue:rte": _glue(53.0, 2_490, 277),
-    "wmt/wmt19:ru-en": {"validation": KnownSplit(3_000, 21.0)},
-    "Salesforce/wikitext:wikitext-2-raw-v1": _WIKITEXT | {"train": KnownSplit(36_718, 56.9)},
-    "Salesforce/wikitext:wikitext-103-raw-v1": _WIKITEXT | {"train": KnownSplit(1_801_350, 57.3)},
+    "wmt/wmt19:ru-en": {"validation": (3_000, 21.0)},
+    "Salesforce/wikitext:wikitext-2-raw-v1": _WIKITEXT | {"train": (36_718, 56.9)},
+    "Salesforce/wikitext:wikitext-103-raw-v1": _WIKITEXT | {"train": (1_801_350, 57.3)},
 }
 
 
@@ -280,8 +261,9 @@ def _of_hub(name: str, split: str, limit: int | None) -> DataSize:
     known = DATA.get(name, {}).get(split)
     if known is None:
         return DataSize(f"{name}:{split}", limit, None, _PIECES, "not downloaded, and its size is unknown")
-    examples = known.examples if limit is None else min(limit, known.examples)
-    return DataSize(f"{name}:{split}", examples, known.words, _PIECES, "its size as recorded in headlens")
+    examples, words = known
+    examples = examples if limit is None else min(limit, examples)
+    return DataSize(f"{name}:{split}", examples, words, _PIECES, "its size as recorded in headlens")
 
 
 def _pieces(model: PlannedModel | None, sample: Iterable[tuple[str, int]]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -72,14 +73,11 @@ def measure_speed(
     """
     before = attention_of(model)
     # Alphas that its heads learned would go with another normaliser; to find weights by them takes longest anyway.
-    switches = attention is not None and not isinstance(before, LearnedEntmax)
-    if switches:
-        switch(model, attention)
-    try:
+    with ExitStack() as undo:
+        if attention is not None and not isinstance(before, LearnedEntmax):
+            switch(model, attention)
+            undo.callback(switch, model, before)
         return _measured(model, length, batch_tokens, kinds, precision)
-    finally:
-        if switches:
-            switch(model, before)
 
 
 def _measured(
@@ -190,22 +188,16 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run the operation and look at what it made."""
         given = {id(t.untyped_storage()) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and id(tensor.untyped_storage()) not in given:
-                self._count(tensor.untyped_storage())
+        for storage in (t.untyped_storage() for t in tree_leaves(result) if isinstance(t, Tensor)):
+            if id(storage) not in given and storage not in self._known:
+                self._known.add(storage)
+                self._grow(storage.nbytes())
+                weakref.finalize(storage, self._grow, -storage.nbytes())
         return result
 
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        if storage in self._known:
-            return
-        self._known.add(storage)
-        size = storage.nbytes()
+    def _grow(self, size: int) -> None:
         self.now += size
         self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._gone, size)
-
-    def _gone(self, size: int) -> None:
-        self.now -= size
 
 
 def _peak(run: Callable[[dict[str, Tensor]], object], inputs: dict[str, Tensor]) -> int:

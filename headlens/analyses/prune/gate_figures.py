@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,23 +16,10 @@ from matplotlib.figure import Figure
 
 from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, penalty_text, snapshots
 from headlens.heads import STACKS
-from headlens.plots import style
+from headlens.plots import head_grid, style
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, add_bars, edges, paint
 from headlens.plots.export import Animation
-from headlens.plots.head_grid import (
-    LINE,
-    TOP,
-    Grid,
-    Panel,
-    each,
-    float_column,
-    flow,
-    has_numbers,
-    head_grid_figure,
-    number_axes,
-    panel,
-)
 
 SNAPSHOTS = 5
 _JUST_OPEN = 1e-12  # less is closed
@@ -60,28 +47,6 @@ class GateScale(Scale):
 GATES = GateScale("gate (white: closed)", _JUST_OPEN, 1.0, style.PALE, "min")
 
 
-class _Plan(NamedTuple):
-    """A page of panels that all are as large as the largest, in inches.
-
-    Args:
-        title: of the page.
-        steps: the updates that are shown, one column for each.
-        cell: width and height of a cell.
-        slot: width and height of a panel with what stands around it.
-        width: of the page: labels, a map for every update, and the colour bar.
-        top: height of the title above the maps, with the further lines of a long one.
-        rows: number of runs whose maps fit below each other on a page.
-    """
-
-    title: str
-    steps: Sequence[int]
-    cell: tuple[float, float]
-    slot: tuple[float, float]
-    width: float
-    top: float
-    rows: int
-
-
 def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
     """The gates of every run at some updates: a row per run from weak to strong penalties, the same updates below.
 
@@ -95,7 +60,7 @@ def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
         `gates_encoder` and so on, with `_2` and so on behind it for further pages, and the figure; None where there
         are no numbers.
     """
-    if not has_numbers(gates, "gate"):
+    if not head_grid.has_numbers(gates, "gate"):
         yield "gates", None
         return
     runs = gated_runs(gates)
@@ -105,21 +70,17 @@ def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
         stack_runs = [run._replace(rows=run.rows[run.rows["stack"] == stack]) for run in runs if stack in run.stacks]
         if not stack_runs:
             continue
-        steps = snapshots(stack_runs, SNAPSHOTS)
-        plan = _plan(
-            [panel_of(run.last).values.shape for run in stack_runs], steps, f"Gates during training: {stack}{of_model}"
-        )
-        for page, first in enumerate(range(0, len(stack_runs), plan.rows), 1):
-            name = f"gates_{stack}" + (f"_{page}" if page > 1 else "")
-            yield name, _page(stack_runs[first : first + plan.rows], plan)
+        title = f"Gates during training: {stack}{of_model}"
+        for page, figure in enumerate(_pages(stack_runs, title), 1):
+            yield f"gates_{stack}" + (f"_{page}" if page > 1 else ""), figure
 
 
-def panel_of(rows: pd.DataFrame, title: str = "") -> Panel:
+def panel_of(rows: pd.DataFrame, title: str = "") -> head_grid.Panel:
     """Returns the panel of the gates of a stack at one update, (layers, heads), with a title."""
-    return panel(rows, float_column(rows, "gate"), title)
+    return head_grid.panel(rows, head_grid.float_column(rows, "gate"), title)
 
 
-def paint_gates(axes: Axes, item: Panel) -> None:
+def paint_gates(axes: Axes, item: head_grid.Panel) -> None:
     """Colour the cells of a panel: grey where a head has no number, and nothing at all where there is no head."""
     lines: dict[str, Any] = {"edgecolors": _LINES, "linewidth": 0.3}
     missing = item.present & np.isnan(item.values)
@@ -131,47 +92,47 @@ def paint_gates(axes: Axes, item: Panel) -> None:
         axes.pcolor(*edges(missing.shape), values, cmap=GATES.map, vmin=GATES.low, vmax=GATES.high, **lines)
 
 
-def _plan(shapes: Sequence[tuple[int, ...]], steps: Sequence[int], title: str) -> _Plan:
+def _pages(runs: Sequence[GatedRun], title: str) -> Iterator[Figure]:
+    """Pages of panels that all are as large as the largest, in inches, a column for each update that is shown."""
+    steps, shapes = snapshots(runs, SNAPSHOTS), [panel_of(run.last).values.shape for run in runs]
     layers, heads = (max(shape[axis] for shape in shapes) for axis in (0, 1))
     room = style.FULL_WIDTH - _LABEL - _TICKS - BAR_SLOT - 0.15 - len(steps) * _GAP
     width = max(_SMALLEST, min(_LARGEST, room / len(steps) / heads))
     # low cells in many layers are better than a second page
-    fitting = ((_TALLEST - TOP - LINE - _BOTTOM) / len(shapes) - _WORDS) / layers
-    height = max(_SMALLEST, min(width, fitting), _LOWEST / layers)
-    slot = max(_NARROWEST, width * heads) + _GAP, height * layers + _WORDS
+    fitting = ((_TALLEST - head_grid.TOP - head_grid.LINE - _BOTTOM) / len(shapes) - _WORDS) / layers
+    cell = width, max(_SMALLEST, min(width, fitting), _LOWEST / layers)
+    # Width and height of a panel with what stands around it; width of the page with labels and colour bar.
+    slot = max(_NARROWEST, width * heads) + _GAP, cell[1] * layers + _WORDS
     page = max(style.COLUMN_WIDTH, _LABEL + _TICKS + len(steps) * slot[0] + BAR_SLOT + 0.15)
-    top = TOP + style.further_lines(title, page)
+    top = head_grid.TOP + style.further_lines(title, page)
     rows = max(1, int((_TALLEST - top - _BOTTOM) / slot[1]))
-    return _Plan(title, steps, (width, height), slot, page, top, rows)
+    for shown in (runs[first : first + rows] for first in range(0, len(runs), rows)):
+        height = max(_SHORTEST, top + len(shown) * slot[1] + _BOTTOM)
+        figure = style.new_figure(page, height)
+        style.headline(figure, title)
+        for line, run in enumerate(shown):
+            upper = height - top - line * slot[1]
+            words = style.fold(run.name, _LABEL - 0.1, style.TICK_SIZE)
+            place = 0.08 / page, (upper - _WORDS - cell[1] * (1 + run.rows["layer"].max()) / 2) / height
+            figure.text(*place, words, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, va="center")
+            for column, step in enumerate(steps):
+                corner = _LABEL + _TICKS + column * slot[0], upper - _WORDS
+                axes = _snapshot(figure, run.at(step), cell, corner)
+                is_lowest = run is shown[-1]
+                style.dress(axes, "head" if is_lowest else "", "layer" if not column else "")
+                axes.tick_params(labelleft=not column, labelbottom=is_lowest)
+        add_bar(figure, GATES, BAR_SLOT + 0.05, top + _WORDS)
+        yield figure
 
 
-def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
-    height = max(_SHORTEST, plan.top + len(runs) * plan.slot[1] + _BOTTOM)
-    figure = style.new_figure(plan.width, height)
-    style.headline(figure, plan.title)
-    for line, run in enumerate(runs):
-        top = height - plan.top - line * plan.slot[1]
-        words = style.fold(run.name, _LABEL - 0.1, style.TICK_SIZE)
-        place = 0.08 / plan.width, (top - _WORDS - plan.cell[1] * (1 + run.rows["layer"].max()) / 2) / height
-        figure.text(*place, words, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, va="center")
-        for column, step in enumerate(plan.steps):
-            axes = _snapshot(figure, run.at(step), plan, (column, top))
-            is_lowest = run is runs[-1]
-            style.dress(axes, "head" if is_lowest else "", "layer" if not column else "")
-            axes.tick_params(labelleft=not column, labelbottom=is_lowest)
-    add_bar(figure, GATES, BAR_SLOT + 0.05, plan.top + _WORDS)
-    return figure
-
-
-def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int, float]) -> Axes:
-    """Axes with the gates of a run at one update; `place` is the column and the upper end in inches."""
+def _snapshot(figure: Figure, rows: pd.DataFrame, cell: tuple[float, float], corner: tuple[float, float]) -> Axes:
+    """Axes with the gates of a run at one update; `corner` is the upper left one in inches."""
     (width, height), item = figure.get_size_inches(), panel_of(rows)
     layers, heads = item.values.shape
-    box = heads * plan.cell[0], layers * plan.cell[1]
-    left, low = _LABEL + _TICKS + place[0] * plan.slot[0], place[1] - _WORDS - box[1]
-    axes = figure.add_axes((left / width, low / height, box[0] / width, box[1] / height))
+    box = heads * cell[0], layers * cell[1]
+    axes = figure.add_axes((corner[0] / width, (corner[1] - box[1]) / height, box[0] / width, box[1] / height))
     paint_gates(axes, item)
-    number_axes(axes, item.values.shape, plan.cell)
+    head_grid.number_axes(axes, item.values.shape, cell)
     words = f"step {int(rows['step'].iloc[0]):,}\n{open_heads(rows)} of {len(rows)} open"
     axes.set_title(words, fontsize=style.TICK_SIZE, color=style.INK, loc="left", pad=2, linespacing=1.0)
     return axes
@@ -189,14 +150,14 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when there are no numbers.
     """
-    if not has_numbers(gates, "gate"):
+    if not head_grid.has_numbers(gates, "gate"):
         return None
     panels = list(_count_panels(gated_runs(gates)))
-    plan = flow([(model, item) for model, item, _ in panels], _ABREAST)
-    sheet = head_grid_figure(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
+    plan = head_grid.flow([(model, item) for model, item, _ in panels], _ABREAST)
+    sheet = head_grid.head_grid_figure(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
     most = max(float(np.nanmax(item.values)) for _, item, _ in panels)
     scale = GateScale("heads left (white: none)", 1e-12, most, style.PALE, "min")
-    for (axes, item), (*_, names) in zip(each(sheet, plan), panels, strict=True):
+    for (axes, item), (*_, names) in zip(head_grid.each(sheet, plan), panels, strict=True):
         paint(axes, item, scale)
         _write_counts(axes, item.values, scale, sheet.cell)
         _name_columns(axes, names, sheet.cell[0])
@@ -204,7 +165,7 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
     return sheet.figure
 
 
-def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, Panel, list[str]]]:
+def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, head_grid.Panel, list[str]]]:
     for model, stack in product(dict.fromkeys(run.model for run in runs), STACKS):
         stack_runs = [run for run in runs if run.model == model and stack in run.stacks]
         if not stack_runs:
@@ -214,18 +175,18 @@ def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, Panel, list[s
         columns = np.column_stack([_counts(rows, layers) for rows in (last[0].assign(gate=1.0), *last)])
         title = f"{model}, {stack}" if model else stack
         names = ["all", *(penalty_text(run.run, run.penalty) for run in stack_runs)]
-        yield model, Panel(title, columns, np.ones(columns.shape, bool)), names
+        yield model, head_grid.Panel(title, columns, np.ones(columns.shape, bool)), names
 
 
-def _counts(rows: pd.DataFrame, layers: int) -> Grid:
+def _counts(rows: pd.DataFrame, layers: int) -> head_grid.Grid:
     """How many heads of every layer are open; NaN for layers with a gate that is not known."""
-    gates = float_column(rows, "gate")
+    gates = head_grid.float_column(rows, "gate")
     opened = pd.Series(np.where(np.isnan(gates), np.nan, gates > 0), index=rows["layer"].to_numpy(int))
-    counts = opened.groupby(level=0).sum(min_count=1).where(opened.notna().groupby(level=0).all())
+    counts = opened.groupby(level=0).agg(lambda of_layer: of_layer.sum(skipna=False))
     return np.asarray(counts.reindex(range(layers)), np.float64)
 
 
-def _write_counts(axes: Axes, counts: Grid, scale: GateScale, cell: tuple[float, float]) -> None:
+def _write_counts(axes: Axes, counts: head_grid.Grid, scale: GateScale, cell: tuple[float, float]) -> None:
     letters = len(str(int(np.nanmax(counts, initial=0.0))))
     size = min(style.TICK_SIZE, 72 * min(0.9 * cell[0] / (_DIGIT * letters), 0.75 * cell[1]))
     for (layer, run), count in np.ndenumerate(counts):
@@ -256,23 +217,25 @@ def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:
     runs = gated_runs(gates)
     for number, run in enumerate(runs, 1):
         name = "closing" if len(runs) == 1 else f"closing_{number}"
-        yield name, _film(run) if has_numbers(run.rows, "gate") else None
+        yield name, _film(run) if head_grid.has_numbers(run.rows, "gate") else None
 
 
 def _film(run: GatedRun) -> Animation:
     # All updates, or some evenly among them with the first and the last.
     places = np.linspace(0, len(run.steps) - 1, min(MOST_FRAMES, len(run.steps)))
     steps = [int(step) for step in run.steps[places.round().astype(int)]]
-    rows = flow([(run.model, item) for item in _frame_panels(run, steps[0])])
+    rows = head_grid.flow([(run.model, item) for item in _frame_panels(run, steps[0])])
     title = f"Gates of {run.model}, {run.label}" if run.model else f"Gates, {run.label}"
-    sheet = head_grid_figure(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24)
+    sheet = head_grid.head_grid_figure(
+        rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24
+    )
     add_bars(sheet, GATES)
     words = sheet.figure.texts[0]
     first_lines = words.get_text().rpartition("\n")[0]
 
     def draw(frame: int) -> None:
         words.set_text(f"{first_lines}\n{_state(run, steps[frame])}")
-        for (axes, _), item in zip(each(sheet, rows), _frame_panels(run, steps[frame]), strict=True):
+        for (axes, _), item in zip(head_grid.each(sheet, rows), _frame_panels(run, steps[frame]), strict=True):
             for old in list(axes.collections):
                 old.remove()
             paint_gates(axes, item)
@@ -280,7 +243,7 @@ def _film(run: GatedRun) -> Animation:
     return Animation(sheet.figure, len(steps), draw)
 
 
-def _frame_panels(run: GatedRun, step: int) -> list[Panel]:
+def _frame_panels(run: GatedRun, step: int) -> list[head_grid.Panel]:
     rows = run.at(step)
     return [panel_of(rows[rows["stack"] == stack], stack) for stack in run.stacks]
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict
-from typing import Any
 
 from headlens.analyses.classify.analysis import Frequencies
 from headlens.analyses.classify.options import Thresholds
-from headlens.analyses.prune.options import PruneRequest
+from headlens.analyses.prune.options import GateOptions, PruneRequest
 from headlens.analyses.prune.report import write_gates
-from headlens.analyses.prune.sweep import GateSweep, PenaltyOutcome, RoleCorpus, forget_models, gate_tables, nearest
+from headlens.analyses.prune.sweep import GateSweep, PenaltyOutcome, forget_models, gate_tables, nearest
 from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.analyses.result_notes import were
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.frequency import make_frequency
+from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError, counted
 from headlens.heads import STACKS
@@ -26,26 +26,25 @@ from headlens.interventions.hard_concrete import HardConcrete
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.training.hyperparameters import learning_rate
+from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.unchanged_files import file_hashes
 
 
-def open_roles(request: PruneRequest) -> RoleCorpus | None:
+def open_roles(request: PruneRequest) -> tuple[Corpus, Frequencies] | None:
     """Returns the corpus on which roles are named and its frequencies; None where none is asked for.
 
     Raises:
         InputError: whatever is wrong with the corpus, and thresholds without one.
     """
-    options, thresholds = request.roles, request.thresholds
-    if options.roles_corpus is None and thresholds != Thresholds():
-        raise OptionError("Role thresholds only apply with --roles-corpus, which is not given.", "Give both.")
+    options = request.roles
     if options.roles_corpus is None:
+        if request.thresholds != Thresholds():
+            raise OptionError("Role thresholds only apply with --roles-corpus, which is not given.", "Give both.")
         return None
-    offline = request.model_options.offline
-    skip = request.lesson.data.skip_broken
+    skip, offline = request.lesson.data.skip_broken, request.model_options.offline
     corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, skip_broken=skip, offline=offline))
     source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
-    return RoleCorpus(corpus, Frequencies(source), thresholds)
+    return corpus, Frequencies(source)
 
 
 def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -63,36 +62,32 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         run.depend_on(None, file_hashes({f"the file of --{option}": path for option, path in files.items()}))
         loaded = run.load(request.model, request.model_options)
         opened = open_training_set(request.lesson, run, loaded, request.training.seed, offline=offline)
-        sweep = GateSweep(
-            run,
-            opened.loaded,
-            opened.lesson,
-            request.sweep,
-            request.resolved_gates,
-            request.training.of_loop(),
-            request.training.scratch(),
-            request.lesson.longest,
-            roles,
-        )
-        _warn_of_short_way(request, run, opened.lesson)
-        outcomes = sweep.outcomes()
-        sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
+        loaded, lesson, gates = opened.loaded, opened.lesson, request.resolved_gates
+        training, scratch = request.training.of_loop(), request.training.scratch()
+        count = TrainingCallbacks(processes=run.processes.count).updates
+        updates, scratch_updates = count(lesson.data, training), count(lesson.data, scratch)
+        _warn_of_short_way(run, training, gates, updates)
+        outcomes = GateSweep(run, request, loaded, lesson, roles).outcomes()
+        sites = [s for s in find_sites(loaded.model) if s.n_heads]
         named = [head for outcome in outcomes for head in outcome.values]
-        gated = request.gates.gates or tuple(s for s in STACKS if any(head.startswith(s) for head in named))
-        name, task = opened.loaded.short_name, opened.lesson.task.name
-        tables = gate_tables(name, task, request.gates.penalty, sites, gated, outcomes)
-        notes = [*opened.untrained, *opened.notes, *_notes(request, opened, outcomes, run), *run.warnings]
+        gated = gates.gates or tuple(s for s in STACKS if any(head.startswith(s) for head in named))
+        tables = gate_tables(loaded.short_name, lesson.task.name, gates.penalty, sites, gated, outcomes)
+        told = _notes(request, opened, outcomes, updates, scratch_updates)
+        if run.writes and {o.run for o in outcomes} != {UNPRUNED} and lesson.task.generates:
+            told.append("headlens reproduce voita2019 puts such a table next to the paper's numbers.")
+        notes = [*opened.untrained, *opened.notes, *told, *run.warnings]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_gates(run.folder, tables, figures=request.figures)
-            run.folder.finish({**_facts(request, run, opened), "notes": notes})
+            rate = {"updates": updates, "gate_learning_rate": gates.rate(updates)}
+            facts = {"models": [model_record(loaded, loaded.short_name)], "task": vars(lesson.task)}
+            run.folder.finish(facts | {"lesson": lesson.facts, "gates": asdict(gates) | rate, "notes": notes})
         return SweepRun(run.path, run.files, tables, notes)
 
 
-def _warn_of_short_way(request: PruneRequest, run: Run, lesson: TrainingSet) -> None:
+def _warn_of_short_way(run: Run, training: TrainingOptions, gates: GateOptions, updates: int) -> None:
     """Say before a long training that gates cannot close in it: Adam moves log α by a learning rate a step at most."""
-    options, gates, updates = request.training.of_loop(), request.resolved_gates, _updates(run, lesson, request)
-    share = sum(learning_rate(options, step, updates) for step in range(updates)) / options.learning_rate
+    share = sum(learning_rate(training, step, updates) for step in range(updates)) / training.learning_rate
     way, needed = gates.rate(updates) * share, gates.gate_start - HardConcrete().closed_below
     if way < needed:
         run.warn(
@@ -101,25 +96,20 @@ def _warn_of_short_way(request: PruneRequest, run: Run, lesson: TrainingSet) -> 
         )
 
 
-def _updates(run: Run, lesson: TrainingSet, request: PruneRequest, *, scratch: bool = False) -> int:
-    training = request.training.scratch() if scratch else request.training.of_loop()
-    return TrainingCallbacks(processes=run.processes.count).updates(lesson.data, training)
-
-
-def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome], run: Run) -> list[str]:
-    kind, gates, lesson = request.gates.penalty, request.resolved_gates, opened.lesson
+def _notes(
+    request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome], updates: int, scratch_updates: int
+) -> list[str]:
+    gates = request.resolved_gates
     notes = [
         "λ multiplies the mean over attention modules of the expected number of open gates."
-        if kind == "mean"
+        if gates.penalty == "mean"
         else "λ multiplies the expected number of open gates of all attention modules."
     ]
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
-    updates = _updates(run, lesson, request)
     notes.append(f"Each run has {counted(updates, 'update')}; gate learning rate {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
-        steps = _updates(run, lesson, request, scratch=True)
-        had = f"Models from scratch had {counted(steps, 'update')}"
+        had = f"Models from scratch had {counted(scratch_updates, 'update')}"
         notes.append(f"{had}; use --scratch-steps to give them as many as the original model had.")
     # What holds of the unpruned model, too, is told of that alone.
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
@@ -128,18 +118,17 @@ def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalty
     notes += _gate_notes(outcomes, opened)
     target = request.sweep.target_heads
     if target is not None:
-        best = nearest([o for o in outcomes if o.values], _heads_left, target)
-        left = _heads_left(best)
-        end = "." if left == target else ": the closest; a larger --most-runs may come closer."
-        notes.append(f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for{end}")
+        best = nearest([o for o in outcomes if o.values], target)
+        end = "." if best.left == target else ": the closest; a larger --most-runs may come closer."
+        notes.append(
+            f"{counted(best.left, 'head')} with gates left by {best.run}, of {target} that were asked for{end}"
+        )
     if request.roles.roles_corpus is None:
         notes.append("To see what the remaining heads do, give --roles-corpus FILE.conllu.")
     elif not any(role for outcome in outcomes for role, _ in outcome.roles.values()):
         notes.append(
             "No head has a role at these thresholds, before or after pruning, so the figure of roles is not drawn."
         )
-    if run.writes and {o.run for o in outcomes} != {UNPRUNED} and lesson.task.generates:
-        notes.append("headlens reproduce voita2019 puts such a table next to the paper's numbers.")
     return notes
 
 
@@ -152,7 +141,7 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
                 f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 {were(outcome.between)} folded "
                 "into the weights."
             )
-        if outcome.values and not _heads_left(outcome):
+        if outcome.values and not outcome.left:
             notes.append(f"{outcome.run}: all gates are closed.")
     heads = sum(s.n_heads for s in find_sites(opened.loaded.model))
     if emptied := [o.run for o in outcomes if len(o.removed) == heads]:
@@ -161,20 +150,3 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
             "other commands still see all of them; no such model is trained from scratch."
         )
     return notes
-
-
-def _heads_left(outcome: PenaltyOutcome) -> int:
-    """Heads with gates that are not closed."""
-    return len(outcome.values) - len(outcome.removed)
-
-
-def _facts(request: PruneRequest, run: Run, opened: OpenedTraining) -> dict[str, Any]:
-    """Returns what run.json records of the sweep: model, task, training set and options of the gates."""
-    updates = _updates(run, opened.lesson, request)
-    gates = request.resolved_gates
-    return {
-        "models": [model_record(opened.loaded, opened.loaded.short_name)],
-        "task": vars(opened.lesson.task),
-        "lesson": opened.lesson.facts,
-        "gates": asdict(gates) | {"updates": updates, "gate_learning_rate": gates.rate(updates)},
-    }

@@ -6,16 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from headlens.analyses.prune import results_table as results
 from headlens.analyses.prune.gate_figures import gate_films, gate_maps, kept_by_layer
-from headlens.analyses.prune.results_table import (
-    gate_findings,
-    gate_heads,
-    lasting_roles,
-    remaining_heads,
-    results_markdown,
-    results_overview,
-    results_table,
-)
 from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
 from headlens.heads import STACKS
@@ -58,15 +50,16 @@ def write_gates(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
     """
     for name, frame in tables.items():
         run.table(name, frame)
-    run.table("results", results_table(tables["sweep"]))
+    run.table("results", results.results_table(tables["sweep"]))
     with run.file("results.md") as path:
-        path.write_text(results_markdown(tables["sweep"]), encoding="utf-8", newline="\n")
+        path.write_text(results.results_markdown(tables["sweep"]), encoding="utf-8", newline="\n")
     for name, figure in gate_figures(tables) if figures else ():
         run.figure(name, figure)
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    return [table for table in (results_overview(runs), remaining_heads(runs), lasting_roles(runs)) if table.rows]
+    makers = results.results_overview, results.remaining_heads, results.lasting_roles
+    return [table for make in makers if (table := make(runs)).rows]
 
 
 CAPTIONS = {
@@ -144,6 +137,6 @@ REPORT = CommandReport(
         "closing": ("gates",),
     },
     overviews=_overviews,
-    heads=gate_heads,
-    findings=gate_findings,
+    heads=results.gate_heads,
+    findings=results.gate_findings,
 )

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.prune.sweep_figures import RoleSet, role_sets
-from headlens.analyses.prune.sweep_runs import (
-    SCRATCH,
-    TRAINED,
-    UNPRUNED,
-    GatedRun,
-    architectures,
-    count_heads_left,
-    gated_runs,
-    is_unpruned,
-    main_rows,
-    open_heads,
-    penalty_text,
-    sweep_stacks,
-)
+from headlens.analyses.prune import sweep_runs
+from headlens.analyses.prune.sweep_figures import role_sets
+from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, value_text
@@ -35,7 +23,14 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
-_COLUMNS = (TRAINED, f"{TRAINED}_low", f"{TRAINED}_high", SCRATCH, f"{SCRATCH}_low", f"{SCRATCH}_high")
+_COLUMNS = (
+    TRAINED,
+    f"{TRAINED}_low",
+    f"{TRAINED}_high",
+    SCRATCH,
+    f"{SCRATCH}_low",
+    f"{SCRATCH}_high",
+)
 _DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in DIFFERENCE)
 _NAMED = 24  # heads of a stack; more are not listed
 _WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
@@ -56,23 +51,21 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
         `_delta_high`, and `_p_value`; blocks of model, task and metric in order of appearance; empty cells where
         nothing was measured.
     """
-    stacks = sweep_stacks(sweep)
-    keys = pd.Series(architectures(sweep), index=sweep.index, dtype=object)
-    table = sweep.assign(key=keys, order=~is_unpruned(sweep), left=count_heads_left(sweep))
+    stacks = sweep_runs.sweep_stacks(sweep)
+    keys = pd.Series(sweep_runs.architectures(sweep), index=sweep.index, dtype=object)
+    table = sweep.assign(key=keys, order=~sweep_runs.is_unpruned(sweep), left=sweep_runs.count_heads_left(sweep))
     records = [
         {name: run_rows[name].iloc[0] for name in (*_BLOCK, "order", "left")} | _record(run_rows, stacks)
-        for _, rows in table.groupby(_BLOCK, sort=False, dropna=False)
-        for _, run_rows in rows.groupby("key", sort=False)
+        for _, run_rows in table.groupby([*_BLOCK, "key"], sort=False, dropna=False)
     ]
-    names = [*_BLOCK, "run", "penalty", "heads", *(f"heads_{stack}" for stack in stacks), *_COLUMNS, "n", *_DIFFERENCES]
+    counts = dict.fromkeys((f"heads_{stack}" for stack in stacks), "Int64")
+    names = [*_BLOCK, "run", "penalty", "heads", *counts, *_COLUMNS, "n", *_DIFFERENCES]
     if not records:
         return pd.DataFrame(columns=names)
-    records_table = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
-    records_table = records_table.sort_values(
-        ["block", "order", "left", "penalty"], ascending=[True, True, False, True], kind="stable"
-    )
-    counts = dict.fromkeys((f"heads_{stack}" for stack in stacks), "Int64")
-    return records_table[names].astype(counts).reset_index(drop=True)
+    found = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
+    order = {"block": True, "order": True, "left": False, "penalty": True}
+    found = found.sort_values([*order], ascending=[*order.values()], kind="stable")
+    return found[names].astype(counts).reset_index(drop=True)
 
 
 def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
@@ -96,7 +89,7 @@ def results_markdown(sweep: pd.DataFrame) -> str:
     Args:
         sweep: rows of `sweep.csv`, of one model or several.
     """
-    table, stacks = results_table(sweep), sweep_stacks(sweep)
+    table, stacks = results_table(sweep), sweep_runs.sweep_stacks(sweep)
     blocks = [_block(rows, stacks) for _, rows in table.groupby(_BLOCK, sort=False, dropna=False)]
     return "\n".join(["# Heads left by pruning with gates", *blocks]) + "\n"
 
@@ -141,108 +134,103 @@ def _number(value: Any) -> float:
     return float("nan") if value is None or pd.isna(value) else float(value)
 
 
+def _overview(
+    title: str,
+    table: str,
+    of: Callable[[pd.DataFrame], Iterable[dict[str, Any]]],
+    runs: Sequence[RecordedRun],
+    about: str,
+) -> PageTable:
+    """A table of what there is to say of a table of every run."""
+    records = [run_label(run, runs) | record for run, rows in tables_of(runs, table) for record in of(rows)]
+    return page_table(title, records, about)
+
+
 def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """Heads left and the task's metrics, from a trained model and from scratch."""
-    records = [
-        run_label(run, runs) | record
-        for run, sweep in tables_of(runs, "sweep")
-        for _, rows in results_table(sweep).groupby(_BLOCK, sort=False)
-        for record in _results(rows)
-    ]
     about = (
         "From most heads to fewest (encoder/decoder/cross): the task with a trained model whose heads were pruned, and "
         "with the same architecture trained from scratch, with 95 % intervals (dot, line; tick: the unpruned model)."
     )
-    return page_table("Heads left and what they achieve", records, about)
+    return _overview("Heads left and what they achieve", "sweep", _results, runs, about)
 
 
 def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """How many heads each run left in which stack, and which where they are few."""
-    records = [
-        run_label(run, runs) | _remaining(run_rows, stack)
-        for run, gates in tables_of(runs, "gates")
-        for run_rows in gated_runs(gates)
-        for stack in run_rows.stacks
-    ]
     about = (
         "Heads left at the last update for each penalty λ (gate not 0), listed by layer and head where there are at "
         f"most {_NAMED}. An attention layer without heads passes its input on."
     )
-    return page_table("Heads that remain", records, about)
+    return _overview("Heads that remain", "gates", _remaining, runs, about)
 
 
 def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
     """For every role of a stack with how few heads it still occurs, those that last longest first."""
-    records = [
-        run_label(run, runs) | record
-        for run, roles in tables_of(runs, "roles")
-        for roles_of_stack in role_sets(roles)
-        for record in _lasting(roles_of_stack)
-    ]
     about = (
         "Roles are those that heads had before any were removed. The fewer heads are left while a role still occurs, "
         "the later it dies; next to it, the average share of its heads that a run leaves, and that share for all "
         "heads."
     )
-    return page_table("Which roles die last", records, about)
+    return _overview("Which roles die last", "roles", _lasting, runs, about)
 
 
-def _results(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    every = np.concatenate([float_column(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
-    known = every[np.isfinite(every)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    ends = low, high if high > low else low + 1.0
-    level = float(next(iter(float_column(rows[rows["run"] == UNPRUNED], TRAINED)), np.nan))
-    form = f".{result_digits(rows)}f"
-    for row in rows.to_dict("records"):
-        record = {name: row[name] for name in _BLOCK}
-        record["λ"] = _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")
-        record["heads"] = row["heads"]
-        for init, words in _WORDS.items():
-            value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
-            record[words] = _cell(value, form)
-            record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
-        yield record | {"n": row["n"]}
+def _results(sweep: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for _, rows in results_table(sweep).groupby(_BLOCK, sort=False):
+        every = np.concatenate([float_column(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
+        known = every[np.isfinite(every)]
+        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        ends = low, high if high > low else low + 1.0
+        level = float(next(iter(float_column(rows[rows["run"] == UNPRUNED], TRAINED)), np.nan))
+        form = f".{result_digits(rows)}f"
+        for row in rows.to_dict("records"):
+            record = {name: row[name] for name in _BLOCK}
+            record["λ"] = _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")
+            record["heads"] = row["heads"]
+            for init, words in _WORDS.items():
+                value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
+                record[words] = _cell(value, form)
+                record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
+            yield record | {"n": row["n"]}
 
 
-def _remaining(run: GatedRun, stack: str) -> dict[str, Any]:
-    rows = run.last[run.last["stack"] == stack]
-    left = rows[float_column(rows, "gate") > 0].sort_values(["layer", "head"])
-    names = [f"{layer}.{head}" for layer, head in zip(left["layer"], left["head"], strict=True)]
-    empty = sorted(set(rows["layer"]) - set(left["layer"]))
-    return {
-        "model": run.model,
-        "λ": Cell(penalty_text(run.run, run.penalty), repr(run.penalty) if np.isfinite(run.penalty) else "-1"),
-        "stack": stack,
-        "left": open_heads(rows),
-        "of": len(rows),
-        "layers without heads": ", ".join(map(str, empty)),
-        "heads left": ", ".join(names) if len(names) <= _NAMED else "",
-    }
-
-
-def _lasting(roles: RoleSet) -> list[dict[str, Any]]:
-    unpruned, *bars = roles.bars
-    if not bars:
-        return []
-    share = float(np.mean([bar.left / unpruned.left for bar in bars]))
-    lasting = []
-    for name, count in unpruned.counts.items():
-        role_share = float(np.mean([bar.counts.get(name, 0) / count for bar in bars]))
-        # The run with the fewest heads that still has the role.
-        last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
-        record = {
-            "model": roles.model,
-            "stack": roles.stack,
-            "role": "no role" if name == NONE else name,
-            "heads with this role": count,
-            "fewest heads left while it occurs": Cell(str(last.left), str(last.left)) if last else Cell("never"),
-            "λ of that run": last.name if last else "",
-            "mean share of its heads left": role_share,
-            "mean share of all heads left": share,
+def _remaining(gates: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for run, stack in ((own, stack) for own in sweep_runs.gated_runs(gates) for stack in own.stacks):
+        rows = run.last[run.last["stack"] == stack]
+        left = rows[float_column(rows, "gate") > 0].sort_values(["layer", "head"])
+        names = [f"{layer}.{head}" for layer, head in zip(left["layer"], left["head"], strict=True)]
+        empty = sorted(set(rows["layer"]) - set(left["layer"]))
+        penalty = repr(run.penalty) if np.isfinite(run.penalty) else "-1"
+        yield {
+            "model": run.model,
+            "λ": Cell(sweep_runs.penalty_text(run.run, run.penalty), penalty),
+            "stack": stack,
+            "left": sweep_runs.open_heads(rows),
+            "of": len(rows),
+            "layers without heads": ", ".join(map(str, empty)),
+            "heads left": ", ".join(names) if len(names) <= _NAMED else "",
         }
-        lasting.append(((last.left if last else np.inf, -role_share), record))
-    return [record for _, record in sorted(lasting, key=itemgetter(0))]
+
+
+def _lasting(roles: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for own in role_sets(roles):
+        unpruned, *bars = own.bars
+        lasting = []
+        for name, count in unpruned.counts.items() if bars else ():
+            share = float(np.mean([bar.counts.get(name, 0) / count for bar in bars]))
+            # The run with the fewest heads that still has the role.
+            last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
+            record = {
+                "model": own.model,
+                "stack": own.stack,
+                "role": "no role" if name == NONE else name,
+                "heads with this role": count,
+                "fewest heads left while it occurs": Cell(str(last.left), str(last.left)) if last else Cell("never"),
+                "λ of that run": last.name if last else "",
+                "mean share of its heads left": share,
+                "mean share of all heads left": float(np.mean([bar.left / unpruned.left for bar in bars])),
+            }
+            lasting.append(((last.left if last else np.inf, -share), record))
+        yield from (record for _, record in sorted(lasting, key=itemgetter(0)))
 
 
 def _cell(value: float, form: str) -> Cell:
@@ -256,7 +244,7 @@ def gate_heads(run: RecordedRun) -> HeadFacts:
     about = "The head's gate after training with this penalty: 1 is open, 0 closed, which removes the head."
     series = [
         HeadSeries(f"gate {r.label}", f"gate, {r.label}", about, r.last.assign(model=r.model), "gate")
-        for r in gated_runs(run.tables["gates"])
+        for r in sweep_runs.gated_runs(run.tables["gates"])
     ]
     if "roles" not in run.tables:
         return HeadFacts(series)
@@ -270,13 +258,13 @@ def gate_findings(run: RecordedRun) -> list[str]:
     if "sweep" not in run.tables:
         return []
     sentences = []
-    main = main_rows(run.tables["sweep"])
+    main = sweep_runs.main_rows(run.tables["sweep"])
     for model, rows in main.groupby("model", sort=False):
-        unpruned = rows[is_unpruned(rows)]
-        pruned = rows[~is_unpruned(rows) & (rows["init"] == TRAINED)]
+        unpruned = rows[sweep_runs.is_unpruned(rows)]
+        pruned = rows[~sweep_runs.is_unpruned(rows) & (rows["init"] == TRAINED)]
         if pruned.empty:
             continue
-        left = count_heads_left(pruned)
+        left = sweep_runs.count_heads_left(pruned)
         for place in dict.fromkeys((int(np.argmax(left)), int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
             value, low, high = (number_text(float(row[name])) for name in ("value", "ci_low", "ci_high"))

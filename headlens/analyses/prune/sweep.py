@@ -14,10 +14,10 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
-from headlens.analyses.classify.options import ClassifyOptions, Thresholds
+from headlens.analyses.classify.options import ClassifyOptions
 from headlens.analyses.classify.roles import too_little_notes
 from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
-from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
+from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
@@ -29,7 +29,6 @@ from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
-from headlens.training.hyperparameters import TrainingOptions
 
 # What an outcome has of the model from random weights, which runs with the same heads share.
 OF_SCRATCH = ("scratch", "scratch_checkpoint", "scratch_notes")
@@ -82,9 +81,9 @@ class PenaltyOutcome:
     keys: list[str] = field(default_factory=list)
 
     @property
-    def heads(self) -> list[Head]:
-        """Heads whose gates closed and that the pruned model does not have."""
-        return [Head.parse(name) for name in self.removed]
+    def left(self) -> int:
+        """Heads with gates that are not closed."""
+        return len(self.values) - len(self.removed)
 
     @property
     def between(self) -> int:
@@ -120,7 +119,7 @@ def gate_tables(
         before = next(o for o in outcomes if o.run == UNPRUNED).roles
         pruned = [(record, o) for record, o in about if o.run != UNPRUNED]
         known = [h for h in heads if str(h) in before]
-        roles = [record | named | _role(o, h, before[str(h)]) for record, o in pruned for h in known]
+        roles = [record | named | _role(o, h, *before[str(h)]) for record, o in pruned for h in known]
         tables["roles"] = pd.DataFrame(roles, columns=ROLE_COLUMNS)
     return tables
 
@@ -145,20 +144,11 @@ def _measured(outcome: PenaltyOutcome, heads: Sequence[Head], gated: Sequence[St
             yield counts | kept | {"init": init, "checkpoint": checkpoint}
 
 
-def _role(outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
+def _role(outcome: PenaltyOutcome, head: Head, role: str, roles: str) -> Record:
     """The role of a head in the model as it was, and what it is where others are gone."""
-    kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))
-    role_pruned = after[0] if kept and after is not None else None
-    return head._asdict() | {"role": before[0], "roles": before[1], "kept": kept, "role_pruned": role_pruned}
-
-
-@dataclass(frozen=True)
-class RoleCorpus:
-    """Sentences on which the roles of heads are looked at, and from where on a head has one."""
-
-    corpus: Corpus
-    frequencies: Frequencies
-    thresholds: Thresholds = field(default_factory=Thresholds)
+    kept = str(head) not in outcome.removed
+    after = outcome.roles.get(str(head), [None])[0] if kept else None
+    return head._asdict() | {"role": role, "roles": roles, "kept": kept, "role_pruned": after}
 
 
 @dataclass(frozen=True)
@@ -167,30 +157,22 @@ class GateSweep:
 
     Args:
         run: under way.
+        request: penalties, gates, and trainings of every run and of the models from random weights.
         loaded: the model, trained.
         lesson: what it is trained on further.
-        options: of the sweep.
-        gates: of every run.
-        training: of every run.
-        scratch: of the models from random weights.
-        longest: see `TrainingSet.of_task`.
-        roles: where roles are looked at; None leaves them out.
+        roles: the sentences on which roles are looked at, and frequencies of words; None leaves roles out.
     """
 
     run: Run
+    request: PruneRequest
     loaded: LoadedModel
     lesson: TrainingSet
-    options: PenaltySweepOptions
-    gates: GateOptions
-    training: TrainingOptions
-    scratch: TrainingOptions
-    longest: int | None = None
-    roles: RoleCorpus | None = None
+    roles: tuple[Corpus, Frequencies] | None = None
 
     @property
     def trainings(self) -> Trainings:
         """Run folder, training options and length limit that all trainings of the sweep share."""
-        return Trainings(self.run, self.training, self.longest)
+        return Trainings(self.run, self.request.training.of_loop(), self.request.lesson.longest)
 
     def outcomes(self) -> list[PenaltyOutcome]:
         """The model as it was, then every run.
@@ -198,8 +180,8 @@ class GateSweep:
         Raises:
             OptionError: if more heads are to be left than there are.
         """
-        gated = len(gated_heads(self.loaded, self.lesson, self.gates))
-        target = self.options.target_heads
+        gated = len(gated_heads(self.loaded, self.lesson, self.request.resolved_gates))
+        target = self.request.sweep.target_heads
         if target is not None and target >= gated:
             raise OptionError(
                 f"--target-heads {target}: of {counted(gated, 'head')} with gates, at least one has to be pruned.",
@@ -212,33 +194,32 @@ class GateSweep:
             make = partial(self._pruned, strength, baseline)
             return self.trainings.remembered(run_name(strength), make, PenaltyOutcome)
 
-        def left(outcome: PenaltyOutcome) -> int:
-            return gated - len(outcome.removed)
-
         if target is None:
-            reported = outcomes = [of(strength) for strength in self.options.strengths]
+            reported = outcomes = [of(strength) for strength in self.request.sweep.strengths]
         else:
-            outcomes = search(of, left, target, self.options.most_runs)
-            reported = [nearest(outcomes, left, target)]
-        if not self.options.from_scratch:
+            outcomes = search(of, target, self.request.sweep.most_runs)
+            reported = [nearest(outcomes, target)]
+        if not self.request.sweep.from_scratch:
             return [unpruned, *outcomes]
         return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
 
-    def _unpruned(self) -> PenaltyOutcome:
-        model = self.loaded.model
-        measured = self.trainings.compared(self.loaded, self.lesson, model)
+    def _facts(self, model: PreTrainedModel, baseline: Baseline | None = None) -> tuple[Record, Baseline]:
+        """What an outcome has of the metrics and roles of a model, and the model as a baseline."""
+        measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
         roles, told = self._roles(model)
-        notes = [*measured.notes, *told]
-        return PenaltyOutcome(
-            UNPRUNED, metrics=measured.metrics, roles=roles, notes=notes, **vars(measured.as_baseline)
-        )
+        facts = {"metrics": measured.metrics, "roles": roles, "notes": [*measured.notes, *told]}
+        return facts, measured.as_baseline
+
+    def _unpruned(self) -> PenaltyOutcome:
+        facts, own = self._facts(self.loaded.model)
+        return PenaltyOutcome(UNPRUNED, **facts, **vars(own))
 
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
-            pruned = train_gates(self.loaded, self.lesson, strength, self.gates, self.training, callbacks)
-        measured = self.trainings.compared(self.loaded, self.lesson, pruned.model, baseline)
-        roles, told = self._roles(pruned.model)
+            gates, training = self.request.resolved_gates, self.request.training.of_loop()
+            pruned = train_gates(self.loaded, self.lesson, strength, gates, training, callbacks)
+        facts, _ = self._facts(pruned.model, baseline)
         return PenaltyOutcome(
             name,
             strength,
@@ -246,10 +227,8 @@ class GateSweep:
             values={str(h): v for h, v in pruned.values.items()},
             gates=pruned.gates.to_dict("records"),  # type: ignore[arg-type]
             log=pruned.log.to_dict("records"),  # type: ignore[arg-type]
-            metrics=measured.metrics,
             checkpoint=self.trainings.saved(self.loaded, pruned.model, name),
-            roles=roles,
-            notes=[*measured.notes, *told],
+            **facts,
         )
 
     def _with_scratch(
@@ -268,19 +247,17 @@ class GateSweep:
         return completed
 
     def _scratch(self, outcome: PenaltyOutcome, baseline: Baseline) -> PenaltyOutcome:
-        name = f"{outcome.run}-scratch"
+        name, training = f"{outcome.run}-scratch", self.request.training.scratch()
+        gone = [Head.parse(head) for head in outcome.removed]
 
         def make() -> PenaltyOutcome:
-            text = f"{outcome.run} from random weights"
-            with self.trainings.followed(name, text, self.lesson.data, self.scratch) as callbacks:
-                model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, callbacks)
+            text, data = f"{outcome.run} from random weights", self.lesson.data
+            with self.trainings.followed(name, text, data, training) as callbacks:
+                model = from_scratch(self.loaded, self.lesson, gone, training, callbacks)
             measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
-            return replace(
-                outcome,
-                scratch=measured.metrics,
-                scratch_checkpoint=self.trainings.saved(self.loaded, model, name),
-                scratch_notes=measured.notes,
-            )
+            place = self.trainings.saved(self.loaded, model, name)
+            found: Record = {"scratch": measured.metrics, "scratch_checkpoint": place, "scratch_notes": measured.notes}
+            return replace(outcome, **found)
 
         return self.trainings.remembered(name, make, PenaltyOutcome)
 
@@ -288,57 +265,53 @@ class GateSweep:
         """Strongest role and all roles by head, and a note where too little was read for any."""
         if not self.run.writes or self.roles is None:
             return {}, []
+        corpus, frequencies = self.roles
         with self.run.reporter.status("roles of the heads"):
-            options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
+            seed, thresholds = self.request.training.seed, self.request.thresholds
+            options = ClassifyOptions(similarity="off", seed=seed, thresholds=thresholds)
             try:
-                model_of_run = replace(self.loaded, model=model)
-                classification = classify_heads(model_of_run, self.roles.corpus, options, self.roles.frequencies)
+                classification = classify_heads(replace(self.loaded, model=model), corpus, options, frequencies)
             except NoHeadsError:  # a strong penalty
                 return {}, []
         rows, read = classification.tables["heads"].rows, classification.encoding
         columns = (rows[name] for name in (*KEY_COLUMNS, "role", "roles"))
         roles = {str(Head(*key)): [str(role), str(roles)] for *key, role, roles in zip(*columns, strict=True)}
-        return roles, too_little_notes(read.sentences, read.tokens, self.roles.thresholds)
+        return roles, too_little_notes(read.sentences, read.tokens, thresholds)
 
 
 def forget_models(folder: Path) -> None:
     """Remove the models of an earlier sweep, whose penalties may have been others."""
+    models = folder / MODELS
     with output_errors(folder):
-        for pattern in ("penalty-*", f"{UNPRUNED}-scratch"):
-            for place in (folder / MODELS).glob(pattern):
-                shutil.rmtree(place)
+        for place in [*models.glob("penalty-*"), *models.glob(f"{UNPRUNED}-scratch")]:
+            shutil.rmtree(place)
 
 
-def search(
-    of: Callable[[float], PenaltyOutcome], left: Callable[[PenaltyOutcome], int], target: int, most: int
-) -> list[PenaltyOutcome]:
+def search(of: Callable[[float], PenaltyOutcome], target: int, most: int) -> list[PenaltyOutcome]:
     """Bisect log λ until a run leaves as many heads as wanted, enough runs were made, or no other λ is left.
 
     Args:
         of: the run with a λ.
-        left: how many heads it leaves.
-        target: how many there should be.
+        target: how many heads it should leave.
         most: runs.
 
     Returns:
         The runs, by λ.
     """
-    low, high, outcomes = math.log(LEAST), math.log(MOST), list[PenaltyOutcome]()
-    tried = set[float]()
+    low, high, outcomes = math.log(LEAST), math.log(MOST), dict[float, PenaltyOutcome]()
     for _ in range(most):
         middle = (low + high) / 2
         strength = float(f"{math.exp(middle):.3g}")
-        if strength in tried:  # λ has three digits: no other lies between
+        if strength in outcomes:  # λ has three digits: no other lies between
             break
-        tried.add(strength)
-        outcomes.append(of(strength))
-        count = left(outcomes[-1])
+        outcomes[strength] = of(strength)
+        count = outcomes[strength].left
         if count == target:
             break
         low, high = (middle, high) if count > target else (low, middle)
-    return sorted(outcomes, key=lambda o: o.penalty or 0.0)
+    return sorted(outcomes.values(), key=lambda o: o.penalty or 0.0)
 
 
-def nearest(outcomes: Sequence[PenaltyOutcome], left: Callable[[PenaltyOutcome], int], target: int) -> PenaltyOutcome:
+def nearest(outcomes: Sequence[PenaltyOutcome], target: int) -> PenaltyOutcome:
     """The run whose number of heads is nearest to what is wanted; of two, the one with more."""
-    return min(outcomes, key=lambda o: (abs(left(o) - target), -left(o)))
+    return min(outcomes, key=lambda o: (abs(o.left - target), -o.left))

@@ -11,24 +11,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.prune.sweep_runs import (
-    SCRATCH,
-    TRAINED,
-    count_heads_left,
-    gated_stacks,
-    is_unpruned,
-    main_rows,
-    penalty_text,
-)
+from headlens.analyses.prune import sweep_runs
+from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
 from headlens.heads import STACKS
 from headlens.plots import style
 from headlens.plots.axis_labels import drawable_text
-from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
-from headlens.plots.head_grid import LINE, TOP, Grid, by_model_and_stack, float_column, has_numbers
+from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below, panels
+from headlens.plots.head_grid import LINE, Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
 
 # colour, marker, label
-LOOKS = {TRAINED: (style.BLUE, "o", "from the trained model"), SCRATCH: (style.ORANGE, "s", "from scratch")}
+LOOKS = {
+    TRAINED: (style.BLUE, "o", "from the trained model"),
+    SCRATCH: (style.ORANGE, "s", "from scratch"),
+}
 _WHOLE = {TRAINED: "unpruned model", SCRATCH: "all heads, from scratch"}
 _ABREAST = 2  # panels
 # inches
@@ -65,32 +61,44 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     Returns:
         The figure, or None when no run has a value.
     """
-    rows = main_rows(sweep)
-    rows = rows.assign(gated=pd.Series(gated_stacks(rows, gates), index=rows.index, dtype=object))
-    if not has_numbers(rows[~is_unpruned(rows)], "value"):
+    rows = sweep_runs.main_rows(sweep)
+    rows = rows.assign(gated=pd.Series(sweep_runs.gated_stacks(rows, gates), index=rows.index, dtype=object))
+    if not has_numbers(rows[~sweep_runs.is_unpruned(rows)], "value"):
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    figure, drawn = _quality_panels(sets, f"Quality by heads left: {metric} on {task}\n(95 % intervals)")
+    title = f"Quality by heads left: {metric} on {task}\n(95 % intervals)"
+    single, titles = len(sets) == 1, [own.title for own in sets]
+    abreast = min(_abreast(_ABREAST), len(sets))
+    width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))
+    slot = (width - 0.05) / abreast
+    # names of runs stand upright above the axes
+    names = _DIGIT * max(len(name) for own in sets for name in _shared_names(own.runs))
+    room = names + 0.14 + LINE * max(style.heading_lines(text, slot - _LEFT - _RIGHT) for text in titles)
+    # The legend may have four entries: a single panel is narrower than the page, and they do not fit one line.
+    lines = 2 if style.in_column() or single else 1
+    box = _LEFT, _RIGHT, room, _HEIGHT, _BOTTOM
+    figure, drawn = panels(title, titles, (width, slot, abreast), box, _LEGEND * lines)
     for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
         metric = str(panel.runs["metric"].iloc[0])
-        style.dress(
-            axes,
-            f"heads left in {_listed(panel.gated)}",
-            style.fold(metric, _HEIGHT, style.LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else "",
-        )
-        _draw_quality(axes, panel, _limits(rows[rows["metric"] == metric]))
-    legend_below(figure, drawn, _quality_legend_lines(len(sets)))
+        words = style.fold(metric, _HEIGHT, style.LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else ""
+        style.dress(axes, f"heads left in {_listed(panel.gated)}", words)
+        known = known_values(rows[rows["metric"] == metric])
+        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        margin = 0.06 * (high - low or abs(high) or 1.0)
+        axes.set_ylim(low - margin, high + margin)
+        _draw_quality(axes, panel)
+    legend_below(figure, drawn, lines)
     return figure
 
 
 def _sets(rows: pd.DataFrame) -> list[_Set]:
-    runs, unpruned = rows[~is_unpruned(rows)], rows[is_unpruned(rows)]
+    runs, unpruned = rows[~sweep_runs.is_unpruned(rows)], rows[sweep_runs.is_unpruned(rows)]
     sets = []
     for (model, stacks), group in runs.groupby(["model", "gated"], sort=False):
         gated = cast("tuple[str, ...]", stacks)
         title = f"{model}: gates in {_listed(gated)}" if len(runs["gated"].unique()) > 1 else str(model)
-        counted = group.assign(left=count_heads_left(group, gated))
+        counted = group.assign(left=sweep_runs.count_heads_left(group, gated))
         sets.append(_Set(title, gated, counted, unpruned[unpruned["model"] == model]))
     return sets
 
@@ -104,71 +112,11 @@ def _abreast(most: int) -> int:
     return 1 if style.in_column() else most
 
 
-def _quality_legend_lines(panels: int) -> int:
-    """Of the legend, which may have four entries: a single panel is narrower than the page, and they do not fit one."""
-    return 2 if style.in_column() or panels == 1 else 1
-
-
-def _quality_panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
-    """Axes side by side in lines of two, under their headings."""
-    titles = [own.title for own in sets]
-    abreast = min(_abreast(_ABREAST), len(titles))
-    width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if len(titles) == 1 else 1))
-    slot = (width - 0.05) / abreast
-    inches = slot - _LEFT - _RIGHT
-    # names of runs stand upright above the axes
-    names = _DIGIT * max(len(name) for own in sets for name in _shared_names(own.runs))
-    room = names + 0.14 + LINE * (1 + max(style.fold(text, inches, style.HEADING_SIZE).count("\n") for text in titles))
-    legend = _LEGEND * _quality_legend_lines(len(titles))
-    margins = _LEFT, _RIGHT, room, _BOTTOM
-    return _panels(title, titles, (width, slot, abreast), margins, legend)
-
-
-def _panels(
-    title: str,
-    titles: Sequence[str],
-    page: tuple[float, float, int],
-    margins: tuple[float, float, float, float],
-    legend: float,
-    shift: float | None = None,
-) -> tuple[Figure, list[Axes]]:
-    """Axes in lines under their headings, above room for a legend; all in inches.
-
-    Args:
-        title: of the figure.
-        titles: of the panels.
-        page: width of the figure and of a slot, and panels in a line.
-        margins: on the left, on the right, above and below the axes of a slot.
-        legend: height of the legend.
-        shift: how far headings begin before the axes and may go on behind them; None for headings as wide as the axes.
-    """
-    (width, slot, abreast), (left, right, above, below) = page, margins
-    step, top = above + _HEIGHT + below, TOP + style.further_lines(title, width)
-    height, inches = top + step * -(-len(titles) // abreast) + legend, slot - left - right
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    panels = []
-    for number, text in enumerate(titles):
-        line, column = divmod(number, abreast)
-        # Figures count from below, lines of panels from above.
-        low = height - top - line * step - above - _HEIGHT
-        axes = figure.add_axes(((column * slot + left) / width, low / height, inches / width, _HEIGHT / height))
-        style.heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
-        panels.append(axes)
-    return figure, panels
-
-
-def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    known = known_values(rows)
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    margin = 0.06 * (high - low or abs(high) or 1.0)
-    return low - margin, high + margin
-
-
-def _draw_quality(axes: Axes, panel: _Set, values: tuple[float, float]) -> None:
-    most = max(float(count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.whole))
+def _draw_quality(axes: Axes, panel: _Set) -> None:
+    most = max(
+        float(sweep_runs.count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.whole)
+    )
     axes.set_xlim(-0.05 * most, 1.05 * most)
-    axes.set_ylim(*values)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     for init, (colour, _, _) in LOOKS.items():
         level = panel.whole[panel.whole["init"] == init]
@@ -177,20 +125,17 @@ def _draw_quality(axes: Axes, panel: _Set, values: tuple[float, float]) -> None:
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart
         shift = _APART * (number - (len(inits) - 1) / 2) * 1.1 * most / _inches(axes)
-        _draw_line(axes, panel.runs[panel.runs["init"] == init].sort_values("left", kind="stable"), init, shift)
+        rows = panel.runs[panel.runs["init"] == init].sort_values("left", kind="stable")
+        (colour, marker, label), at = LOOKS[init], float_column(rows, "left") + shift
+        values = float_column(rows, "value")
+        axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
+        draw_intervals(axes, at, rows, colour)
     _name_runs(axes, panel.runs)
 
 
 def _inches(axes: Axes) -> float:
     figure = axes.get_figure(root=True)
     return axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0)
-
-
-def _draw_line(axes: Axes, rows: pd.DataFrame, init: str, shift: float) -> None:
-    colour, marker, label = LOOKS[init]
-    at, values = float_column(rows, "left") + shift, float_column(rows, "value")
-    axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
-    draw_intervals(axes, at, rows, colour)
 
 
 def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
@@ -209,16 +154,8 @@ def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
     above.set_xticks(list(names), [drawable_text(name) for name in names.values()], rotation=90)
     above.tick_params(labelsize=style.TICK_SIZE - 1, length=2, width=0.5, pad=1.5, colors=style.INK)
     above.spines["top"].set_linewidth(0.5)
-    axes.annotate(
-        "penalty λ",
-        (0, 1),
-        (0, 3),
-        "axes fraction",
-        "offset points",
-        fontsize=style.TICK_SIZE,
-        color=style.INK,
-        ha="left",
-    )
+    place = (0, 1), (0, 3), "axes fraction", "offset points"
+    axes.annotate("penalty λ", *place, fontsize=style.TICK_SIZE, color=style.INK, ha="left")
 
 
 def _shared_names(rows: pd.DataFrame) -> list[str]:
@@ -230,7 +167,7 @@ def _shared_names(rows: pd.DataFrame) -> list[str]:
 
 def _names(rows: pd.DataFrame) -> list[str]:
     pairs = zip(rows["run"], float_column(rows, "penalty"), strict=True)
-    return [penalty_text(str(run), penalty) for run, penalty in pairs]
+    return [sweep_runs.penalty_text(str(run), penalty) for run, penalty in pairs]
 
 
 class Bar(NamedTuple):
@@ -271,11 +208,31 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
         return None
     words = "that remaining heads had before pruning" if column == "role" else "of remaining heads after pruning"
     present = {name for role_set in sets for bar in role_set.bars for name in bar.counts}
-    figure, drawn = _role_panels(sets, f"Roles {words}", len(present))
+    # Axes side by side, as many as there may be stacks.
+    abreast = min(_abreast(_ROLES_ABREAST), len(sets))
+    slot = min(_WIDEST, (style.page_width() - 0.05) / abreast)
+    width = max(_NARROWEST, abreast * slot + 0.05)
+    titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
+    room = 0.06 + LINE * max(style.heading_lines(text, slot - 0.1) for text in titles)
+    foot = 0.3 + 0.64 * style.TICK_SIZE / 72 * max(len(bar.name) for own in sets for bar in own.bars)
+    lines = 1 if width >= style.FULL_WIDTH - 0.1 else min(3, len(present))
+    box = _ROLES_LEFT, _ROLES_RIGHT, room, _HEIGHT, foot
+    page = width, slot, abreast
+    figure, drawn = panels(f"Roles {words}", titles, page, box, _ROLES_LEGEND * lines, _ROLES_LEFT - 0.08)
     for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
         style.dress(axes, "penalty λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
         _draw_roles(axes, role_set)
-    _legend(figure, present)
+    figure.legend(
+        handles=legend_handles(present),
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.0),
+        ncols=-(-len(present) // lines),
+        fontsize=style.TICK_SIZE,
+        frameon=False,
+        handletextpad=0.2,
+        columnspacing=1.0,
+        borderaxespad=0.2,
+    )
     return figure
 
 
@@ -292,7 +249,7 @@ def role_sets(roles: pd.DataFrame, column: str = "role") -> list[RoleSet]:
             left = part.rows[(part.rows["run"] == run) & kept_rows(part.rows)]
             if (part.rows["run"] == run).any():
                 penalty = float_column(model_roles[model_roles["run"] == run], "penalty")[0]
-                bars.append(Bar(penalty_text(str(run), penalty), _counts(left[column])))
+                bars.append(Bar(sweep_runs.penalty_text(str(run), penalty), _counts(left[column])))
         sets.append(RoleSet(part.model, part.stack, bars))
     return sets
 
@@ -307,19 +264,6 @@ def _counts(roles: pd.Series) -> dict[str, int]:
     return {name: names.count(name) for name in FAMILIES if name in names}
 
 
-def _role_panels(sets: Sequence[RoleSet], title: str, families_drawn: int) -> tuple[Figure, list[Axes]]:
-    """Axes side by side, as many as there may be stacks, under their headings."""
-    abreast = min(_abreast(_ROLES_ABREAST), len(sets))
-    slot = min(_WIDEST, (style.page_width() - 0.05) / abreast)
-    width = max(_NARROWEST, abreast * slot + 0.05)
-    titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
-    room = 0.06 + LINE * (1 + max(style.fold(text, slot - 0.1, style.HEADING_SIZE).count("\n") for text in titles))
-    foot = 0.3 + 0.64 * style.TICK_SIZE / 72 * max(len(bar.name) for own in sets for bar in own.bars)
-    legend = _ROLES_LEGEND * _legend_lines(width, families_drawn)
-    margins = _ROLES_LEFT, _ROLES_RIGHT, room, foot
-    return _panels(title, titles, (width, slot, abreast), margins, legend, _ROLES_LEFT - 0.08)
-
-
 def _draw_roles(axes: Axes, role_set: RoleSet) -> None:
     places = np.arange(len(role_set.bars))
     bottom = np.zeros(len(role_set.bars))
@@ -330,18 +274,11 @@ def _draw_roles(axes: Axes, role_set: RoleSet) -> None:
             axes.bar(places, counts, 0.8, bottom, color=COLOURS[name], edgecolor="white", linewidth=0.4, label=name)
             _write(axes, counts, bottom, name, most)
         bottom += counts
+    size = style.TICK_SIZE - 1
     for place, bar in enumerate(role_set.bars):
-        axes.text(
-            place,
-            bar.left + 0.015 * most,
-            str(bar.left),
-            ha="center",
-            va="bottom",
-            fontsize=style.TICK_SIZE - 1,
-            color=style.INK,
-        )
-    axes.set_xlim(-0.6, len(role_set.bars) - 0.4)
-    axes.set_ylim(0, 1.1 * most)
+        at = place, bar.left + 0.015 * most
+        axes.text(*at, str(bar.left), ha="center", va="bottom", fontsize=size, color=style.INK)
+    axes.set(xlim=(-0.6, len(role_set.bars) - 0.4), ylim=(0, 1.1 * most))
     axes.set_xticks(places, [drawable_text(bar.name) for bar in role_set.bars], rotation=90)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
 
@@ -357,22 +294,3 @@ def _write(axes: Axes, counts: Grid, bottom: Grid, name: str, most: float) -> No
         if count >= high:
             ink = style.ink_on(COLOURS[name])
             axes.text(place, low + count / 2, f"{count:.0f}", ha="center", va="center", fontsize=size, color=ink)
-
-
-def _legend_lines(width: float, entries: int) -> int:
-    return 1 if width >= style.FULL_WIDTH - 0.1 else min(3, entries)
-
-
-def _legend(figure: Figure, present: set[str]) -> None:
-    lines = _legend_lines(figure.get_figwidth(), len(present))
-    figure.legend(
-        handles=legend_handles(present),
-        loc="lower left",
-        bbox_to_anchor=(0.0, 0.0),
-        ncols=-(-len(present) // lines),
-        fontsize=style.TICK_SIZE,
-        frameon=False,
-        handletextpad=0.2,
-        columnspacing=1.0,
-        borderaxespad=0.2,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,10 +69,11 @@ class GatedRun(NamedTuple):
 def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     """Split `gates.csv` by run: models in order of appearance, runs of each by λ from weak to strong."""
     rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=float_column(gates, "step"))
-    runs = [
-        GatedRun(str(model), str(run), _penalty(run_rows), "", run_rows)
-        for (model, run), run_rows in rows[rows["step"].notna()].groupby(["model", "run"], sort=False)
-    ]
+    runs = []
+    for (model, run), own in rows[rows["step"].notna()].groupby(["model", "run"], sort=False):
+        known = float_column(own, "penalty")
+        penalty = float(next(iter(known[np.isfinite(known)]), np.nan))
+        runs.append(GatedRun(str(model), str(run), penalty, "", own))
     models = list(dict.fromkeys(run.model for run in runs))
     runs.sort(key=lambda run: (models.index(run.model), np.isnan(run.penalty), run.penalty))
     penalties = {model: [run.penalty for run in runs if run.model == model] for model in models}
@@ -133,11 +134,6 @@ def _words(frame: pd.DataFrame, column: str) -> pd.Series:
     return frame[column].fillna("").astype(str) if column in frame else pd.Series("", index=frame.index)
 
 
-def _penalty(rows: pd.DataFrame) -> float:
-    known = float_column(rows, "penalty")
-    return float(next(iter(known[np.isfinite(known)]), np.nan))
-
-
 def sweep_stacks(sweep: pd.DataFrame) -> list[str]:
     """The stacks that the models of a sweep have."""
     return [stack for stack in STACKS if np.isfinite(float_column(sweep, f"heads_{stack}")).any()]
@@ -184,15 +180,13 @@ def gated_stacks(sweep: pd.DataFrame, gates: pd.DataFrame | None) -> list[Key]:
     known: dict[Key, Key] = {(run.model, run.run): tuple(run.stacks) for run in runs}
     keys, names = architectures(sweep), list(zip(sweep["model"].astype(str), sweep["run"].astype(str), strict=True))
     twins = {key: known[name] for key, name in zip(keys, names, strict=True) if name in known}
-    lost = {str(model): _lost(rows) for model, rows in sweep.groupby("model", sort=False)}
+    lost: dict[str, Key] = {}
+    for model, rows in sweep.groupby("model", sort=False):
+        counts = {stack: float_column(rows, f"heads_{stack}") for stack in sweep_stacks(rows)}
+        # All stacks where none lost heads.
+        fewer = tuple(stack for stack, left in counts.items() if np.nanmin(left) < np.nanmax(left))
+        lost[str(model)] = fewer or tuple(counts)
     return [
         () if unpruned else known.get(name) or twins.get(key) or lost[name[0]]
         for unpruned, key, name in zip(is_unpruned(sweep), keys, names, strict=True)
     ]
-
-
-def _lost(rows: pd.DataFrame) -> Key:
-    """The stacks in which some run has fewer heads than another; all stacks where there is none."""
-    counts: Mapping[str, Grid] = {stack: float_column(rows, f"heads_{stack}") for stack in sweep_stacks(rows)}
-    stacks = tuple(stack for stack, heads_left in counts.items() if np.nanmin(heads_left) < np.nanmax(heads_left))
-    return stacks or tuple(counts)

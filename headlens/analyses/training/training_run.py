@@ -21,7 +21,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.example_records import record_table
+from headlens.analyses.ablate.task_examples import record_table
 from headlens.analyses.result_notes import record_notes
 from headlens.analyses.training.report import training_curve
 from headlens.analyses.training.training_set import TrainingCallbacks

@@ -18,11 +18,10 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from headlens import memory
-from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.options import STRATEGIES, AblateRequest, AblationOptions, Mode, PruneOptions
 from headlens.analyses.ablate.recipe import run_ablate
 from headlens.analyses.ablate.scorers import ImportanceEstimator
-from headlens.analyses.ablate.sweep import TaskSweep
+from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.errors import ModelError
 from headlens.heads import Head
@@ -74,10 +73,10 @@ def examples(loaded: LoadedModel, wordpiece_tokenizer: PreTrainedTokenizerBase) 
 
 
 def assert_same(found: HeadRecords, expected: HeadRecords) -> None:
-    assert found.complete
+    assert found.there.all()
     np.testing.assert_allclose(found.intact, expected.intact, rtol=1e-10)
     for head, records in expected.items():
-        np.testing.assert_allclose(found.without(head), records, rtol=1e-10)
+        np.testing.assert_allclose(dict(found.items())[head], records, rtol=1e-10)
 
 
 @pytest.mark.parametrize("tokens", rest_slow([8, 20, 40], [20]))

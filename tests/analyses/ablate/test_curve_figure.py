@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from tiers import rest_slow
 
-from headlens.analyses.ablate import curve_figure as curve
-from headlens.analyses.ablate.curve_figure import look, pruning_curve
+from headlens.analyses.ablate import figures as curve
+from headlens.analyses.ablate.figures import look, pruning_curve
 from headlens.analyses.ablate.options import STRATEGIES
 from headlens.analyses.ablate.pruning_experiment import NONE
 

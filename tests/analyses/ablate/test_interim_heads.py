@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.interim_heads import InterimHeads
 from headlens.analyses.ablate.options import Mode
-from headlens.analyses.ablate.replay.head_sweep import SweepRecords
+from headlens.analyses.ablate.sweep import HeadRecords, InterimHeads
 from headlens.heads import Head
 from headlens.tasks.catalogue import CATALOGUE
 
@@ -25,10 +23,10 @@ def told(
     records = HeadRecords(HEADS, 100, 3 if task == "sst2" else 2)
     for start in range(0, 10 * steps, 10):
         right = np.ones((10, records.intact.shape[1]))
-        wrong = {head: right.copy() for head in HEADS}
-        for head, number in zip(HEADS, needed, strict=True):
-            wrong[head][:number, 1] = 0
-        records.put(range(start, start + 10), SweepRecords(right, wrong))
+        wrong = np.stack([right] * len(HEADS))
+        for place, number in enumerate(needed):
+            wrong[place, :number, 1] = 0
+        records.put(range(start, start + 10), np.stack([right, *wrong]))
         now += seconds
         interim(records)
     return lines

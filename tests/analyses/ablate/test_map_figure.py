@@ -11,7 +11,7 @@ from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from tiers import rest_slow
 
-from headlens.analyses.ablate.map_figure import ablation_map, side_by_side
+from headlens.analyses.ablate.figures import ablation_map, side_by_side
 
 Make = Callable[..., pd.DataFrame]
 MARIAN = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}

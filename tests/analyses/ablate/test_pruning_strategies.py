@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from headlens.analyses.ablate.pruning_strategies import (
     pruning_counts,
     strategy_cost,
 )
-from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer
+from headlens.analyses.ablate.scorers import CachedScorer, ImportanceScorer
 from headlens.errors import OptionError
 from headlens.heads import Head
 
@@ -224,11 +223,11 @@ def test_what_holds_for_all(name: str, seed: int, heads: list[Head], most: int) 
 @given(SEEDS, st.integers(0, 14))
 def test_stopped_anywhere_it_goes_on_to_the_same_end(name: str, seed: int, patience: int) -> None:
     expected = list(every(random_sets(seed))[name].choices(HEADS, 5))
-    lines: list[str] = []
+    kept, memories = [CachedScorer(Toy(lambda _: 0.0)).dump()], list[CachedScorer]()
     pairs: list[tuple[frozenset[Head], Head]] = []
     for toy in (Toy(random_sets(seed).value, patience), random_sets(seed)):
-        answers = [CachedScore.from_json(json.loads(line)) for line in lines]
-        memory = CachedScorer(toy, answers, lambda a: lines.append(json.dumps(a.as_json())))
+        memories.append(memory := CachedScorer(toy, lambda _: kept.append(memories[-1].dump())))
+        memory.take(kept[-1])
         found: list[Choice] = []
         try:
             found += every(memory)[name].choices(HEADS, 5)

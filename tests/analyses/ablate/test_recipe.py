@@ -188,7 +188,7 @@ class Killed(BaseException):
 @contextmanager
 def killed_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[list[int]]:
     """Every batch is kept; after some of them the process is gone."""
-    from headlens.analyses.ablate.head_records import HeadRecords
+    from headlens.analyses.ablate.sweep import HeadRecords
     from headlens.runs.checkpoint import Checkpoint
 
     done, put = [0], HeadRecords.put

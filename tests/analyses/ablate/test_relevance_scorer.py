@@ -18,8 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.analyses.ablate.options import AblateRequest, AblationOptions, PruneOptions
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, StrategySettings
 from headlens.analyses.ablate.recipe import AblateRun, run_ablate
-from headlens.analyses.ablate.relevance_scorer import RecordedRelevance, RelevanceEstimator, task_target
-from headlens.analyses.ablate.scorers import ImportanceScorer
+from headlens.analyses.ablate.scorers import ImportanceScorer, RecordedRelevance, RelevanceEstimator, task_target
 from headlens.analyses.ablate.task_examples import Examples, ranking_part
 from headlens.analyses.relevance.lrp import relevance_session
 from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession

@@ -11,14 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.analyses.ablate.pruning_strategies import Score, in_order, scores_of
-from headlens.analyses.ablate.scorers import (
-    CachedScore,
-    CachedScorer,
-    ImportanceScorer,
-    per_layer,
-)
+from headlens.analyses.ablate.scorers import CachedScorer, ImportanceScorer, per_layer
 from headlens.errors import SelfCheckError
 from headlens.heads import Head
+from headlens.runs.checkpoint import unpacked
 
 A, B, C, D = Head("encoder", 0, 0), Head("encoder", 0, 1), Head("encoder", 1, 0), Head("cross", 0, 0)
 
@@ -92,9 +88,11 @@ def test_what_is_known_is_not_asked_again() -> None:
     assert memory.without(frozenset({D}), [B, A]) == {B: more, A: tenth}
     assert memory.without(frozenset(), [B]) == {B: third}
     assert scorer.questions == [({D}, [A]), ({D}, [B, C]), (set(), [B])]
-    assert kept == [CachedScore((D,), {A: tenth}), CachedScore((D,), {B: more, C: tenth}), CachedScore((), {B: third})]
-    assert memory.answers == [CachedScore((D,), {A: tenth, B: more, C: tenth}), CachedScore((), {B: third})]
-    assert list(CachedScorer(scorer, kept).without(frozenset({D}), [C, A])) == [C, A]
+    assert kept == [{D}, {D}, set()]
+    assert memory.known == {frozenset({D}): {A: tenth, B: more, C: tenth}, frozenset(): {B: third}}
+    again = CachedScorer(scorer)
+    again.take(memory.dump())
+    assert list(again.without(frozenset({D}), [C, A])) == [C, A]
     assert len(scorer.questions) == 3
 
 
@@ -102,6 +100,10 @@ NUMBERS = st.floats(allow_nan=False, max_value=1e308)
 
 
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.builds(Score, NUMBERS, NUMBERS)))
-def test_answers_survive_json_to_the_last_bit(scores: dict[Head, Score]) -> None:
-    answer = CachedScore((D,), scores)
-    assert CachedScore.from_json(json.loads(json.dumps(answer.as_json(), allow_nan=False))) == answer
+def test_answers_survive_a_checkpoint_to_the_last_bit(scores: dict[Head, Score]) -> None:
+    memory, again = CachedScorer(Counting()), CachedScorer(Counting())
+    memory.known[frozenset({D})] = scores
+    content = memory.dump()
+    json.dumps(unpacked(content)[0], allow_nan=False)
+    again.take(content)
+    assert again.known == memory.known

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.options import AblationOptions
-from headlens.analyses.ablate.replay.head_sweep import SweepRecords
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablation_table, chosen_metric, paired_comparison
+from headlens.analyses.ablate.sweep import HeadRecords
 from headlens.analyses.ablate.task_examples import ranking_part
 from headlens.errors import OptionError
 from headlens.heads import Head
@@ -37,12 +36,12 @@ def records() -> HeadRecords:
     base[:5] = 1 - base[:5]
     turned = {HEADS[0]: [], HEADS[1]: range(5, 17), HEADS[2]: range(2), HEADS[3]: [0, 1, 2, 10, 11, 12]}
     found = HeadRecords(HEADS, 40, 3)
-    without = {}
-    for head, places in turned.items():
+    without = []
+    for places in turned.values():
         own = base.copy()
         own[list(places)] = 1 - own[list(places)]
-        without[head] = classified(own, labels)
-    found.put(range(40), SweepRecords(classified(base, labels), without))
+        without.append(classified(own, labels))
+    found.put(range(40), np.stack([classified(base, labels), *without]))
     return found
 
 
@@ -67,16 +66,16 @@ def test_a_row_for_every_head(records: HeadRecords) -> None:
 
 def test_mcnemar_where_examples_are_right_or_wrong_else_the_bootstrap(records: HeadRecords) -> None:
     draws = Draws.of(KEYS, 400)
-    found = paired_comparison(COLA, "matthews", records.intact, draws).of(records.without(HEADS[1]))
+    found = paired_comparison(COLA, "matthews", records.intact, draws).of(dict(records.items())[HEADS[1]])
     replicates = []
     for weights in draws.counts.astype(int):
-        values = [np.repeat(r, weights, axis=0) for r in (records.intact, records.without(HEADS[1]))]
+        values = [np.repeat(r, weights, axis=0) for r in (records.intact, dict(records.items())[HEADS[1]])]
         scores = [np.corrcoef(v[:, 0], v[:, 1])[0, 1] for v in values]
         replicates.append(scores[1] - scores[0])
     assert (found.low, found.high) == pytest.approx(np.quantile(replicates, [0.025, 0.975]).tolist(), abs=1e-9)
     far = sum(abs(r - found.delta) >= abs(found.delta) for r in replicates)
     assert found.p_value == pytest.approx((1 + far) / 401)
-    exact = paired_comparison(COLA, "accuracy", records.intact, draws).of(records.without(HEADS[3]))
+    exact = paired_comparison(COLA, "accuracy", records.intact, draws).of(dict(records.items())[HEADS[3]])
     assert exact.p_value == pytest.approx(min(1.0, 2 * sum(comb(6, i) for i in range(4)) / 64))
 
 
@@ -85,7 +84,7 @@ def test_correlations(records: HeadRecords) -> None:
     found = HeadRecords(HEADS[:1], 40, 2)
     gold = rng.normal(size=(40, 1))
     base, worse = (np.hstack([gold, gold + rng.normal(scale=s, size=(40, 1))]) for s in (0.1, 2.0))
-    found.put(range(40), SweepRecords(base, {HEADS[0]: worse}))
+    found.put(range(40), np.stack([base, worse]))
     table = ablation_table(STSB, "pearson", "mean", found, Draws.of(KEYS, 300))
     expected = [np.corrcoef(r.T)[0, 1] for r in (base, worse)]
     assert table.loc[0, ["baseline", "value"]].tolist() == pytest.approx(expected)

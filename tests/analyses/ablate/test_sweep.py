@@ -18,10 +18,8 @@ from saved import build
 from tiers import rest_slow
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.options import Mode
-from headlens.analyses.ablate.replay.head_sweep import SweepRecords
-from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
+from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError, SelfCheckError
@@ -104,14 +102,14 @@ def alone(head: Head) -> Change:
 def assert_swept(
     model: PreTrainedModel, examples: Examples, found: HeadRecords, change: Callable[[Head], Change]
 ) -> None:
-    assert found.complete
+    assert found.there.all()
     np.testing.assert_allclose(found.intact, records(model, examples), rtol=1e-8, atol=1e-10)
     network = examples.task.network(model)
     assert list(found.heads) == [h for s in find_sites(network) for h in s.heads]
     for head, own in found.items():
         with changed(network, head, change(head)):
             np.testing.assert_allclose(own, records(model, examples), rtol=1e-8, atol=1e-10)
-        assert found.without(head) is not None
+        assert dict(found.items())[head] is not None
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda t: t.name)
@@ -134,7 +132,7 @@ def test_translation(task: Task, mode: Mode, marian_tokenizer: PreTrainedTokeniz
     np.testing.assert_allclose(found.intact, records(model, examples), rtol=1e-8, atol=1e-10)
     for head in found.heads[:: 3 if task.generates else 1]:
         with changed(model, head, without(head) if mode == "zero" else alone(head)):
-            np.testing.assert_allclose(found.without(head), records(model, examples), rtol=1e-8, atol=1e-10)
+            np.testing.assert_allclose(dict(found.items())[head], records(model, examples), rtol=1e-8, atol=1e-10)
 
 
 def test_albert_at_every_depth(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -187,7 +185,7 @@ def test_even_attention_is_one_row_a_mean_of_values(wordpiece_tokenizer: PreTrai
     with changed(model, head, even):
         expected = records(model, examples)
     handle.remove()
-    np.testing.assert_allclose(found.without(head), expected, rtol=1e-8)
+    np.testing.assert_allclose(dict(found.items())[head], expected, rtol=1e-8)
 
 
 def test_generation_takes_no_means(marian_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -201,7 +199,7 @@ def test_some_heads_and_none(wordpiece_tokenizer: PreTrainedTokenizerBase) -> No
     whole = TaskSweep().run(model, examples)
     some = TaskSweep().run(model, examples, [Head("encoder", 1, 1)])
     assert some.heads == (Head("encoder", 1, 1),)
-    np.testing.assert_allclose(some.without(some.heads[0]), whole.without(some.heads[0]))
+    np.testing.assert_allclose(dict(some.items())[some.heads[0]], dict(whole.items())[some.heads[0]])
     nothing = TaskSweep().run(model, examples, [])
     assert not nothing.heads
     np.testing.assert_allclose(nothing.intact, whole.intact)
@@ -264,34 +262,34 @@ def test_processes_share_the_examples(wordpiece_tokenizer: PreTrainedTokenizerBa
     found = TaskSweep(processes=Two(0, 2)).run(model, examples)
     assert len(given) == 2
     expected = TaskSweep().run(model, examples)
-    assert found.complete
+    assert found.there.all()
     np.testing.assert_allclose(found.intact, expected.intact, rtol=1e-12)
     for head, own in expected.items():
-        np.testing.assert_allclose(found.without(head), own, rtol=1e-12)
+        np.testing.assert_allclose(dict(found.items())[head], own, rtol=1e-12)
 
 
 def test_records_are_where_their_examples_are() -> None:
     heads = [Head("encoder", 0, 0), Head("encoder", 0, 1)]
     found = HeadRecords(heads, 4, 2)
-    assert not found.complete
+    assert not found.there.all()
     part = np.arange(4.0).reshape(2, 2)
-    found.put([3, 0], SweepRecords(part, {h: part + 10 * i for i, h in enumerate(heads)}))
+    found.put([3, 0], np.stack([part, part, part + 10]))
     assert found.has([0, 3])
     assert not found.has([0, 1])
     other = HeadRecords(heads, 4, 2)
-    other.put([1, 2], SweepRecords(part, dict.fromkeys(heads, part)))
+    other.put([1, 2], np.stack([part] * 3))
     other.take(found.dump())
-    assert other.complete
+    assert other.there.all()
     assert other.intact.tolist() == [[2, 3], [0, 1], [2, 3], [0, 1]]
-    assert other.without(heads[1]).tolist() == [[12, 13], [0, 1], [2, 3], [10, 11]]
+    assert dict(other.items())[heads[1]].tolist() == [[12, 13], [0, 1], [2, 3], [10, 11]]
 
 
 def test_heads_that_change_nothing_are_told() -> None:
     heads = [Head("encoder", 0, 0), Head("encoder", 0, 1)]
     found, part = HeadRecords(heads, 2, 1), np.ones((2, 1))
-    found.put([0, 1], SweepRecords(part, {heads[0]: part, heads[1]: part * 2}))
+    found.put([0, 1], np.stack([part, part, part * 2]))
     assert check_effect(found) == [heads[0]]
-    found.put([0, 1], SweepRecords(part, dict.fromkeys(heads, part)))
+    found.put([0, 1], np.stack([part] * 3))
     with pytest.raises(SelfCheckError, match="changed nothing for any example"):
         check_effect(found)
     assert check_effect(found, counts=True) == heads, "a poor model may write nothing right with any heads"

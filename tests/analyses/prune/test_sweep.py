@@ -34,10 +34,6 @@ from headlens.tasks.task_options import TaskData
 from headlens.training.hyperparameters import TrainingOptions
 
 
-def left(outcome: PenaltyOutcome) -> int:
-    return len(outcome.values) - len(outcome.removed)
-
-
 def made(strength: float, heads: int = 48) -> PenaltyOutcome:
     """The stronger, the fewer heads: all at 0.001, none at 10."""
     kept = min(heads, max(0, round(heads * (1 - math.log10(strength)) / 4)))
@@ -53,8 +49,8 @@ def test_the_search_finds_what_there_is(target: int) -> None:
         calls.append(strength)
         return made(strength)
 
-    found = search(of, left, target, 12)
-    assert left(nearest(found, left, target)) == target
+    found = search(of, target, 12)
+    assert nearest(found, target).left == target
     assert len(calls) <= 12
     assert all(LEAST < s < MOST for s in calls)
     assert [o.penalty for o in found] == sorted(calls)
@@ -63,11 +59,11 @@ def test_the_search_finds_what_there_is(target: int) -> None:
 
 def test_the_search_ends_without_what_there_is_not() -> None:
     """Heads go in twos: an odd number is never met."""
-    even = lambda s: made(s, 48) if left(made(s, 48)) % 2 == 0 else made(s * 1.2, 48)  # noqa: E731
+    even = lambda s: made(s, 48) if made(s, 48).left % 2 == 0 else made(s * 1.2, 48)  # noqa: E731
     outcomes = [even(0.1), even(0.2)]
-    found = search(lambda s: outcomes[s > 0.1], left, 25, 5)
+    found = search(lambda s: outcomes[s > 0.1], 25, 5)
     assert len(found) == 5
-    assert nearest(found, left, 25) in outcomes
+    assert nearest(found, 25) in outcomes
 
 
 def test_the_search_ends_where_no_other_penalty_is_left() -> None:
@@ -77,15 +73,15 @@ def test_the_search_ends_where_no_other_penalty_is_left() -> None:
         calls.append(strength)
         return made(1e-4, 48)  # nothing ever closes
 
-    found = search(of, left, 1, 50)
+    found = search(of, 1, 50)
     assert len(found) == len(calls) == len(set(calls)) < 20
     assert max(calls) == MOST
 
 
 def test_of_two_as_near_the_one_with_more_heads() -> None:
     few, many = made(1.0), made(0.01)
-    between = (left(few) + left(many)) // 2
-    assert nearest([few, many], left, between) is many
+    between = (few.left + many.left) // 2
+    assert nearest([few, many], between) is many
 
 
 @pytest.mark.parametrize(

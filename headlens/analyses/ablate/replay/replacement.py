@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,9 @@ from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.interface import Kernel, causal_mask
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
+from headlens.metrics.accumulator import Accumulator
+
+_METRIC = "outputs"
 
 
 class HeadMeans(Observer):
@@ -24,8 +27,7 @@ class HeadMeans(Observer):
     needs_weights = False
 
     def __init__(self) -> None:
-        self._done: dict[Site, tuple[Tensor, Tensor]] = {}
-        self._pending: dict[Site, tuple[Tensor, Tensor]] = {}
+        self.totals = Accumulator()
 
     def observe(self, call: AttentionCall) -> None:
         """Sums head outputs (batch, query, heads, d) of a call over its real tokens to (heads, d), until `commit`."""
@@ -34,36 +36,25 @@ class HeadMeans(Observer):
         )
         # (batch, query, heads, d) -> (heads, d)
         total = torch.einsum("bqhd,bq->hd", call.output.detach().double(), real.double())
-        self._pending[call.site] = (total, real.sum())
+        self.totals.add(_METRIC, str(call.site), {"sum": total, "tokens": real.sum()})
+
+    def prepare(self) -> None:
+        """Gets what was observed from its device."""
+        self.totals.fetch()
 
     def commit(self) -> None:
-        """Adds the pending sums and token counts of the last pass to the totals of each site."""
-        for site, (total, count) in self._pending.items():
-            before, counted = self._done.get(site, (0, 0))
-            self._done[site] = (before + total, counted + count)
-        self._pending = {}
+        """Adds the sums and token counts of the last pass to the totals of each site."""
+        self.totals.commit()
 
     def discard(self) -> None:
         """Forget what was observed since the last commit."""
-        self._pending = {}
+        self.totals.discard()
 
-    @property
-    def sums(self) -> dict[Site, tuple[Tensor, Tensor]]:
-        """Sums of outputs by site, (heads, d) in double precision, and over how many tokens."""
-        return self._done
-
-    def means(self, others: Iterable[Mapping[Site, tuple[Tensor, Tensor]]] = ()) -> dict[Site, Tensor]:
-        """Mean outputs by site, (heads, d), double precision.
-
-        Args:
-            others: sums of other parts of the corpus.
-        """
-        means: dict[Site, tuple[Tensor, Tensor]] = {}
-        for part in (self._done, *others):
-            for site, (total, count) in part.items():
-                before, counted = means.get(site, (0, 0))
-                means[site] = (before + total, counted + count)
-        return {site: total / count for site, (total, count) in means.items()}
+    def means(self, sites: Sequence[Site]) -> dict[Site, Tensor]:
+        """Mean outputs of the sites that were observed, (heads, d), double precision."""
+        sums = self.totals.of(_METRIC)
+        found = {site: sums[str(site)] for site in sites if str(site) in sums}
+        return {site: torch.from_numpy(own["sum"] / own["tokens"]) for site, own in found.items()}
 
 
 def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence[Site]) -> None:
@@ -99,14 +90,6 @@ def replaced(output: Tensor, heads: Sequence[int], instead: Tensor | None) -> Te
     for copy, head in zip(copies.view(len(heads), *output.shape), heads, strict=True):
         copy[:, :, head] = 0 if instead is None else instead[:, :, head]
     return copies
-
-
-def alone(output: Tensor, heads: Sequence[int]) -> Tensor:
-    """Head outputs once for every head of a list, in which all others are 0: (len(heads) x rows, query, heads, d)."""
-    copies = output.new_zeros(len(heads), *output.shape)
-    for copy, head in zip(copies, heads, strict=True):
-        copy[:, :, head] = output[:, :, head]
-    return copies.flatten(0, 1)
 
 
 def check_removed(outputs: Tensor, heads: Sequence[int], mode: Mode) -> None:

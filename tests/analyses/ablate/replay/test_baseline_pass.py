@@ -13,8 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.options import Mode
-from headlens.analyses.ablate.replay.baseline_pass import close
-from headlens.analyses.ablate.replay.head_ablation import Replay
+from headlens.analyses.ablate.replay.head_ablation import Replay, close
 from headlens.analyses.ablate.replay.nested_tensors import tensors
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites

@@ -367,10 +367,10 @@ def test_means_are_over_real_tokens() -> None:
             model(**row)
         with pytest.raises(ValueError, match="input_ids"):
             model()
-    assert list(means.means()) == list(alone.means())
-    for site, mean in means.means().items():
+    assert list(means.means(find_sites(model))) == list(alone.means(find_sites(model)))
+    for site, mean in means.means(find_sites(model)).items():
         assert mean.shape == (site.n_heads, 32 // site.n_heads)
-        assert torch.allclose(mean, alone.means()[site], atol=1e-12)
+        assert torch.allclose(mean, alone.means(find_sites(model))[site], atol=1e-12)
         assert torch.count_nonzero(mean)
 
 

@@ -1,7 +1,8 @@
-"""The sweep over batches: records of all examples, without growing, whatever memory there is."""
+"""Batches with all heads and without each: records of all examples, whatever memory there is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -11,22 +12,61 @@ import torch
 import zoo
 from tiers import rest_slow
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.replay.head_ablation import Replay
-from headlens.analyses.ablate.replay.head_sweep import HeadSweepOptions, SweepRecords, concatenate_records, sweep
+from headlens.analyses.ablate.replay.nested_tensors import part
+from headlens.analyses.ablate.sweep import sweep_batch
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
-from headlens.errors import ModelError, SelfCheckError
+from headlens.errors import ModelError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact_model
 from headlens.interventions.gates import HeadGates
+from headlens.memory import SplitWhenOutOfMemory
+from headlens.tasks.task import Floats
 
 
-def read(outputs: Any, inputs: Any) -> Tensor:
+def read(outputs: Any) -> Tensor:
     """The first neurons of each first position."""
-    del inputs
     return outputs[0].flatten(1)[:, :3]
+
+
+def every_head(model: PreTrainedModel) -> list[Head]:
+    return [h for s in find_sites(model) for h in s.heads]
+
+
+def sweep(
+    model: PreTrainedModel,
+    name: str,
+    heads: Sequence[Head],
+    mode: Mode = "zero",
+    tokens: int | None = None,
+    read: Callable[[Any], Tensor] = read,
+) -> dict[Head | None, Floats]:
+    """Records of all batches, in as many parts as memory requires: with all heads (None) and without each."""
+    found = []
+    with Replay(model, mode, tokens=tokens) as replay:
+        for inputs in batches(name):
+            rows = len(inputs["input_ids"])
+
+            def run(numbers: Sequence[int], inputs: Any = inputs, rows: int = rows) -> Floats:
+                chunk = part(inputs, numbers[0], numbers[-1] + 1, rows)
+                return sweep_batch(replay, chunk, lambda outputs: read(outputs).detach().double().numpy(), heads)
+
+            def tokens_of(numbers: Sequence[int], length: int = inputs["input_ids"].shape[1]) -> int:
+                return len(numbers) * length
+
+            in_parts = SplitWhenOutOfMemory(
+                model.device,
+                run,
+                lambda a, b: np.concatenate([a, b], axis=1),
+                tokens_of,
+                lambda _: None,
+            )
+            found.append(in_parts(range(rows)))
+    return dict(zip([None, *heads], np.concatenate(found, axis=1), strict=True))
 
 
 def batches(name: str) -> list[dict[str, Any]]:
@@ -35,26 +75,20 @@ def batches(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["bert-classifier", "albert", "gpt2", "marian"])
 def test_records_are_those_of_full_passes(name: str) -> None:
-    model, seen = zoo.ZOO[name].build().double(), []
-    found = sweep(model, batches(name), read, HeadSweepOptions(tokens=40), seen.append)
-    assert seen == [3, 1, 1]
-    heads = [h for s in find_sites(model) for h in s.heads]
-    assert list(found.without) == heads
-    for head in [None, *heads]:
+    model = zoo.ZOO[name].build().double()
+    found = sweep(model, name, every_head(model), tokens=40)
+    for head, records in found.items():
         with AttentionSession(model, edits=[HeadGates({} if head is None else {head: 0.0})]), torch.no_grad():
-            expected = torch.cat([read(model(**b), b) for b in batches(name)]).numpy()
-        records = found.intact if head is None else found.without[head]
+            expected = torch.cat([read(model(**b)) for b in batches(name)]).numpy()
         assert np.allclose(records, expected, rtol=1e-9, atol=1e-12)
-        assert head is None or not np.allclose(records, found.intact, rtol=1e-6)
+        assert head is None or not np.allclose(records, found[None], rtol=1e-6)
 
 
 def test_some_heads_alone() -> None:
     model, wanted = zoo.ZOO["bert"].build(), (Head("encoder", 2, 1), Head("encoder", 0, 3))
-    every = sweep(model, batches("bert"), read)
-    found = sweep(model, batches("bert"), read, HeadSweepOptions(heads=wanted))
-    assert set(found.without) == set(wanted)
-    for head in wanted:
-        assert np.allclose(found.without[head], every.without[head], atol=1e-6)
+    every = sweep(model, "bert", every_head(model))
+    for head, records in sweep(model, "bert", wanted).items():
+        assert np.allclose(records, every[head], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +104,14 @@ def test_heads_of_a_compacted_model_are_known_by_their_original_numbers(name: st
     whole, removed = zoo.ZOO[name].build().double(), [Head.parse(h) for h in gone]
     model = deepcopy(whole)
     compact_model(model, removed)
-    found = sweep(model, batches(name), read, HeadSweepOptions(mode=mode))
-    for head, records in found.without.items():
+    heads = every_head(model)
+    found = sweep(model, name, heads, mode)
+    for head in heads:
         others = [h for s in find_sites(whole) for h in s.heads if h[:2] == head[:2] and h != head]
         gates = dict.fromkeys([*removed, *(others if mode == "keep-only" else [head])], 0.0)
         with AttentionSession(whole, edits=[HeadGates(gates)]), torch.no_grad():
-            expected = torch.cat([read(whole(**b), b) for b in batches(name)]).numpy()
-        assert np.allclose(records, expected, rtol=1e-9, atol=1e-12)
+            expected = torch.cat([read(whole(**b)) for b in batches(name)]).numpy()
+        assert np.allclose(found[head], expected, rtol=1e-9, atol=1e-12)
 
 
 class Scarce:
@@ -97,20 +132,19 @@ class Scarce:
 @pytest.mark.parametrize("rows", rest_slow([7, 3, 2, 1], [3]))
 def test_too_little_memory_gives_the_same_in_smaller_parts(rows: int) -> None:
     model = zoo.ZOO["bert"].build().double()
-    expected = sweep(model, batches("bert"), read)
+    expected = sweep(model, "bert", every_head(model))
     scarce = Scarce(model, rows)
-    found = sweep(model, batches("bert"), read)
+    found = sweep(model, "bert", every_head(model))
     assert scarce.refused > 0
-    assert np.allclose(found.intact, expected.intact, atol=1e-12)
-    for head, records in found.without.items():
-        assert np.allclose(records, expected.without[head], atol=1e-12)
+    for head, records in found.items():
+        assert np.allclose(records, expected[head], atol=1e-12)
 
 
 def test_too_little_memory_for_anything_is_told() -> None:
     model = zoo.ZOO["bert"].build()
     Scarce(model, 0)
     with pytest.raises(ModelError, match="not have enough memory for a single example"):
-        sweep(model, batches("bert"), read)
+        sweep(model, "bert", every_head(model))
 
 
 @pytest.mark.slow
@@ -120,24 +154,12 @@ def test_memory_that_fits_the_intact_pass_but_no_replay_is_told(monkeypatch: pyt
 
     monkeypatch.setattr(Replay, "changed", fail)
     with pytest.raises(ModelError, match="not have enough memory for a single example of 7 tokens"):
-        sweep(zoo.ZOO["bert"].build(), batches("bert"), read)
+        sweep(zoo.ZOO["bert"].build(), "bert", [Head("encoder", 0, 0)])
 
 
 def test_other_errors_are_not_taken_for_memory() -> None:
-    def broken(outputs: Any, inputs: Any) -> Tensor:
+    def broken(outputs: Any) -> Tensor:
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        sweep(zoo.ZOO["bert"].build(), batches("bert"), broken)
-
-
-def test_what_is_read_must_be_a_row_for_each_example() -> None:
-    with pytest.raises(SelfCheckError, match=r"batch of 3 examples gave records of the shape \(3, 7, 32\)"):
-        sweep(zoo.ZOO["bert"].build(), batches("bert"), lambda outputs, _: outputs[0])
-
-
-def test_no_batches_give_no_records_and_batches_must_have_the_same_heads() -> None:
-    assert sweep(zoo.ZOO["bert"].build(), [], read).without == {}
-    one = SweepRecords(np.ones((1, 1)), {Head("encoder", 0, 0): np.ones((1, 1))})
-    with pytest.raises(SelfCheckError, match="different layers"):
-        concatenate_records([one, SweepRecords(np.ones((1, 1)), {})])
+        sweep(zoo.ZOO["bert"].build(), "bert", [], read=broken)

@@ -13,12 +13,12 @@ import zoo
 from saved import Memory, build, sentence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.compact.analysis import (
+from headlens.analyses.compact.recipe import (
     Difference,
-    Size,
     compact_table,
     difference_to_masked,
     model_inputs,
+    model_size,
     seconds_per_forward,
 )
 from headlens.attention.sites import find_sites
@@ -135,16 +135,18 @@ def test_intervals_against_a_hand_computation() -> None:
 
 def test_sizes_count_shared_weights_once() -> None:
     albert, marian = zoo.ZOO["albert"].build(), zoo.ZOO["marian"].build()
-    assert (Size.of(albert).heads, Size.of(albert).masked) == (16, 0)
-    assert Size.of(albert).parameters == sum(p.numel() for p in albert.parameters())
-    assert Size.of(albert.double()).weight_bytes >= 8 * Size.of(albert).parameters
+    assert (model_size(albert)["heads"], model_size(albert)["masked"]) == (16, 0)
+    assert model_size(albert)["parameters"] == sum(p.numel() for p in albert.parameters())
+    assert model_size(albert.double())["weight_bytes"] >= 8 * model_size(albert)["parameters"]
     tied = {t.data_ptr(): t.numel() for t in marian.state_dict().values()}
-    assert Size.of(marian).weight_bytes == 4 * sum(tied.values())
+    assert model_size(marian)["weight_bytes"] == 4 * sum(tied.values())
 
 
 def test_comparison_has_a_row_for_each_state() -> None:
     seconds = np.array([[0.4, 0.2], [0.6, 0.3], [0.2, 0.1]])
-    table = compact_table("m", ["original", "compacted"], [Size(8, 0, 100, 400), Size(4, 1, 60, 240)], seconds)
+    names = ("heads", "masked", "parameters", "weight_bytes")
+    sizes = [dict(zip(names, size, strict=True)) for size in ((8, 0, 100, 400), (4, 1, 60, 240))]
+    table = compact_table("m", ["original", "compacted"], sizes, seconds)
     assert list(table["state"]) == ["original", "compacted"]
     assert list(table["heads"]) == [8, 4]
     assert np.allclose(table["seconds_per_forward"], [0.048 ** (1 / 3), 0.006 ** (1 / 3)])

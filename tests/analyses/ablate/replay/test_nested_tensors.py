@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from headlens.analyses.ablate.replay.lazy_tensor import LazyTensor, now
+from headlens.analyses.ablate.replay.nested_tensors import LazyTensor, now
 
 VIEWS: list[Callable[[Tensor], Tensor]] = [
     lambda t: t.reshape(t.shape[0], -1, 2),

@@ -1,0 +1,220 @@
+"""What a task loses without each head, as a heatmap, and with many heads, by how these were chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.analyses.ablate.options import STRATEGIES
+from headlens.plots import style
+from headlens.plots.axis_labels import token_label
+from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below, panels
+from headlens.plots.head_grid import LINE, Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
+from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
+from headlens.tasks.task_options import LOWER_IS_BETTER
+
+LEVEL = 0.05
+KEEP_ONLY = "keep-only"
+_DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; heads without a dot are pale."
+_ABREAST = 48  # heads of a full line: three stacks of 16
+# Red is what makes the model worse.
+_HIGHER, _LOWER = "RdBu", "RdBu_r"
+_REPLACED = {
+    "zero": "without each head",
+    "mean": "with each head's output replaced by its mean",
+    "uniform": "with uniform attention in each head",
+    KEEP_ONLY: "with each head as the only one in its layer",
+}
+NONE, RANDOM = "none", "random"
+# Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
+_COLOURS = (style.BLUE, style.ORANGE, style.PURPLE, style.GREEN, style.VERMILION, style.SKY, style.BROWN)
+_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
+# inches
+_LEFT, _RIGHT, _BOTTOM, _HEIGHT = 0.55, 0.08, 0.42, 2.3
+_LINE, _APART, _TICK = 0.16, 0.05, 0.22
+_LETTERS = 20  # of a strategy's name
+
+
+def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure | None:
+    """By how much a metric changes without each head, in colours that have 0 in their middle, one scale for all models.
+
+    Cells that are large enough hold the difference and half the width of its paired 95 % interval; a dot marks heads
+    whose difference is significant after Holm's correction, all others are pale. Red is worse.
+
+    Args:
+        ablation: rows of `ablation.csv`, of one model or several.
+        keep_only: draw the model with each head alone in its layer instead.
+
+    Returns:
+        The figure, or None when there are no such rows.
+    """
+    return _drawn(ablation[(ablation["mode"] == KEEP_ONLY) == keep_only])
+
+
+def side_by_side(ablation: pd.DataFrame) -> Figure | None:
+    """The same colours and dots with two models, or the stacks of one, beside each other, too small for numbers.
+
+    Args:
+        ablation: rows of `ablation.csv`; those of each head alone are left out.
+
+    Returns:
+        The figure, or None when that brings no more panels beside each other than `ablation_map` does.
+    """
+    rows = ablation[ablation["mode"] != KEEP_ONLY]
+    sizes = [(p.model, panel(p.rows, float_column(p.rows, "delta"), "")) for p in by_model_and_stack(rows)]
+    if list(map(len, flow(sizes, _ABREAST))) == list(map(len, flow(sizes, ABREAST))):
+        return None
+    # in a column nothing would stand beside anything
+    with style.drawn_for("full"):
+        return _drawn(rows, _ABREAST)
+
+
+def _unsure(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Heads whose removal may change nothing: of many heads some intervals leave 0 out by chance."""
+    tested = np.isfinite(float_column(rows, "p_holm"))
+    return np.where(tested, ~significant(rows), holds_zero(rows)).astype(bool)
+
+
+def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
+    if not has_numbers(rows, "delta"):
+        return None
+    metric, task, mode = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task", "mode"))
+    unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
+    # A loss may explode without a head; of other metrics a large change is what is looked for.
+    scale = centred_scale(f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
+    cells = Cells("delta", significant, _DOT, _name, abreast, _unsure, "")
+    return interval_map(rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}")
+
+
+def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Heads whose removal changes the metric for sure."""
+    return float_column(rows, "p_holm") < LEVEL
+
+
+def _name(part: StackRows) -> str:
+    known = float_column(part.rows, "baseline")
+    if not np.isfinite(known[0]):
+        return part.name
+    shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
+    return f"{part.name}\n{shown} with all heads"
+
+
+def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
+    """The metric on the evaluation part against the number of heads pruned, with 95 % intervals; a panel per model.
+
+    The dashed line and its band are the whole model. Of several random orders every one is a point, and the line their
+    mean. All panels have the same axes.
+
+    Args:
+        pruning: rows of `pruning.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when nothing was pruned.
+    """
+    if not has_numbers(pruning[pruning["n_pruned"] > 0], "value"):
+        return None
+    models = [str(name) for name in pruning["model"].unique()]
+    metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
+    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals)"
+    lines, width, abreast = _legend_lines(pruning), _width(models), 1 if style.in_column() else len(models)
+    slot = (width - 0.1) / abreast
+    inches = slot - _LEFT - _RIGHT
+    room = 0.06 + LINE * max(style.heading_lines(model, inches) for model in models)
+    box = _LEFT, _RIGHT, room, _HEIGHT, _BOTTOM
+    figure, drawn = panels(title, models, (width, slot, abreast), box, _LINE * lines)
+    (low, high), values, apart = _span(pruning, inches)
+    for axes, model in zip(drawn, models, strict=True):
+        style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))
+        rows = pruning[pruning["model"] == model]
+        draw_level(axes, rows[rows["strategy"] == NONE], "no heads pruned")
+        strategies = _strategies(rows)
+        for number, strategy in enumerate(strategies):
+            # beside each other, so that intervals can be told apart
+            shift = apart * (number - (len(strategies) - 1) / 2)
+            _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
+        axes.set(xlim=(low, high), ylim=values, xticks=_ticks(_counts(pruning), _TICK * (high - low) / inches))
+    legend_below(figure, drawn, lines)
+    return figure
+
+
+def _width(models: Sequence[str]) -> float:
+    return min(style.page_width(), style.FULL_WIDTH if len(models) > 1 else style.FULL_WIDTH * 0.7)
+
+
+def _counts(pruning: pd.DataFrame) -> Grid:
+    """Numbers of heads, ascending, without that of the whole model."""
+    counts: Grid = np.unique(float_column(pruning, "n_pruned"))
+    return counts[counts > 0]
+
+
+def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Limits of the numbers of heads and of the metric, and how far apart strategies are drawn."""
+    counts = _counts(pruning)
+    wide = float(np.ptp(counts)) or 2.0
+    middle = float(counts[0] + counts[-1]) / 2
+    # Of random orders values are drawn, and no intervals.
+    several = pruning.groupby(["model", "strategy", "n_pruned"])["value"].transform("size") > 1
+    ends = {name: pruning[name].where(~several) for name in ("ci_low", "ci_high") if name in pruning}
+    known = known_values(pruning.assign(**ends))
+    margin = 0.04 * (float(np.ptp(known)) or 1.0)
+    apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
+    # no strategy stands where another number of heads is
+    usual = float(np.median(np.diff(counts))) if len(counts) > 1 else wide
+    apart = min(apart, 0.8 * usual / max(1, len(_strategies(pruning))))
+    values = float(known.min()) - margin, float(known.max()) + margin
+    return (middle - 0.57 * wide, middle + 0.57 * wide), values, apart
+
+
+def _ticks(counts: Grid, room: float) -> list[float]:
+    """The numbers of heads, but for those too close to a larger one to be written beside it."""
+    ticks = list[float]()
+    for count in counts[::-1]:
+        if not ticks or ticks[-1] - count >= room:
+            ticks.append(float(count))
+    return ticks[::-1]
+
+
+def look(strategy: str) -> tuple[str, str]:
+    """Returns colour and marker of a strategy, by its place among those there are; random orders are grey."""
+    if strategy == RANDOM:
+        return style.FAINT, "x"
+    places = [name for name in STRATEGIES if name != RANDOM]
+    place = places.index(strategy) if strategy in places else len(places)
+    return _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
+
+
+def _strategies(rows: pd.DataFrame) -> list[str]:
+    return [str(name) for name in rows["strategy"].unique() if name != NONE]
+
+
+def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) -> None:
+    colour, marker = look(strategy)
+    means = rows.assign(value=float_column(rows, "value")).groupby("n_pruned")["value"].mean()
+    orders = int(rows.groupby("n_pruned").size().max())
+    label = token_label(strategy, _LETTERS) + (f", mean of {orders}" if orders > 1 else "")
+    places, mean = means.index.to_numpy(float) + shift, means.to_numpy(float)
+    axes.plot(places, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
+    at, value = float_column(rows, "n_pruned") + shift, float_column(rows, "value")
+    if orders > 1:
+        axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2)
+    else:
+        draw_intervals(axes, at, rows, colour)
+
+
+def _legend_lines(pruning: pd.DataFrame) -> int:
+    """One line, or more where the names are too long for one."""
+    letters = [min(len(name), _LETTERS) for name in ["no heads pruned", *_strategies(pruning)]]
+    mean = len(", mean of 10")  # of the strategy that is drawn several times
+    width = _width(list(pruning["model"].unique()))
+    # a line, a gap, and letters of 0.56 of their size
+    letter = 0.56 * style.TICK_SIZE / 72
+    if style.in_column():
+        columns = max(1, int(width / (0.55 + letter * max(*letters, len("random") + mean))))
+        return math.ceil(len(letters) / columns)
+    return min(math.ceil((0.55 * len(letters) + letter * (sum(letters) + mean)) / width), 2)
