@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import mul
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from headlens.analyses.relevance.lrp.conservation import on_gradient
+from headlens.analyses.relevance.lrp.alpha_beta import explicit_attention
+from headlens.analyses.relevance.lrp.gradient_rules import on_gradient, times
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.model_normalizer import attention_of
@@ -52,9 +55,12 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNor
     Raises:
         UnsupportedModelError: if the model was switched to an attention that the rule has nothing to say about.
     """
+    if rule == "gradient":
+        return None
     own = attention_of(model)
-    if own is None or rule == "gradient":
-        return _NORMALIZERS[rule]
+    if own is None:
+        # The model's own softmax, if no constant, but by a core that refuses what is more than that of scaled scores.
+        return constant_softmax if rule == "constant" else softmax
     if rule == "constant":
         return ConstantNormalizer(model, own)
     raise UnsupportedModelError(
@@ -63,35 +69,20 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNor
     )
 
 
-_NORMALIZERS: dict[AttentionRule, Normalizer | None] = {
-    "constant": constant_softmax,
-    # The model's own, but computed by a core that refuses what is more than a softmax of scaled scores.
-    "halves": softmax,
-    "gradient": None,
-    "explicit": softmax,
-}
-
-
 def contributions(ratio: Tensor, output: Tensor) -> Tensor:
     """Signed relevance of heads, sum over queries and neurons of c · output: (batch, heads)."""
-    return _by_query(ratio, output).sum(dim=1)
+    return times(ratio, output).sum(dim=-1).sum(dim=1)
 
 
 def magnitudes(gradient: Tensor, output: Tensor) -> Tensor:
     """Sum over queries of |sum over neurons of gradient · output| (Michel et al. 2019): (batch, heads)."""
-    return _by_query(gradient, output).abs().sum(dim=1)
+    return times(gradient, output).sum(dim=-1).abs().sum(dim=1)
 
 
 def arrived(relevance: Tensor, output: Tensor) -> Tensor:
     """Signed relevance of heads where the backward pass carries relevance itself: (batch, heads)."""
     del output
     return relevance.sum(dim=(1, 3))
-
-
-def _by_query(gradient: Tensor, output: Tensor) -> Tensor:
-    """(batch, query, heads, d) twice -> (batch, query, heads), in single precision at least."""
-    dtype = torch.promote_types(gradient.dtype, torch.float32)
-    return (gradient.to(dtype) * output.to(dtype)).sum(dim=-1)
 
 
 class HeadOutputs(Edit):
@@ -101,23 +92,13 @@ class HeadOutputs(Edit):
         rule: how attention passes relevance on.
         reading: from a gradient and head outputs to a number for each head.
         tracer: paused while an attention function runs, which has its own rule.
-        replace: gives the output for "explicit" another backward.
     """
 
     edits_mask = True
 
-    def __init__(
-        self,
-        rule: AttentionRule,
-        reading: Reading,
-        tracer: Tracer,
-        replace: Callable[[CallContext, Tensor], Tensor] | None = None,
-    ) -> None:
+    def __init__(self, rule: AttentionRule, reading: Reading, tracer: Tracer) -> None:
         self.found: dict[Site, Tensor] = {}
-        self._rule = rule
-        self._reading = reading
-        self._tracer = tracer
-        self._replace = replace
+        self._rule, self._reading, self._tracer = rule, reading, tracer
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """The mask as it is; what comes before the attention function is done here."""
@@ -126,16 +107,16 @@ class HeadOutputs(Edit):
             # Two products and a softmax in between: a half of a half for queries and keys, a half for values.
             for tensor, share in ((context.query, 0.25), (context.key, 0.25), (context.value, 0.5)):
                 if tensor.requires_grad:
-                    on_gradient(tensor, _times(share))
+                    on_gradient(tensor, partial(mul, share))
         return mask
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
         """The head outputs as they are, (batch, query, heads, d); their relevance is read when it passes."""
         self._tracer.paused = False
-        if self._replace is not None:
-            output = self._replace(context, output)
+        if self._rule == "explicit":
+            output = explicit_attention(context, output)
         if output.requires_grad:
-            on_gradient(output, self._keep(context.site, output.detach()))
+            on_gradient(output, partial(self._keep, context.site, output.detach()))
         return output
 
     def take(self, sites: Sequence[Site], rows: int) -> dict[Site, Tensor]:
@@ -144,12 +125,5 @@ class HeadOutputs(Edit):
         nothing = torch.zeros(())
         return {s: found.get(s, nothing).cpu().double().expand(rows, s.n_heads).clone() for s in sites}
 
-    def _keep(self, site: Site, output: Tensor) -> Callable[[Tensor], None]:
-        def hook(gradient: Tensor) -> None:
-            self.found[site] = self._reading(gradient, output)
-
-        return hook
-
-
-def _times(share: float) -> Callable[[Tensor], Tensor]:
-    return lambda gradient: gradient * share
+    def _keep(self, site: Site, output: Tensor, gradient: Tensor) -> None:
+        self.found[site] = self._reading(gradient, output)

@@ -8,28 +8,68 @@ comes back, as gradients do. Three operations are not linear, and have a backwar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headlens.analyses.relevance.lrp.conservation import ConservationLedger
 from headlens.analyses.relevance.lrp.op_rules import OpKind
 
 Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
 Function = Callable[..., Any]
+# From what the backward pass brings to a tensor, and the tensor, to its relevance.
+Read = Callable[[Tensor, Tensor], Tensor]
 
 
-class GradientRules:
-    """The rules of `epsilon` and `attnlrp`, by kind of operation.
+class ConservationLedger:
+    """The leaves of one pass, and the relevance that biases kept.
 
     Args:
-        ledger: told of leaves and biases.
+        read: how relevance is read off at the leaves.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self.leaves: list[Tensor] = []
+        self._read = read
+        self._kept: list[Tensor] = []
+
+    def enter(self, tensor: Tensor) -> Tensor:
+        """A tensor at which relevance arrives."""
+        self.leaves.append(tensor.requires_grad_())
+        return tensor
+
+    def keep(self, output: Tensor, bias: Tensor | float) -> None:
+        """A bias that was added to an output takes part in its relevance; ratios c = R / v come by in the backward."""
+        on_gradient(output, lambda ratio: self._kept.append(_product(ratio, bias)))
+
+    def collect(self, start: Tensor, gradient: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run the backward pass from `start`; the relevance of all leaves and of all biases, each one number.
+
+        Args:
+            start: what relevance starts from.
+            gradient: what starts at each of its elements; ones by default.
+        """
+        begun = torch.ones_like(start) if gradient is None else gradient
+        found = zip(torch.autograd.grad(start, self.leaves, begun, allow_unused=True), self.leaves, strict=True)
+        arrived = [self._read(part, leaf.detach()).sum() for part, leaf in found if part is not None]
+        return _total(arrived), _total(self._kept)
+
+
+class PlainGradient:
+    """No rules: the gradient as it is.
+
+    Args:
+        ledger: told of leaves, and by rules of biases.
     """
 
     def __init__(self, ledger: ConservationLedger) -> None:
         self.ledger = ledger
+
+
+class GradientRules(PlainGradient):
+    """The rules of `epsilon` and `attnlrp`, by kind of operation."""
 
     def apply(self, kind: OpKind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
         """Run an operation on something active so that its backward follows the rule of its kind.
@@ -37,54 +77,31 @@ class GradientRules:
         Raises:
             LookupError: if there is no rule for it after all.
         """
-        if kind is OpKind.LINEAR:
-            return self._linear(function, args, kwargs)
-        if kind is OpKind.ADD:
-            return self._add(function, args, kwargs)
-        if kind is OpKind.NORM:
-            return self._norm(*args, **kwargs)
         if kind is OpKind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
         if kind is OpKind.MULTIPLY and all(map(is_active, args)):
             return run(HalfEach, *args)
         if kind is OpKind.DIVIDE and is_active(args[1]):
             raise LookupError("division by an activation")
-        return function(*args, **kwargs)
+        bias: Tensor | float | None = None
+        if kind is OpKind.LINEAR:
+            bias = linear_parts(function, args, kwargs)[2]
+        elif kind is OpKind.ADD and not all(map(is_active, args)):
+            left, right = args
+            factor = kwargs.get("alpha", 1) * (-1 if function in (Tensor.sub, torch.sub) else 1)
+            bias = left if is_active(right) else factor * right
+        elif kind is OpKind.NORM:
+            function, args, kwargs = partial(run, ConstantDeviation), norm_parts(*args, **kwargs), {}
+            bias = args[3]
+        output = function(*args, **kwargs)
+        if bias is not None:
+            self.ledger.keep(output, bias)
+        return output
 
     @staticmethod
     def keep(x: Tensor, function: Function) -> Tensor:
         """One function of x, number by number, that hands relevance on unchanged."""
         return run(Unchanged, x, function)
-
-    def _linear(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
-        _, _, bias = linear_parts(function, args, kwargs)
-        output: Tensor = function(*args, **kwargs)
-        if bias is not None:
-            self.ledger.keep(output, bias)
-        return output
-
-    def _add(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
-        output: Tensor = function(*args, **kwargs)
-        left, right = args
-        factor = kwargs.get("alpha", 1) * (-1 if function in (Tensor.sub, torch.sub) else 1)
-        if not is_active(left):
-            self.ledger.keep(output, left)
-        elif not is_active(right):
-            self.ledger.keep(output, right if factor == 1 else factor * right)
-        return output
-
-    def _norm(
-        self,
-        x: Tensor,
-        shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        output = run(ConstantDeviation, x, shape, weight, bias, eps)
-        if bias is not None:
-            self.ledger.keep(output, bias)
-        return output
 
 
 class ConstantDeviation(torch.autograd.Function):
@@ -145,6 +162,13 @@ class HalfEach(torch.autograd.Function):
         return (half * y).sum_to_size(x.shape), (half * x).sum_to_size(y.shape)
 
 
+def norm_parts(
+    x: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> tuple[Tensor, Sequence[int], Tensor | None, Tensor | None, float]:
+    """Returns all arguments of `layer_norm`, from those that a call gives."""
+    return x, shape, weight, bias, eps
+
+
 def linear_parts(
     function: Function, args: Arguments, settings: Keywords
 ) -> tuple[Tensor, Tensor, Tensor | float | None]:
@@ -174,3 +198,29 @@ def run(function: type[torch.autograd.Function], *args: Any) -> Tensor:
 def is_active(value: object) -> bool:
     """Whether a value depends on the model's inputs, so that relevance can pass through it."""
     return isinstance(value, Tensor) and value.requires_grad
+
+
+def on_gradient(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> None:
+    """Call a hook with what the backward pass brings to a tensor; what it returns, if anything, goes on instead."""
+    untyped: Any = tensor
+    untyped.register_hook(hook)
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    # On the CPU, in double precision, which not every device has.
+    return torch.stack(parts).cpu().double().sum() if parts else torch.zeros((), dtype=torch.float64)
+
+
+def _product(ratio: Tensor, bias: Tensor | float) -> Tensor:
+    """The sum of c · b over all elements; a bias over the last axis costs one reading of c."""
+    ratio = ratio.to(torch.promote_types(ratio.dtype, torch.float32))
+    if not isinstance(bias, Tensor):
+        return ratio.sum() * bias
+    bias = bias.to(ratio.dtype)
+    return (ratio @ bias if bias.dim() == 1 and bias.shape[0] == ratio.shape[-1] else ratio * bias).sum()
+
+
+def times(ratio: Tensor, number: Tensor) -> Tensor:
+    """Relevance from c = R / v and v, in single precision at least."""
+    dtype = torch.promote_types(ratio.dtype, torch.float32)
+    return ratio.to(dtype) * number.to(dtype)
