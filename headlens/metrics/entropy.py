@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
+from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
 from headlens.metrics.reductions import entropy
 
 
 @dataclass(frozen=True)
-class Entropy(Metric):
+class Entropy(MeanMetric):
     """Entropy of the attention of a query, in nats, averaged over all query tokens.
 
     `entropy_norm` divides each query's entropy by the logarithm of the number of keys it may attend to (in a
@@ -24,8 +22,6 @@ class Entropy(Metric):
     """
 
     name = "entropy"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     title = "Entropy of attention heads"
     heading = "Entropy"
     caption = (
@@ -60,7 +56,3 @@ class Entropy(Metric):
             **ratio_sums("entropy", view, values, view.queries.real),
             **ratio_sums("entropy_norm", view, values / ceiling[:, None], several),
         }
-
-    def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Returns each head's mean entropy in nats and mean normalised entropy; (heads,) each."""
-        return {name: ratio_mean(name, sums) for name in ("entropy", "entropy_norm")}

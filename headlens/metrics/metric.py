@@ -267,12 +267,11 @@ class Statistics(Observer):
         n_heads = [call.query.shape[1] for call in calls]
         views = [whole] if len(calls) == 1 else []
         for metric in self.metrics:
+            of_tokens = metric.sums_of_tokens
             if calls[0].site.stack not in metric.stacks:
                 continue
-            of_tokens = metric.sums_of_tokens
-            if len(calls) > 1 and of_tokens is None:
-                views = views or [CallView(call, self.level) for call in calls]
             if len(calls) == 1 or of_tokens is None:
+                views = views or [CallView(call, self.level) for call in calls]
                 for call, view in zip(calls, views, strict=True):
                     view.earlier = self._earlier.setdefault((call.site, metric.name), {})
                     self.totals.add(metric.name, str(call.site), _told(metric, "measure", metric.measure, view))

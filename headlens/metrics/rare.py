@@ -9,17 +9,15 @@ from typing import NamedTuple
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, row_sums, share_columns
+from headlens.metrics.ratio_estimator import MeanMetric, row_sums
 from headlens.metrics.words import places, plan
 
 
 @dataclass(frozen=True)
-class RareWords(Metric):
+class RareWords(MeanMetric):
     """Share of query words whose most attended word is the least frequent one (or one of the two) of the sentence.
 
     Word level, special tokens left out on both sides; every word of an eligible sentence is a query.
@@ -27,8 +25,6 @@ class RareWords(Metric):
     """
 
     name = "rare"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     own_table = True
     title = "Heads that point at rare words"
     heading = "Rare words"
@@ -71,6 +67,7 @@ class RareWords(Metric):
             "rare_chance2", "`rare_top2` of a head that points at random, in a causal decoder at the words so far."
         ),
     )
+    counts = (("rare_words", "rare_top1"),)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the query words that attend most to a rarest word, and of the number expected by chance.
@@ -88,17 +85,14 @@ class RareWords(Metric):
         # In a causal decoder a word can point at earlier words alone, of which none may be the rarest.
         last = queried.plan.word if view.causal else -1
         n_words = facts.words[sentence, last].clamp(min=1)
-        for number, least, rare in (("1", 2, facts.rarest), ("2", 1, facts.two_rarest)):
+        for name, by_chance, least, rare in (
+            ("rare_top1", "rare_chance", 2, facts.rarest),
+            ("rare_top2", "rare_chance2", 1, facts.two_rarest),
+        ):
             chance = (rare[sentence, last] / n_words)[:, None]
-            sums |= row_sums(f"rare_top{number}", view, sentence, hit >= least, facts.counted)
-            sums |= row_sums(f"rare_chance{number}", view, sentence, chance, facts.counted)
+            sums |= row_sums(name, view, sentence, hit >= least, facts.counted)
+            sums |= row_sums(by_chance, view, sentence, chance, facts.counted)
         return sums
-
-    def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Shares with 95 % intervals, chance, and the number of query words."""
-        shares = share_columns("rare_top1", sums) | share_columns("rare_top2", sums)
-        chance = {"rare_chance": ratio_mean("rare_chance1", sums), "rare_chance2": ratio_mean("rare_chance2", sums)}
-        return {"rare_words": sums["rare_top1.n"], **shares, **chance}
 
 
 class RareFacts(NamedTuple):
