@@ -147,29 +147,24 @@ class CallView:
     @cached_property
     def peak(self) -> Peak:
         """The most attended key that is not special; the first one of several equal. A `weight` is never below 0."""
-        weight, key = self._largest
+        special, columns = special_keys(self.keys), self._columns
+        if special is None or columns is None or self.weights.requires_grad:
+            weight, key = largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
+        else:
+            # Special keys are taken out for a moment: a copy of all weights without them would cost more than the
+            # search. A number would be copied to the device, which waits for it.
+            self.weights[special.sentence, :, :, special.token] = columns.new_zeros(())
+            weight, key = largest(self.weights)
+            self.weights[special.sentence, :, :, special.token] = columns
         # Rows that are masked throughout weigh padding as they do everything else.
-        special = self.keys.special.gather(1, key.flatten(1)).view(key.shape)
-        return Peak(weight, key.masked_fill((weight <= 0) | special, -1))
+        is_special = self.keys.special.gather(1, key.flatten(1)).view(key.shape)
+        return Peak(weight, key.masked_fill((weight <= 0) | is_special, -1))
 
     @cached_property
     def _columns(self) -> Tensor | None:
         """Weights of the special keys: (batch, special keys, heads, query); None where there are too many."""
         special = special_keys(self.keys)
         return None if special is None else self.weights[special.sentence, :, :, special.token]
-
-    @cached_property
-    def _largest(self) -> tuple[Tensor, Tensor]:
-        """Weight and place of the largest one among keys that are not special."""
-        special, columns = special_keys(self.keys), self._columns
-        if special is None or columns is None or self.weights.requires_grad:
-            return largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
-        # Special keys are taken out for a moment: a copy of all weights without them would cost more than the search.
-        # A number would be copied to the device, which waits for it.
-        self.weights[special.sentence, :, :, special.token] = columns.new_zeros(())
-        peak = largest(self.weights)
-        self.weights[special.sentence, :, :, special.token] = columns
-        return peak
 
     @cached_property
     def highest(self) -> tuple[Tensor, Tensor]:

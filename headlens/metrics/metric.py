@@ -179,14 +179,10 @@ def _told(metric: Metric, part: str, method: Callable[..., Result], *arguments: 
         ) from error
 
 
-def _alike(one: AttentionCall, other: AttentionCall) -> bool:
-    """Whether two calls are of one stack and of the same sentences, so that their heads can be measured together."""
-
-    def kind(call: AttentionCall) -> tuple[object, ...]:
-        known = None if call.weights is None or call.projection is None else call.projection.shape[1:]
-        return call.site.stack, known, call.causal, call.query.dtype
-
-    return one.queries is other.queries and one.keys is other.keys and kind(one) == kind(other)
+def _kind(call: AttentionCall) -> tuple[object, ...]:
+    """What calls have in common whose heads can be measured together: their stack, their sentences and more."""
+    known = None if call.weights is None or call.projection is None else call.projection.shape[1:]
+    return call.queries, call.keys, call.site.stack, known, call.causal, call.query.dtype
 
 
 def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
@@ -247,7 +243,7 @@ class Statistics(Observer):
 
     def observe(self, call: AttentionCall) -> None:
         """Applies every metric that covers the call's stack, perhaps later with calls that follow."""
-        if self._waiting and not _alike(self._waiting[0], call):
+        if self._waiting and _kind(self._waiting[0]) != _kind(call):
             self._measure()
         self._waiting.append(call)
         most = self._together

@@ -14,6 +14,7 @@ from torch import Tensor
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
+from headlens.statistics.weighted_means import ratio
 
 _MOMENTS = ("x", "n", "xx", "xn", "nn", "sentences")
 
@@ -97,9 +98,7 @@ def row_sums(name: str, view: CallView, sentence: Tensor, hits: Tensor, counted:
 
 def ratio_mean(name: str, sums: Mapping[str, Array]) -> Array:
     """Mean per head; NaN where nothing was counted."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean: Array = sums[f"{name}.x"] / sums[f"{name}.n"]
-    return mean
+    return ratio(sums[f"{name}.x"], sums[f"{name}.n"])
 
 
 def ratio_interval(

@@ -19,8 +19,7 @@ from headlens.errors import SelfCheckError
 from headlens.heads import HeadTable
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
-from headlens.statistics.rank_correlation import spearman_by_row
-from headlens.statistics.weighted_means import ratio
+from headlens.statistics.weighted_means import ratio, spearman_by_row
 
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
 CANCELLED = 0.1

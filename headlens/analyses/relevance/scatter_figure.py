@@ -19,7 +19,7 @@ from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
 from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import INK
-from headlens.statistics.rank_correlation import spearman_of_known
+from headlens.statistics.weighted_means import spearman_of_known
 
 _WIDEST, _TALLEST, _PAGE = 3.5, 2.3, 9.4  # inches
 _NAMED = 6  # most relevant heads of a panel

@@ -17,7 +17,7 @@ from headlens.analyses.relevance.aggregation import CORRELATION_COLUMNS, Relevan
 from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance
 from headlens.attention.sites import Site
 from headlens.heads import Stack
-from headlens.statistics.rank_correlation import spearman_by_row
+from headlens.statistics.weighted_means import spearman_by_row
 
 Floats = npt.NDArray[np.float64]
 values = st.integers(-4, 4).map(float)

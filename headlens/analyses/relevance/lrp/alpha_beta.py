@@ -33,6 +33,7 @@ from headlens.analyses.relevance.lrp.gradient_rules import (
     Function,
     GradientRules,
     Keywords,
+    hooked,
     is_active,
     linear_parts,
     norm_parts,
@@ -74,27 +75,24 @@ class AlphaBetaRules(GradientRules):
             return run(ExplicitNorm, *norm_parts(*args, **kwargs))
         if kind is OpKind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
-        if kind in (OpKind.ADD, OpKind.MULTIPLY, OpKind.DIVIDE):
-            return self._by_number(kind, partial(function, **kwargs), args)
         if kind is OpKind.MOVE:
             return function(*args, **kwargs)
-        raise LookupError(f"{kind.value} under alpha-beta")
+        if kind not in (OpKind.ADD, OpKind.MULTIPLY, OpKind.DIVIDE):
+            raise LookupError(f"{kind.value} under alpha-beta")
+        # Sums and products number by number.
+        (left, right), by_number = args, partial(function, **kwargs)
+        if kind is OpKind.DIVIDE and is_active(right):
+            raise LookupError("division by an activation")
+        if not is_active(right):
+            return self.keep(left, lambda x: by_number(x, right))
+        if not is_active(left):
+            return self.keep(right, lambda x: by_number(left, x))
+        return run(ExplicitSum if kind is OpKind.ADD else HalfRelevance, left, right, by_number)
 
     @staticmethod
     def keep(x: Tensor, function: Function) -> Tensor:
         """One function of x that hands relevance on unchanged."""
         return run(SameRelevance, x, function)
-
-    def _by_number(self, kind: OpKind, function: Function, args: Arguments) -> Tensor:
-        """Sums and products number by number."""
-        left, right = args
-        if kind is OpKind.DIVIDE and is_active(right):
-            raise LookupError("division by an activation")
-        if not is_active(right):
-            return run(SameRelevance, left, lambda x: function(x, right))
-        if not is_active(left):
-            return run(SameRelevance, right, lambda x: function(left, x))
-        return run(ExplicitSum if kind is OpKind.ADD else HalfRelevance, left, right, function)
 
     def _metered(self, value: Any) -> Any:
         """What is read once more: its relevance comes back together with that of its other readers."""
@@ -106,7 +104,8 @@ class AlphaBetaRules(GradientRules):
             parts: list[Tensor] = []
             on_gradient(value, partial(_scaled, parts))
             self._read[id(value)] = value, parts
-        return run(Branch, value, self._read[id(value)][1])
+        readers = self._read[id(value)][1]
+        return hooked(value, lambda relevance: readers.append(relevance.abs().sum()))
 
 
 def _scaled(parts: list[Tensor], relevance: Tensor | None) -> Tensor | None:
@@ -115,22 +114,6 @@ def _scaled(parts: list[Tensor], relevance: Tensor | None) -> Tensor | None:
         return relevance
     total = relevance.abs().sum()
     return relevance * (torch.stack(parts).sum() / total) if total else relevance
-
-
-class Branch(torch.autograd.Function):
-    """Identity whose backward pass notes the magnitude of the relevance that one reader of a tensor sends back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, parts: list[Tensor]) -> Tensor:
-        """Returns a view of the tensor, any shape, for one of the operations that read it."""
-        ctx.parts = parts
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None]:
-        """Notes the sum of absolute relevance of this reader, and passes the relevance on unchanged."""
-        ctx.parts.append(relevance.abs().sum())
-        return relevance, None
 
 
 class SameRelevance(torch.autograd.Function):
@@ -185,7 +168,9 @@ class ExplicitSum(torch.autograd.Function):
         contributions = torch.stack(ctx.saved_tensors, dim=-1)
         shares = distribute(contributions[..., None, :], relevance[..., None])
         scaled = rescale(shares, relevance, axes=(-2, -1))
-        return *(_summed(s, shape) for s, shape in zip(scaled.unbind(-1), ctx.shapes, strict=True)), None
+        parts = zip(scaled.unbind(-1), ctx.shapes, strict=True)
+        # That of a tensor that was broadcast at the magnitude it had.
+        return *(s if s.shape == own else rescale_all(s.sum_to_size(own), s) for s, own in parts), None
 
 
 class ExplicitLinear(torch.autograd.Function):
@@ -263,11 +248,6 @@ def rescale_all(relevance: Tensor, reference: Tensor) -> Tensor:
     return relevance * (reference.abs().sum() / (relevance.abs().sum() + EPSILON))
 
 
-def _summed(relevance: Tensor, shape: torch.Size) -> Tensor:
-    """Relevance of a tensor that was broadcast, at the magnitude it had."""
-    return relevance if relevance.shape == shape else rescale_all(relevance.sum_to_size(shape), relevance)
-
-
 class ExplicitAttention(torch.autograd.Function):
     """Attention as one function of queries, keys and values, head by head."""
 
@@ -283,7 +263,11 @@ class ExplicitAttention(torch.autograd.Function):
         values = _by_head(ctx.inputs).detach()
         found = torch.zeros_like(values)
         for query, neuron in relevance.ne(0).any(dim=2).any(dim=0).nonzero().tolist():
-            jacobian = _by_head(_jacobian_row(ctx.output, ctx.inputs, query, neuron))
+            chosen = torch.zeros_like(ctx.output)
+            chosen[:, query, :, neuron] = 1
+            # How this neuron of every row and head changes with the inputs of the same head.
+            rows = torch.autograd.grad(ctx.output, ctx.inputs, chosen, retain_graph=True, materialize_grads=True)
+            jacobian = _by_head(rows)
             found += distribute((jacobian * values)[:, None, :], relevance[:, query, :, neuron].reshape(-1, 1))
         outputs = relevance.transpose(1, 2).flatten(0, 1).flatten(1)
         scaled = rescale_all(rescale(found, outputs), outputs)
@@ -302,14 +286,6 @@ def explicit_attention(context: CallContext, output: Tensor) -> Tensor:
             f"{context.site}: alpha-beta has no rule for heads that share keys.", "Use the rule epsilon."
         )
     return run(ExplicitAttention, context.query, context.key, context.value, [output])
-
-
-def _jacobian_row(output: Tensor, inputs: Sequence[Tensor], query: int, neuron: int) -> tuple[Tensor, ...]:
-    """How output[row, query, head, neuron] changes with the inputs of the same head, for every row and head at once."""
-    chosen = torch.zeros_like(output)
-    chosen[:, query, :, neuron] = 1
-    rows = torch.autograd.grad(output, inputs, chosen, retain_graph=True, allow_unused=True)
-    return tuple(torch.zeros_like(t) if r is None else r for r, t in zip(rows, inputs, strict=True))
 
 
 def _by_head(tensors: Sequence[Tensor]) -> Tensor:

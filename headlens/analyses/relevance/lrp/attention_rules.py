@@ -26,26 +26,22 @@ AttentionRule = Literal["constant", "halves", "gradient", "explicit"]
 Reading = Callable[[Tensor, Tensor], Tensor]
 
 
-def constant_softmax(scores: Tensor) -> Tensor:
-    """Softmax over the keys, as a constant to the backward pass."""
-    return torch.softmax(scores.detach(), dim=-1)
-
-
 @dataclass(frozen=True, eq=False)
 class ConstantNormalizer(CallNormalizer):
-    """The normaliser that a model was switched to, whose weights are constants to the backward pass.
+    """The normaliser of a model, whose weights are constants to the backward pass.
 
     Args:
         model: the model that the calls are of.
-        own: its normaliser.
+        own: the normaliser that it was switched to; None for softmax.
     """
 
     model: nn.Module
-    own: ModelNormalizer
+    own: ModelNormalizer | None
 
     def at(self, context: CallContext) -> Normalizer:
         """Returns the normaliser of the module of a call, from scores that pass no gradient on."""
-        normalizer = self.own.of_module(self.model.get_submodule(context.site.module))
+        module = self.model.get_submodule(context.site.module)
+        normalizer = softmax if self.own is None else self.own.of_module(module)
         return lambda scores: normalizer(scores.detach()).detach()
 
 
@@ -58,11 +54,11 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNor
     if rule == "gradient":
         return None
     own = attention_of(model)
-    if own is None:
-        # The model's own softmax, if no constant, but by a core that refuses what is more than that of scaled scores.
-        return constant_softmax if rule == "constant" else softmax
     if rule == "constant":
         return ConstantNormalizer(model, own)
+    if own is None:
+        # The model's own, but computed by a core that refuses what is more than a softmax of scaled scores.
+        return softmax
     raise UnsupportedModelError(
         f"Attention of this model is {own}, but this rule is only defined for softmax.",
         "Choose the rule epsilon, gradxact or taylor.",

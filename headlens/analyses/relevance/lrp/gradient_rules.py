@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import mul
 from typing import Any
 
 import torch
@@ -52,8 +53,8 @@ class ConservationLedger:
             gradient: what starts at each of its elements; ones by default.
         """
         begun = torch.ones_like(start) if gradient is None else gradient
-        found = zip(torch.autograd.grad(start, self.leaves, begun, allow_unused=True), self.leaves, strict=True)
-        arrived = [self._read(part, leaf.detach()).sum() for part, leaf in found if part is not None]
+        found = torch.autograd.grad(start, self.leaves, begun, materialize_grads=True)
+        arrived = [self._read(part, leaf.detach()).sum() for part, leaf in zip(found, self.leaves, strict=True)]
         return _total(arrived), _total(self._kept)
 
 
@@ -80,7 +81,8 @@ class GradientRules(PlainGradient):
         if kind is OpKind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
         if kind is OpKind.MULTIPLY and all(map(is_active, args)):
-            return run(HalfEach, *args)
+            # Half of the relevance goes to each (Achtibat et al. 2024, proposition 3.2).
+            return function(*(hooked(x, partial(mul, 0.5)) for x in args), **kwargs)
         if kind is OpKind.DIVIDE and is_active(args[1]):
             raise LookupError("division by an activation")
         bias: Tensor | float | None = None
@@ -145,23 +147,6 @@ class Unchanged(torch.autograd.Function):
         return ratio * ctx.saved_tensors[0], None
 
 
-class HalfEach(torch.autograd.Function):
-    """x · y of two activations: half of the relevance goes to each (Achtibat et al. 2024, proposition 3.2)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        """Returns the product of both activations, of their broadcast shape."""
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns half of the gradient of the product for each factor, so that each receives half of the relevance."""
-        x, y = ctx.saved_tensors
-        half = ratio / 2
-        return (half * y).sum_to_size(x.shape), (half * x).sum_to_size(y.shape)
-
-
 def norm_parts(
     x: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Sequence[int], Tensor | None, Tensor | None, float]:
@@ -218,6 +203,13 @@ def _product(ratio: Tensor, bias: Tensor | float) -> Tensor:
         return ratio.sum() * bias
     bias = bias.to(ratio.dtype)
     return (ratio @ bias if bias.dim() == 1 and bias.shape[0] == ratio.shape[-1] else ratio * bias).sum()
+
+
+def hooked(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Tensor:
+    """The same numbers for one of the operations that read them, with a hook on what comes back from it."""
+    view = x.view_as(x)
+    on_gradient(view, hook)
+    return view
 
 
 def times(ratio: Tensor, number: Tensor) -> Tensor:

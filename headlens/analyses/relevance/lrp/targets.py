@@ -30,6 +30,7 @@ _BY_CLASS = {
 }
 
 
+@dataclass(frozen=True)
 class Target(ABC):
     """Picks output neurons; an example's relevance starts as their sum.
 
@@ -59,7 +60,6 @@ class Target(ABC):
         """
 
 
-@dataclass(frozen=True)
 class PredictedClass(Target):
     """The largest logit of a classifier: the class that it predicts."""
 
@@ -96,7 +96,6 @@ class GivenClass(Target):
         return logits[:, self.number, None]
 
 
-@dataclass(frozen=True)
 class PredictedChoice(Target):
     """The largest logit of a multiple-choice model: the candidate that it chooses.
 
@@ -113,7 +112,6 @@ class PredictedChoice(Target):
         return (logits * chosen).view(-1, 1)
 
 
-@dataclass(frozen=True)
 class AnswerSpanTarget(Target):
     """The largest logits of the beginning and of the end of an answer in a text, added up."""
 
@@ -150,7 +148,6 @@ class MaskedTokenLogits(Target):
         return _top_logits(outputs, masked, "Mask tokens first.")
 
 
-@dataclass(frozen=True)
 class EveryPosition(Target):
     """The largest logit at every position of a translation or a decoder's text, teacher-forced or generated.
 
@@ -167,7 +164,6 @@ class EveryPosition(Target):
         return _top_logits(outputs, real.bool(), "Empty translations have nothing to start from.")
 
 
-@dataclass(frozen=True)
 class SimilarityTarget(Target):
     """The cosine of the mean-pooled embeddings of a pair of sentences, which are rows 2i and 2i + 1.
 
@@ -189,7 +185,6 @@ class SimilarityTarget(Target):
         return shares * (other / length / 2)[:, None, :]
 
 
-@dataclass(frozen=True)
 class OwnEmbedding(Target):
     """A sentence's embedding along itself: the similarity of a sentence with its own, constant embedding, which is 1.
 
