@@ -89,11 +89,10 @@ class Tokens:
     @classmethod
     def only_real(cls, real: Tensor, ids: Tensor | None = None) -> Tokens:
         """Tokens of which only padding is known, and perhaps ids: no special tokens, no words."""
-        none = torch.zeros_like(real, dtype=torch.bool)
         return cls(
             real=real.bool(),
             special=~real.bool(),
-            **dict.fromkeys(("cls", "sep", "bos", "eos", "punct"), none),
+            **dict.fromkeys(("cls", "sep", "bos", "eos", "punct"), torch.zeros_like(real, dtype=torch.bool)),
             word=torch.full_like(real, -1, dtype=torch.long),
             n_words=torch.zeros(real.shape[0], dtype=torch.long, device=real.device),
             n_pieces=torch.zeros(real.shape[0], 0, dtype=torch.long, device=real.device),

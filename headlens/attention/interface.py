@@ -51,10 +51,9 @@ def is_plain_sdpa(module: nn.Module, context: CallContext, kwargs: Mapping[str, 
     """Whether the sdpa attention of a call is no more than a softmax of scores and a mask, with keys of every head."""
     drops = module.training and kwargs.get("dropout")
     is_grouped = context.key.shape[1] != context.query.shape[1]
-    if drops or is_grouped or torch.is_autocast_enabled(context.query.device.type):
-        return False
     has_more = unknown_arguments(kwargs) or kwargs.get("position_bias") is not None
-    return not has_more and uses_sdpa(module)
+    is_cast = torch.is_autocast_enabled(context.query.device.type)
+    return not (drops or is_grouped or has_more or is_cast) and uses_sdpa(module)
 
 
 def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -109,8 +108,7 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """
     if mask is None or mask.is_floating_point():
         return mask
-    zero = torch.zeros((), dtype=dtype, device=mask.device)
-    return torch.where(mask.bool(), zero, torch.finfo(dtype).min)
+    return torch.where(mask.bool(), torch.zeros((), dtype=dtype, device=mask.device), torch.finfo(dtype).min)
 
 
 def causal_mask(query: Tensor, key: Tensor) -> Tensor:

@@ -247,8 +247,7 @@ class AttentionSession:
                 output = self._blocks.output(module, context, mask, kwargs)
                 if output is not None:
                     return output, None
-        function = own_attention(self.kernel, module)
-        return function(module, context.query, context.key, context.value, mask, **kwargs)
+        return own_attention(self.kernel, module)(module, context.query, context.key, context.value, mask, **kwargs)
 
     def _show(self, context: CallContext, weights: Tensor | None, output: Tensor) -> None:
         projection = self._projection(context) if any(o.needs_projection for o in self.observers) else None

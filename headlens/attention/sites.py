@@ -186,8 +186,7 @@ def _eager_function(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 def sdpa_function(module: nn.Module) -> Callable[..., Any]:
     """The sdpa attention the model would use; a few files (Doge) have one of their own."""
-    registry = inspect.unwrap(type(module).forward).__globals__[_DISPATCH_NAME]
-    function: Callable[..., Any] = registry["sdpa"]
+    function: Callable[..., Any] = inspect.unwrap(type(module).forward).__globals__[_DISPATCH_NAME]["sdpa"]
     return function
 
 

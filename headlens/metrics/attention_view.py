@@ -248,8 +248,7 @@ def special_keys(keys: Tokens) -> SpecialKeys | None:
     # Special tokens to the front, in order.
     index = (~special).long().argsort(dim=1, stable=True)[:, :most]
     index = torch.where(special.gather(1, index), index, index[:, :1])
-    sentence = torch.arange(len(index), device=index.device)[:, None]
-    return SpecialKeys(sentence, index, keys.separator.gather(1, index))
+    return SpecialKeys(torch.arange(len(index), device=index.device)[:, None], index, keys.separator.gather(1, index))
 
 
 def peak_among(weights: Tensor, candidates: Tensor) -> Peak:

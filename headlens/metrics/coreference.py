@@ -71,8 +71,7 @@ class Coreference(MeanMetric):
         asked, nearest, same_word = mentions[:, 3:].bool().unbind(1)
         target = view.word_targets[row]  # (mentions, heads)
         pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
-        heads = mention_heads(tokens)
-        same_entity = heads[sentence[:, None], pointed, entity[:, None]]
+        same_entity = mention_heads(tokens)[sentence[:, None], pointed, entity[:, None]]
         hit = same_entity & (target >= 0) & (pointed < word[:, None])
         sums = row_sums("coreference", view, sentence, hit, asked)
         sums |= row_sums("coreference_nearest", view, sentence, nearest[:, None], asked)

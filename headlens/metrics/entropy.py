@@ -50,9 +50,8 @@ class Entropy(MeanMetric):
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real queries of the entropy in nats and of the normalised entropy; (heads,) each."""
         values = entropy(view.weights)  # (batch, heads, query)
-        several = view.queries.real & (view.available > 1)
         ceiling = view.available.clamp(min=2).to(values.dtype).log()
         return {
             **ratio_sums("entropy", view, values, view.queries.real),
-            **ratio_sums("entropy_norm", view, values / ceiling[:, None], several),
+            **ratio_sums("entropy_norm", view, values / ceiling[:, None], view.queries.real & (view.available > 1)),
         }

@@ -88,8 +88,7 @@ class Norms(MeanMetric):
             left = left - (part * ~named[:, None, of_keys]).sum((0, 2), dtype=kind)
         mean = norms.sum(2, keepdim=True) / keys.real.sum(1)[:, None, None]
         idle = (received * (norms < NEARLY_NOTHING * mean)).sum((0, 2), dtype=kind)
-        output = (view.output_norms * real).sum((0, 2), dtype=kind)
-        sums |= {"other": left, "read": read.sum((0, 2)), "output": output}
+        sums |= {"other": left, "read": read.sum((0, 2)), "output": (view.output_norms * real).sum((0, 2), dtype=kind)}
         return sums | {"idle.x": idle, "idle.n": queries.real.sum().expand(idle.shape)}
 
     def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:

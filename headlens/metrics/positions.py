@@ -97,7 +97,6 @@ def positional(counts: Array) -> tuple[Array, Array, Array]:
         counts: (heads, 19), ordered like `OFFSETS`; the tails are no single offset and never win.
     """
     columns = [d + REACH + 1 for d in _PREFERENCE]
-    best = counts[:, columns].argmax(1)
     total = counts.sum(1)
-    offset = np.where(total > 0, np.array(_PREFERENCE, dtype=np.float64)[best], np.nan)
+    offset = np.where(total > 0, np.array(_PREFERENCE, np.float64)[counts[:, columns].argmax(1)], np.nan)
     return offset, ratio(counts[:, columns].max(1), total), ratio(counts[:, REACH + 1], total)

@@ -39,17 +39,15 @@ class WordLevel(NamedTuple):
 
     def membership(self, dtype: torch.dtype) -> Tensor:
         """1 where a token belongs to a unit; (batch, length, units)."""
-        units = torch.arange(self.n_pieces.shape[1], device=self.unit.device)
-        return (self.unit[:, :, None] == units).to(dtype)
+        return (self.unit[:, :, None] == torch.arange(self.n_pieces.shape[1], device=self.unit.device)).to(dtype)
 
 
 @once_per_batch
 def word_level(tokens: Tokens) -> WordLevel:
     """Group the tokens of a batch into words."""
     unit = _units(tokens)
-    n_units = int(unit.max()) + 1
     slot = unit.clamp(min=0)
-    shape = (unit.shape[0], n_units)
+    shape = unit.shape[0], int(unit.max()) + 1
 
     def count(flag: Tensor) -> Tensor:
         zeros = torch.zeros(shape, dtype=torch.int64, device=unit.device)
@@ -92,8 +90,7 @@ def _unit_of_word(words: Tensor, n_words: int) -> Tensor:
     """The units of words, of the words of units: (batch, units) -> (batch, words)."""
     numbers = torch.arange(words.shape[1], device=words.device).expand_as(words)
     room = torch.full((words.shape[0], n_words + 1), -1, dtype=torch.int64, device=words.device)
-    slot = torch.where(words >= 0, words, n_words)
-    return room.scatter(1, slot, numbers)[:, :n_words]
+    return room.scatter(1, torch.where(words >= 0, words, n_words), numbers)[:, :n_words]
 
 
 def word_weights(weights: Tensor, queries: WordLevel, keys: WordLevel) -> Tensor:

@@ -100,8 +100,7 @@ def best_threshold(scores: Floats, above: Floats, below: Floats, weights: Floats
     last = np.append(np.diff(scores[order]) > 0, True)  # equal scores fall on one side
     # What all examples up to a score gain when the threshold is moved past them: (replicates, thresholds).
     gains = np.cumsum(weights[:, order] * (below - above)[order], axis=1)[:, last]
-    gain = np.maximum(gains.max(axis=1, initial=0.0), 0.0)
-    return ratio(weights @ above + gain, weights.sum(axis=1))
+    return ratio(weights @ above + gains.max(axis=1, initial=0.0), weights.sum(axis=1))
 
 
 def spearman_by_row(first: Floats, second: Floats) -> Floats:

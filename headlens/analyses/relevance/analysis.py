@@ -103,11 +103,11 @@ class RelevanceReader(CorpusReader):
         encoded = encode_corpus(corpus, self.encoder, counts)
         masked = encoded if self.masking is None else mask_examples(encoded, self.masking, counts)
         size = batch_tokens or batch_tokens_of(self.model.device)
-        return token_budget_batches(masked, max(1, size // 2) if self._apart else size)
+        return token_budget_batches(masked, max(1, size // 2) if self.encoder.pairing == "apart" else size)
 
     def collate(self, rows: Sequence[EncodedExample]) -> Batch:
         """A batch on the model's device; the sentences of a pair may be rows one after the other."""
-        if not self._apart:
+        if self.encoder.pairing != "apart":
             return super().collate(rows)
         single = [EncodedExample(side) for row in rows for side in row.sides]
         return replace(collate(single, pad_id=self.pad_id, device=self.model.device), examples=rows)
@@ -118,12 +118,7 @@ class RelevanceReader(CorpusReader):
         if not self.generates:
             return inputs
         longest = self.encoder.max_target_length
-        limit = LONGEST if longest is None else min(LONGEST, longest - 1)
-        return generated(self.model, inputs, limit)
-
-    @property
-    def _apart(self) -> bool:
-        return self.encoder.pairing == "apart" and self.encoder.decoder_start_id is None
+        return generated(self.model, inputs, LONGEST if longest is None else min(LONGEST, longest - 1))
 
 
 @dataclass(frozen=True)

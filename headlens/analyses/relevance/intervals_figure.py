@@ -39,9 +39,8 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     _, rows = requested_rule(relevance)
     if not has_numbers(rows, "relevance"):
         return None
-    cells = Cells("relevance")
     scale = centred_scale("share of the layer's relevance", rows, "relevance", style.DIVERGING)
-    return interval_map(rows, cells, scale, f"Relevance of attention heads ({described(rows)})")
+    return interval_map(rows, Cells("relevance"), scale, f"Relevance of attention heads ({described(rows)})")
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:

@@ -157,6 +157,5 @@ def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
         shown = x[own], y[own]
         if kind != "o":
             shown = np.clip(x[own], left + across, right - across), np.clip(y[own], low + up, high - up)
-        faces = list(np.array(colours)[own])
-        looks: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.3, "alpha": 0.85}
-        axes.scatter(*shown, s=12, c=faces, marker=kind, **looks, zorder=3, clip_on=False)
+        looks: dict[str, Any] = {"c": list(np.array(colours)[own]), "edgecolors": INK, "linewidths": 0.3, "alpha": 0.85}
+        axes.scatter(*shown, s=12, marker=kind, **looks, zorder=3, clip_on=False)

@@ -87,12 +87,12 @@ class AlphaBetaRules(GradientRules):
             return self.keep(left, lambda x: by_number(x, right))
         if not is_active(left):
             return self.keep(right, lambda x: by_number(left, x))
-        return run(ExplicitSum if kind is OpKind.ADD else HalfRelevance, left, right, by_number)
+        return run(ExplicitSum if kind is OpKind.ADD else EqualShares, by_number, left, right)
 
     @staticmethod
     def keep(x: Tensor, function: Function) -> Tensor:
         """One function of x that hands relevance on unchanged."""
-        return run(SameRelevance, x, function)
+        return run(EqualShares, function, x)
 
     def _metered(self, value: Any) -> Any:
         """What is read once more: its relevance comes back together with that of its other readers."""
@@ -116,45 +116,30 @@ def _scaled(parts: list[Tensor], relevance: Tensor | None) -> Tensor | None:
     return relevance * (torch.stack(parts).sum() / total) if total else relevance
 
 
-class SameRelevance(torch.autograd.Function):
-    """Elementwise function y = f(x), whose input receives the relevance of its output: R_x = R_y."""
+class EqualShares(torch.autograd.Function):
+    """A function of one or two activations, number by number; each receives the same share of the relevance."""
 
     @staticmethod
-    def forward(_ctx: Any, x: Tensor, function: Function) -> Tensor:
-        """Returns `function(x)`, which has the shape of x."""
-        y: Tensor = function(x)
-        if y.shape != x.shape:
+    def forward(ctx: Any, function: Function, *inputs: Tensor) -> Tensor:
+        """Returns what the function gives: of the shape of one activation, or of that to which two are broadcast."""
+        ctx.shapes = [x.shape for x in inputs]
+        y: Tensor = function(*inputs)
+        if len(inputs) == 1 and y.shape != inputs[0].shape:
             raise LookupError("a constant of another shape")
         return y
 
     @staticmethod
-    def backward(_ctx: Any, relevance: Tensor) -> tuple[Tensor, None]:
-        """Returns the relevance of the output unchanged, as that of the input."""
-        return relevance, None
-
-
-class HalfRelevance(torch.autograd.Function):
-    """Product x · y of two activations, each of which receives half of the relevance."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, function: Function) -> Tensor:
-        """Returns the product of both activations, of their broadcast shape."""
-        ctx.shapes = x.shape, y.shape
-        product: Tensor = function(x, y)
-        return product
-
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Returns half of the relevance for each factor, summed over axes that were broadcast."""
-        half = relevance / 2
-        return half.sum_to_size(ctx.shapes[0]), half.sum_to_size(ctx.shapes[1]), None
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns the share of each activation, summed over axes that were broadcast."""
+        share = relevance / len(ctx.shapes)
+        return None, *(share.sum_to_size(shape) for shape in ctx.shapes)
 
 
 class ExplicitSum(torch.autograd.Function):
     """x + y or x - y; at every position the two vectors are one sample."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, function: Function) -> Tensor:
+    def forward(ctx: Any, function: Function, x: Tensor, y: Tensor) -> Tensor:
         """Returns the sum or difference of both activations, and keeps both terms for the backward pass."""
         total: Tensor = function(x, y)
         # Broadcast, and with the sign they have in the sum.
@@ -170,7 +155,7 @@ class ExplicitSum(torch.autograd.Function):
         scaled = rescale(shares, relevance, axes=(-2, -1))
         parts = zip(scaled.unbind(-1), ctx.shapes, strict=True)
         # That of a tensor that was broadcast at the magnitude it had.
-        return *(s if s.shape == own else rescale_all(s.sum_to_size(own), s) for s, own in parts), None
+        return None, *(s if s.shape == own else rescale_all(s.sum_to_size(own), s) for s, own in parts)
 
 
 class ExplicitLinear(torch.autograd.Function):
@@ -194,8 +179,7 @@ class ExplicitLinear(torch.autograd.Function):
         found = torch.zeros_like(tokens)
         rows = max(1, _CHUNK // max(1, weight.numel()))
         for part in torch.split(r.any(dim=1).nonzero()[:, 0], rows):
-            contributions = weight * tokens[part, None, :] + share.to(x)
-            found[part] = distribute(contributions, r[part][:, used])
+            found[part] = distribute(weight * tokens[part, None, :] + share.to(x), r[part][:, used])
         return rescale_all(rescale(found, r), r).view_as(x), None, None
 
 
@@ -233,8 +217,7 @@ def distribute(contributions: Tensor, relevance: Tensor) -> Tensor:
     positive, negative = contributions.clamp(min=0), contributions.clamp(max=0)
     for_positive = ALPHA * relevance / (positive.sum(dim=-1) + EPSILON)
     for_negative = BETA * relevance / (negative.sum(dim=-1) - EPSILON)
-    shares = for_positive[..., None, :] @ positive + for_negative[..., None, :] @ negative
-    return shares[..., 0, :]
+    return (for_positive[..., None, :] @ positive + for_negative[..., None, :] @ negative)[..., 0, :]
 
 
 def rescale(relevance: Tensor, reference: Tensor, axes: tuple[int, ...] = (-1,)) -> Tensor:
@@ -267,8 +250,7 @@ class ExplicitAttention(torch.autograd.Function):
             chosen[:, query, :, neuron] = 1
             # How this neuron of every row and head changes with the inputs of the same head.
             rows = torch.autograd.grad(ctx.output, ctx.inputs, chosen, retain_graph=True, materialize_grads=True)
-            jacobian = _by_head(rows)
-            found += distribute((jacobian * values)[:, None, :], relevance[:, query, :, neuron].reshape(-1, 1))
+            found += distribute((_by_head(rows) * values)[:, None, :], relevance[:, query, :, neuron].reshape(-1, 1))
         outputs = relevance.transpose(1, 2).flatten(0, 1).flatten(1)
         scaled = rescale_all(rescale(found, outputs), outputs)
         parts = torch.split(scaled, [prod(t.shape[2:]) for t in ctx.inputs], dim=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import mul
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.analyses.relevance.lrp.alpha_beta import explicit_attention
-from headlens.analyses.relevance.lrp.gradient_rules import on_gradient, times
+from headlens.analyses.relevance.lrp.gradient_rules import Read, on_gradient, times
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.model_normalizer import attention_of
@@ -22,8 +22,6 @@ from headlens.errors import UnsupportedModelError
 
 # constant: all relevance goes to the values; halves: products are shared, the softmax is linearised.
 AttentionRule = Literal["constant", "halves", "gradient", "explicit"]
-# What a backward pass brings to head outputs, and these: both (batch, query, heads, d) -> (batch, heads).
-Reading = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,24 +73,18 @@ def magnitudes(gradient: Tensor, output: Tensor) -> Tensor:
     return times(gradient, output).sum(dim=-1).abs().sum(dim=1)
 
 
-def arrived(relevance: Tensor, output: Tensor) -> Tensor:
-    """Signed relevance of heads where the backward pass carries relevance itself: (batch, heads)."""
-    del output
-    return relevance.sum(dim=(1, 3))
-
-
 class HeadOutputs(Edit):
     """Reads relevance off the head outputs before the output projection, during the backward pass.
 
     Args:
         rule: how attention passes relevance on.
-        reading: from a gradient and head outputs to a number for each head.
+        reading: from a gradient and head outputs, (batch, query, heads, d) each, to a number for each head.
         tracer: paused while an attention function runs, which has its own rule.
     """
 
     edits_mask = True
 
-    def __init__(self, rule: AttentionRule, reading: Reading, tracer: Tracer) -> None:
+    def __init__(self, rule: AttentionRule, reading: Read, tracer: Tracer) -> None:
         self.found: dict[Site, Tensor] = {}
         self._rule, self._reading, self._tracer = rule, reading, tracer
 
@@ -118,8 +110,7 @@ class HeadOutputs(Edit):
     def take(self, sites: Sequence[Site], rows: int) -> dict[Site, Tensor]:
         """What was read since the last time, (rows, heads) in double precision on the CPU; zeros where no path led."""
         found, self.found = self.found, {}
-        nothing = torch.zeros(())
-        return {s: found.get(s, nothing).cpu().double().expand(rows, s.n_heads).clone() for s in sites}
+        return {s: found.get(s, torch.zeros(())).cpu().double().expand(rows, s.n_heads).clone() for s in sites}
 
     def _keep(self, site: Site, output: Tensor, gradient: Tensor) -> None:
         self.found[site] = self._reading(gradient, output)

@@ -2,7 +2,8 @@
 
 For v = sum_u W_uv u + b the rule R_u = sum_v W_uv u / v · R_v says c_u = sum_v W_uv c_v: the ordinary gradient, without
 any division, so that no epsilon has to keep a denominator from zero. A number read by several operations adds up what
-comes back, as gradients do. Three operations are not linear, and have a backward of their own.
+comes back, as gradients do. Three operations are not linear: LayerNorm and functions number by number have a backward
+of their own, and of the relevance of a product each factor gets half.
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ from headlens.analyses.relevance.lrp.alpha_beta import AlphaBetaRules
 from headlens.analyses.relevance.lrp.attention_rules import (
     AttentionRule,
     HeadOutputs,
-    Reading,
-    arrived,
     contributions,
     magnitudes,
     normalizer_of,
@@ -64,7 +62,7 @@ class _Plan:
     """What a relevance rule does in attention, how relevance of heads is read, and the rules of other operations."""
 
     attention: AttentionRule
-    reading: Reading
+    reading: Read
     rules: type[PlainGradient]
     read: Read
     conserves: bool = False
@@ -73,7 +71,8 @@ class _Plan:
 _PLANS: dict[Rule, _Plan] = {
     "epsilon": _Plan("constant", contributions, GradientRules, times, conserves=True),
     "attnlrp": _Plan("halves", contributions, GradientRules, times),
-    "alpha-beta": _Plan("explicit", arrived, AlphaBetaRules, lambda relevance, _number: relevance),
+    # Its backward pass carries relevance itself.
+    "alpha-beta": _Plan("explicit", lambda r, _outputs: r.sum(dim=(1, 3)), AlphaBetaRules, lambda r, _number: r),
     "gradxact": _Plan("gradient", contributions, PlainGradient, times),
     "taylor": _Plan("gradient", magnitudes, PlainGradient, times),
 }
@@ -215,6 +214,5 @@ def _examples(inputs: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
 
 def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
     raw = {site: torch.cat([p.raw[site] for p in parts]) for site in parts[0].raw}
-    start = torch.cat([p.start for p in parts])
     inputs, biases = sum(p.inputs for p in parts), sum(p.biases for p in parts)
-    return HeadRelevance(raw, start, inputs, biases)
+    return HeadRelevance(raw, torch.cat([p.start for p in parts]), inputs, biases)

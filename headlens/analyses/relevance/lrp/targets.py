@@ -144,8 +144,7 @@ class MaskedTokenLogits(Target):
 
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
         """(batch, length), 0 where nothing is masked."""
-        masked = inputs["input_ids"] == self.mask_id
-        return _top_logits(outputs, masked, "Mask tokens first.")
+        return _top_logits(outputs, inputs["input_ids"] == self.mask_id, "Mask tokens first.")
 
 
 class EveryPosition(Target):
