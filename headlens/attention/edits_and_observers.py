@@ -85,6 +85,7 @@ class Tokens:
     host: Tokens | None = field(default=None, init=False, repr=False)
     whole: Tokens | None = field(default=None, init=False, repr=False)
     start: int = field(default=0, init=False, repr=False)
+    _parts: dict[tuple[int, int], Tokens] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def only_real(cls, real: Tensor, ids: Tensor | None = None) -> Tokens:
@@ -132,10 +133,6 @@ class Tokens:
     def are(self, keys: Tokens) -> bool:
         """Whether these are the tokens of the keys, or a part of them."""
         return self is keys or self.whole is keys
-
-    @cached_property
-    def _parts(self) -> dict[tuple[int, int], Tokens]:
-        return {}
 
     def to(self, device: torch.device | str) -> Tokens:
         """Returns the tokens of the batch with all tensors moved to another device; the same ones if they are there."""

@@ -80,8 +80,7 @@ def sdpa_or_nothing(
     """Transformers' sdpa attention; for layers that lost all their heads the empty tensor, (batch, query, 0, d)."""
     if query.shape[1] == 0:
         return value.new_empty(query.shape[0], query.shape[2], 0, value.shape[3]), None
-    output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    return output
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
 
 
 def register_empty_layer_kernel() -> None:

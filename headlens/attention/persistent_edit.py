@@ -113,8 +113,7 @@ class PersistentEdit(Edit):
 
 def persistent_edit_of(model: nn.Module) -> PersistentEdit | None:
     """The persistent edit of a model, or of the model that it is a part of; None where there is none."""
-    edit: PersistentEdit | None = getattr(model, _ATTRIBUTE, None)
-    return edit
+    return getattr(model, _ATTRIBUTE, None)
 
 
 def persistent_edits(model: nn.Module) -> tuple[Edit, ...]:

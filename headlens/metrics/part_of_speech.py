@@ -57,14 +57,9 @@ class PartOfSpeech(Metric):
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns columns (heads, rows): the two parts of speech, the mean weight, and the number of tokens."""
         weight, n = sums["weight"], sums["n"][:, None]
-        columns = {
-            "from": np.array(PARTS_OF_SPEECH, object)[:, None],
-            "to": np.array(RECEIVERS, object),
-            "weight": ratio(weight, n),
-            "n": n,
-        }
-        shape = weight.shape
-        return {name: np.broadcast_to(c, shape).reshape(len(weight), -1) for name, c in columns.items()}
+        parts = {"from": np.array(PARTS_OF_SPEECH, object)[:, None], "to": np.array(RECEIVERS, object)}
+        columns = {**parts, "weight": ratio(weight, n), "n": n}
+        return {name: np.broadcast_to(c, weight.shape).reshape(len(weight), -1) for name, c in columns.items()}
 
 
 @once_per_batch

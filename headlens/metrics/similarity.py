@@ -168,8 +168,7 @@ def classical_mds(distance: Array) -> Array:
     coordinates = vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
     points[:, : coordinates.shape[1]] = coordinates
     signs = np.sign(points[np.abs(points).argmax(0), range(2)])
-    fixed: Array = points * np.where(signs == 0, 1, signs)
-    return fixed
+    return points * np.where(signs == 0, 1, signs)
 
 
 def clusters(distance: Array, most: int = 8) -> tuple[Array, Array]:

@@ -56,8 +56,7 @@ def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
     # A constant less its mean is rounding, tiny beside its squares.
     constant = np.minimum(xx / _sums_of_squares(weights, x), yy / _sums_of_squares(weights, y)) < 1e-24
     correlations = ratio(xy, np.where(constant | (total == 0), 0.0, np.sqrt(xx * yy)))
-    clipped: Floats = np.clip(correlations, -1.0, 1.0)
-    return clipped
+    return np.clip(correlations, -1.0, 1.0)
 
 
 def _sums_of_squares(weights: Floats, values: Floats) -> Floats:

@@ -150,8 +150,7 @@ class ExplicitSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, ...]:
         """Positive and negative parts apart."""
-        contributions = torch.stack(ctx.saved_tensors, dim=-1)
-        shares = distribute(contributions[..., None, :], relevance[..., None])
+        shares = distribute(torch.stack(ctx.saved_tensors, dim=-1)[..., None, :], relevance[..., None])
         scaled = rescale(shares, relevance, axes=(-2, -1))
         parts = zip(scaled.unbind(-1), ctx.shapes, strict=True)
         # That of a tensor that was broadcast at the magnitude it had.
