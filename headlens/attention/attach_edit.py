@@ -32,8 +32,7 @@ def attach_edit(model: PreTrainedModel, edit: Edit) -> Iterator[None]:
         RuntimeError: if an edit stays with the model already, or it is in a session.
     """
     with ExitStack() as undo:
-        session = AttentionSession(model)
-        edit.check(session.sites)
+        edit.check(AttentionSession(model).sites)
         _keep(model, edit, undo)
         yield
 
@@ -55,9 +54,9 @@ def keep_as(copy: PreTrainedModel, original: PreTrainedModel) -> PreTrainedModel
 def _keep(model: PreTrainedModel, edit: Edit, undo: ExitStack) -> None:
     if persistent_edit_of(model) is not None:
         raise RuntimeError("another edit is already attached to this model")
-    persistent = PersistentEdit(model, edit)
+    persistent = PersistentEdit(model, edit, partial(AttentionSession, model))
     with ExitStack() as steps:  # undone at once if one of them fails
         persistent.attach(model, steps)
         steps.callback(persistent.rest)
-        persistent.apply(partial(AttentionSession, model))
+        persistent.apply()
         undo.push(steps.pop_all())

@@ -13,20 +13,13 @@ from headlens.attention.interface import Kernel, additive, causal_mask
 from headlens.attention.kernels.differentiable_mask import floored
 from headlens.errors import OptionError
 
-_MASK_ADVICE = (
-    "Edit.mask gives a floating-point tensor to add to the scores, or a boolean one (True where a query may look), "
-    "or None for no mask."
-)
-_OUTPUT_ADVICE = "Edit.output gives the head outputs back in the shape they came in."
-
 
 class Floor:
     """Raises values below a dtype's lowest number in a mask, and keeps the result for layers with the same mask."""
 
     def __init__(self) -> None:
-        self._mask: Tensor | None = None
-        self._state: tuple[int, torch.dtype] | None = None
-        self._result: Tensor | None = None
+        # The mask, its version and the dtype, and what they gave.
+        self._last: tuple[Tensor, tuple[int, torch.dtype], Tensor] | None = None
 
     def of(self, mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
         """The mask to add to scores; four axes for sdpa.
@@ -38,26 +31,21 @@ class Floor:
         """
         # Changes in place are not counted in inference mode; `Edit.mask` says that there are none.
         state = 0 if mask.is_inference() else mask._version, query.dtype
-        if self._result is None or self._mask is not mask or self._state != state:
-            result = _floored(mask, kernel, query)
-            if result.requires_grad:  # belongs to one backward pass
-                return result
-            self._mask, self._state, self._result = mask, state, result
-        return self._result
+        if self._last is not None and self._last[0] is mask and self._last[1] == state:
+            return self._last[2]
+        # Two lowest numbers add up to -inf, and a row of those to NaN.
+        lowest = torch.finfo(query.dtype).min
+        raised = floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
+        if kernel == "sdpa" or not torch.is_autocast_enabled(query.device.type):
+            # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
+            raised = raised.to(query.dtype)[(None,) * (4 - mask.dim())]
+        if not raised.requires_grad:  # else it belongs to one backward pass
+            self._last = mask, state, raised
+        return raised
 
     def forget(self) -> None:
         """Drops the references to the last mask and its floored version, so that their memory can be freed."""
-        self._mask = self._state = self._result = None
-
-
-def _floored(mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
-    # Two lowest numbers add up to -inf, and a row of those to NaN.
-    lowest = torch.finfo(query.dtype).min
-    raised = floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
-    if kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
-        return raised
-    # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
-    return raised.to(query.dtype)[(None,) * (4 - mask.dim())]
+        self._last = None
 
 
 def mask_to_use(
@@ -79,10 +67,9 @@ def mask_to_use(
         floor: floor that the edited mask goes through.
     """
     mask, causal = call
-    edits = [e for e in edits if e.edits_mask]
-    if not edits:
-        return mask
     query, key = context.query, context.key
+    if not (edits := [e for e in edits if e.edits_mask]):
+        return mask
     if mask is None and kernel == "sdpa" and query.shape[2] > 1:
         # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
         is_causal = getattr(module, "is_causal", True) if causal is None else causal
@@ -106,7 +93,8 @@ def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None
             raise OptionError(
                 f"{context.site}: the edit {type(edit).__name__} gave {_described(edited)} for a mask; expected one "
                 f"that can be broadcast to {expected} (batch, heads, query, key).",
-                _MASK_ADVICE,
+                "Edit.mask gives a floating-point tensor to add to the scores, or a boolean one (True where a query "
+                "may look), or None for no mask.",
             )
         mask = additive(edited, dtype)
     return mask
@@ -124,7 +112,7 @@ def edited_output(edits: Iterable[Edit], context: CallContext, output: Tensor) -
             raise OptionError(
                 f"{context.site}: the edit {type(edit).__name__} gave {_described(edited)} for head outputs; expected "
                 f"a floating-point tensor of the shape {tuple(output.shape)} (batch, query, heads, d).",
-                _OUTPUT_ADVICE,
+                "Edit.output gives the head outputs back in the shape they came in.",
             )
         output = edited
     return output

@@ -21,7 +21,7 @@ PARTS_OF_SPEECH = (
 )
 
 # Fields of `Tokens` with an entry for every token.
-_BY_TOKEN = ("real", "special", "cls", "sep", "bos", "eos", "punct", "word")
+_BY_TOKEN = ("real", "special", "cls", "sep", "bos", "eos", "punct", "word", "segment", "ids")
 # Fields of `Tokens` that list something, the number of the sentence first.
 LISTS = frozenset({"arcs", "links", "mentions"})
 
@@ -85,15 +85,15 @@ class Tokens:
     host: Tokens | None = field(default=None, init=False, repr=False)
     whole: Tokens | None = field(default=None, init=False, repr=False)
     start: int = field(default=0, init=False, repr=False)
+    _parts: dict[tuple[int, int], Tokens] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def only_real(cls, real: Tensor, ids: Tensor | None = None) -> Tokens:
         """Tokens of which only padding is known, and perhaps ids: no special tokens, no words."""
-        none = torch.zeros_like(real, dtype=torch.bool)
         return cls(
             real=real.bool(),
             special=~real.bool(),
-            **dict.fromkeys(("cls", "sep", "bos", "eos", "punct"), none),
+            **dict.fromkeys(("cls", "sep", "bos", "eos", "punct"), torch.zeros_like(real, dtype=torch.bool)),
             word=torch.full_like(real, -1, dtype=torch.long),
             n_words=torch.zeros(real.shape[0], dtype=torch.long, device=real.device),
             n_pieces=torch.zeros(real.shape[0], 0, dtype=torch.long, device=real.device),
@@ -118,32 +118,21 @@ class Tokens:
         elif (start, stop) not in self._parts:
             parts = {name: tensor[start:stop] for name, tensor in self._tensors().items()}
             for name in LISTS & parts.keys():
-                rows_of_all = self._tensors()[name]
-                inside = (rows_of_all[:, 0] >= start) & (rows_of_all[:, 0] < stop)
-                parts[name] = rows_of_all[inside].clone()
+                entries = self._tensors()[name]
+                parts[name] = entries[(entries[:, 0] >= start) & (entries[:, 0] < stop)].clone()
                 parts[name][:, 0] -= start  # sentences are counted from the first of the part
             self._parts[start, stop] = Tokens(**parts)
         return self._parts[start, stop]
 
     def queries_of(self, start: int, stop: int) -> Tokens:
         """Returns the tokens from `start` to `stop` of every sentence, as queries: words keep their numbers."""
-        own = {
-            name: getattr(self, name)[:, start:stop]
-            for name in (*_BY_TOKEN, "segment", "ids")
-            if name in self._tensors()
-        }
-        part = replace(self, **own)._beside(None if self.host is None else self.host.queries_of(start, stop))
-        object.__setattr__(part, "whole", self)
-        object.__setattr__(part, "start", start)
-        return part
+        own: dict[str, Any] = {n: t[:, start:stop] for n, t in self._tensors().items() if n in _BY_TOKEN}
+        host = None if self.host is None else self.host.queries_of(start, stop)
+        return replace(self, **own)._beside(host, whole=self, start=start)
 
     def are(self, keys: Tokens) -> bool:
         """Whether these are the tokens of the keys, or a part of them."""
         return self is keys or self.whole is keys
-
-    @cached_property
-    def _parts(self) -> dict[tuple[int, int], Tokens]:
-        return {}
 
     def to(self, device: torch.device | str) -> Tokens:
         """Returns the tokens of the batch with all tensors moved to another device; the same ones if they are there."""
@@ -156,13 +145,14 @@ class Tokens:
 
     def annotated(self, **annotations: Tensor) -> Tokens:
         """Returns these tokens with some of the fields that may be None, given on the processor."""
-        own: dict[str, Any] = {**annotations}
+        own: dict[str, Any] = annotations
         moved: dict[str, Any] = {name: to_device(tensor, self.real.device) for name, tensor in own.items()}
         host = None if self.host is None else replace(self.host, **own)
         return replace(self, **moved)._beside(host)
 
-    def _beside(self, host: Tokens | None) -> Tokens:
-        object.__setattr__(self, "host", host)
+    def _beside(self, host: Tokens | None, *, whole: Tokens | None = None, start: int = 0) -> Tokens:
+        for name, value in {"host": host, "whole": whole, "start": start}.items():
+            object.__setattr__(self, name, value)
         return self
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -51,10 +51,9 @@ def is_plain_sdpa(module: nn.Module, context: CallContext, kwargs: Mapping[str, 
     """Whether the sdpa attention of a call is no more than a softmax of scores and a mask, with keys of every head."""
     drops = module.training and kwargs.get("dropout")
     is_grouped = context.key.shape[1] != context.query.shape[1]
-    if drops or is_grouped or torch.is_autocast_enabled(context.query.device.type):
-        return False
     has_more = unknown_arguments(kwargs) or kwargs.get("position_bias") is not None
-    return not has_more and uses_sdpa(module)
+    is_cast = torch.is_autocast_enabled(context.query.device.type)
+    return not (drops or is_grouped or has_more or is_cast) and uses_sdpa(module)
 
 
 def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -81,8 +80,7 @@ def sdpa_or_nothing(
     """Transformers' sdpa attention; for layers that lost all their heads the empty tensor, (batch, query, 0, d)."""
     if query.shape[1] == 0:
         return value.new_empty(query.shape[0], query.shape[2], 0, value.shape[3]), None
-    output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    return output
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
 
 
 def register_empty_layer_kernel() -> None:
@@ -109,8 +107,7 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """
     if mask is None or mask.is_floating_point():
         return mask
-    zero = torch.zeros((), dtype=dtype, device=mask.device)
-    return torch.where(mask.bool(), zero, torch.finfo(dtype).min)
+    return torch.where(mask.bool(), torch.zeros((), dtype=dtype, device=mask.device), torch.finfo(dtype).min)
 
 
 def causal_mask(query: Tensor, key: Tensor) -> Tensor:

@@ -69,8 +69,7 @@ def add_alphas(model: PreTrainedModel) -> None:
     for site in find_sites(model):
         module = model.get_submodule(site.module)
         if ALPHAS not in module._parameters:
-            like = next(module.parameters())
-            module.register_parameter(ALPHAS, nn.Parameter(like.detach().new_zeros(site.n_heads)))
+            module.register_parameter(ALPHAS, nn.Parameter(next(module.parameters()).detach().new_zeros(site.n_heads)))
 
 
 def parameters_of_attention(config: object) -> Callable[[PreTrainedModel], None] | None:
@@ -102,9 +101,8 @@ def attention_name(model: nn.Module) -> str:
 def attention_notes(model: nn.Module) -> list[str]:
     """Notes for users of a checkpoint whose model was switched; none for softmax."""
     normalizer = attention_of(model)
-    if normalizer is None:
-        return []
-    return [f"Attention is {normalizer}; programs other than headlens will load this checkpoint without it."]
+    text = f"Attention is {normalizer}; programs other than headlens will load this checkpoint without it."
+    return [] if normalizer is None else [text]
 
 
 def switch_as_asked(model: PreTrainedModel, name: str | None) -> None:

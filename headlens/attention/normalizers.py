@@ -72,12 +72,7 @@ class Entmax:
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Weights of shape (..., keys); rows whose keys are all masked become uniform, as under softmax."""
-        import entmax  # noqa: PLC0415 - heavy, and needed by few
-
-        exact = _EXACT.get(self.alpha)
-        function = getattr(entmax, exact) if exact else partial(entmax.entmax_bisect, alpha=self.alpha)
-        weights: Tensor = function(_without_masked_rows(scores), dim=-1)
-        return weights
+        return _entmax(scores, self.alpha)
 
     def of_module(self, module: nn.Module) -> Normalizer:
         """Returns the normaliser of an attention module, which is the same for all."""
@@ -112,11 +107,7 @@ class HeadEntmax:
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Computes weights of scores `(batch, heads, query, key)`, of the same shape; masked rows as in `Entmax`."""
-        import entmax  # noqa: PLC0415 - heavy, and needed by few
-
-        alphas = self.alphas.to(scores.dtype)[:, None, None]  # (heads, query, key)
-        weights: Tensor = entmax.entmax_bisect(_without_masked_rows(scores), alpha=alphas, dim=-1)
-        return weights
+        return _entmax(scores, self.alphas.to(scores.dtype)[:, None, None])  # (heads, query, key)
 
 
 ModelNormalizer = Entmax | LearnedEntmax
@@ -128,10 +119,15 @@ def alphas_of(module: nn.Module) -> Tensor:
     return (1 + torch.sigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))).clamp(min=_DENSEST)
 
 
-def _without_masked_rows(scores: Tensor) -> Tensor:
-    """Scores whose rows that are masked throughout, which would come out as NaN, are zeros."""
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill((scores <= lowest / 2).all(dim=-1, keepdim=True), 0.0)
+def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
+    """Weights of scores; rows that are masked throughout, which would come out as NaN, count as zeros."""
+    import entmax  # noqa: PLC0415 - heavy, and needed by few
+
+    exact = None if isinstance(alpha, Tensor) else _EXACT.get(alpha)
+    function = getattr(entmax, exact) if exact else partial(entmax.entmax_bisect, alpha=alpha)
+    is_masked = (scores <= torch.finfo(scores.dtype).min / 2).all(dim=-1, keepdim=True)
+    weights: Tensor = function(scores.masked_fill(is_masked, 0.0), dim=-1)
+    return weights
 
 
 def parse_normalizer(text: str) -> ModelNormalizer | None:

@@ -27,17 +27,16 @@ class PersistentEdit(Edit):
     Args:
         model: the model.
         edit: the edit that stays with it.
+        make_session: makes the session that applies it to plain passes.
     """
 
-    edits_mask = True
-
-    def __init__(self, model: PreTrainedModel, edit: Edit) -> None:
-        self.edit = edit
-        self.edits_mask = edit.edits_mask
+    def __init__(
+        self, model: PreTrainedModel, edit: Edit, make_session: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
+        self.edit, self.edits_mask, self._make_session = edit, edit.edits_mask, make_session
         self._stacks = _stacks_inside(model)
         self._running: nn.Module | None = None
         self._tokens = BatchTokens()
-        self._make_session: Callable[[], AbstractContextManager[Any]] | None = None
         # The open session that applies the edit to plain passes; None while another session does.
         self._open_session: ExitStack | None = None
 
@@ -53,15 +52,11 @@ class PersistentEdit(Edit):
             undo.callback(part.register_forward_pre_hook(_begin, with_kwargs=True).remove)
             undo.callback(part.register_forward_hook(_end, always_call=True).remove)
 
-    def apply(self, make_session: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Applies the edit to plain passes.
-
-        Args:
-            make_session: makes the session that applies it.
-        """
-        open_session = ExitStack()
-        open_session.enter_context(make_session())
-        self._make_session, self._open_session = make_session, open_session
+    def apply(self) -> None:
+        """Applies the edit to plain passes."""
+        with ExitStack() as open_session:
+            open_session.enter_context(self._make_session())
+            self._open_session = open_session.pop_all()
 
     def rest(self) -> None:
         """Stops applying the edit to plain passes."""
@@ -72,26 +67,25 @@ class PersistentEdit(Edit):
     @contextmanager
     def set_aside(self) -> Iterator[None]:
         """Leaves plain passes without the edit inside `with`, where another session or replay applies it."""
-        if self._open_session is None or self._make_session is None:
+        if self._open_session is None:
             yield
             return
         self.rest()
         try:
             yield
         finally:
-            self.apply(self._make_session)
+            self.apply()
 
     def begin(self, part: nn.Module, arguments: Mapping[str, Any]) -> None:
         """Takes the tokens of a pass from the arguments of the outermost model that runs, this one or one within it."""
-        if self._running is not None and self._running is not part:
+        if self._running not in (None, part):
             return
         self._running = part
-        stacks = self._stacks[part]
         first, second = (
             real_tokens(arguments.get(f"{side}attention_mask"), arguments.get(f"{side}input_ids"))
             for side in ("", "decoder_")
         )
-        self._tokens = BatchTokens(first, second) if "encoder" in stacks else BatchTokens(decoder=first)
+        self._tokens = BatchTokens(first, second) if "encoder" in self._stacks[part] else BatchTokens(decoder=first)
 
     def end(self, part: nn.Module) -> None:
         """Ends the pass of a model, or of a model within it, that returned or raised; only the outermost counts."""
@@ -119,8 +113,7 @@ class PersistentEdit(Edit):
 
 def persistent_edit_of(model: nn.Module) -> PersistentEdit | None:
     """The persistent edit of a model, or of the model that it is a part of; None where there is none."""
-    edit: PersistentEdit | None = getattr(model, _ATTRIBUTE, None)
-    return edit
+    return getattr(model, _ATTRIBUTE, None)
 
 
 def persistent_edits(model: nn.Module) -> tuple[Edit, ...]:
@@ -129,12 +122,10 @@ def persistent_edits(model: nn.Module) -> tuple[Edit, ...]:
     return () if edit is None else (edit,)
 
 
-@contextmanager
-def set_aside(model: nn.Module) -> Iterator[None]:
+def set_aside(model: nn.Module) -> AbstractContextManager[None]:
     """Leaves plain passes of a model without its persistent edit inside `with`, where the caller applies it."""
     edit = persistent_edit_of(model)
-    with nullcontext() if edit is None else edit.set_aside():
-        yield
+    return nullcontext() if edit is None else edit.set_aside()
 
 
 def _stacks_inside(model: nn.Module) -> dict[nn.Module, frozenset[Stack]]:

@@ -81,7 +81,6 @@ class AttentionSession:
         self.normalizer = normalizer
         for edit in self.edits:
             edit.check(self.sites)
-        self._needs_projection = any(o.needs_projection for o in self.observers)
         self._projections: dict[str, Tensor | None] = {}
         self._needs_weights = any(o.needs_weights for o in self.observers)
         self._modules = list(dict.fromkeys(model.get_submodule(s.module) for s in sites))
@@ -182,8 +181,14 @@ class AttentionSession:
             )
         output = edited_output(self.edits, context, output)
         if self._observes(site):
+            seen = weights if self._needs_weights else None
             with torch.no_grad():
-                self._show(context, self._weights_before_dropout(module, context, mask, weights, kwargs), output)
+                if self._needs_weights and self.normalizer is None and module.training and kwargs.get("dropout"):
+                    # An eager function returns the weights after dropout; those before it are computed again.
+                    seen = self._compute(module, context, mask, {**kwargs, "dropout": 0.0})[1]
+                if self._needs_weights and seen is None:
+                    raise SelfCheckError(f"{site}: the attention function of {type(module).__name__} gave no weights.")
+                self._show(context, seen, output)
         return self._noted(site, output), weights
 
     def _noted(self, site: Site, output: Tensor) -> Tensor:
@@ -230,9 +235,8 @@ class AttentionSession:
             if module in self._unchecked:
                 check_core(context, module, mask, **kwargs)
                 self._unchecked.remove(module)
-            normalizer = self.normalizer
-            if isinstance(normalizer, CallNormalizer):
-                normalizer = normalizer.at(context)
+            own = self.normalizer
+            normalizer = own.at(context) if isinstance(own, CallNormalizer) else own
             return attend_as(normalizer, module, context.query, context.key, context.value, mask, **kwargs)
         if self.kernel == "sdpa" and any(kwargs.get(k) is not None for k in _LOST_BY_SDPA):
             raise _no_sdpa(type(module).__name__)
@@ -243,28 +247,10 @@ class AttentionSession:
                 output = self._blocks.output(module, context, mask, kwargs)
                 if output is not None:
                     return output, None
-        function = own_attention(self.kernel, module)
-        return function(module, context.query, context.key, context.value, mask, **kwargs)
-
-    def _weights_before_dropout(
-        self,
-        module: nn.Module,
-        context: CallContext,
-        mask: Tensor | None,
-        weights: Tensor | None,
-        kwargs: dict[str, Any],
-    ) -> Tensor | None:
-        """Weights before dropout; an eager function returns those after it, so in training they are computed again."""
-        if not self._needs_weights:
-            return None
-        if self.normalizer is None and module.training and kwargs.get("dropout"):
-            weights = self._compute(module, context, mask, {**kwargs, "dropout": 0.0})[1]
-        if weights is None:
-            raise SelfCheckError(f"{context.site}: the attention function of {type(module).__name__} gave no weights.")
-        return weights
+        return own_attention(self.kernel, module)(module, context.query, context.key, context.value, mask, **kwargs)
 
     def _show(self, context: CallContext, weights: Tensor | None, output: Tensor) -> None:
-        projection = self._projection(context) if self._needs_projection else None
+        projection = self._projection(context) if any(o.needs_projection for o in self.observers) else None
         call = AttentionCall(**vars(context), weights=weights, output=output, projection=projection)
         for observer in self.observers:
             observer.observe(call)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -54,8 +54,7 @@ class Site:
         return f"{self.stack}.{self.layer}"
 
 
-@dataclass(frozen=True)
-class _AttentionModule:
+class _AttentionModule(NamedTuple):
     name: str
     module: nn.Module
     stack: Stack
@@ -84,8 +83,7 @@ def find_sites(model: nn.Module) -> list[Site]:
         UnsupportedModelError: if no attention of the model goes through transformers' registry, or if it has
             two stacks of the same kind (two towers), which have to be looked into one at a time.
     """
-    named = [(name, module) for name, module in model.named_modules() if dispatches(module)]
-    modules = [_AttentionModule(name, module, _stack_of(name, module)) for name, module in named]
+    modules = [_AttentionModule(n, m, _stack_of(n, m)) for n, m in model.named_modules() if dispatches(m)]
     if not modules:
         raise _unsupported(model)
     stacks = ([m for m in modules if m.stack == stack] for stack in ("encoder", "decoder", "cross"))
@@ -188,8 +186,7 @@ def _eager_function(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 def sdpa_function(module: nn.Module) -> Callable[..., Any]:
     """The sdpa attention the model would use; a few files (Doge) have one of their own."""
-    registry = inspect.unwrap(type(module).forward).__globals__[_DISPATCH_NAME]
-    function: Callable[..., Any] = registry["sdpa"]
+    function: Callable[..., Any] = inspect.unwrap(type(module).forward).__globals__[_DISPATCH_NAME]["sdpa"]
     return function
 
 

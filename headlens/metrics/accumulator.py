@@ -34,8 +34,7 @@ class Accumulator:
     def fetch(self) -> None:
         """Do everything about what was added that may fail: get it from its device and add it up."""
         grown = dict(self._next)
-        values = fetched([value for _, value in self._pending])
-        for (key, _), value in zip(self._pending, values, strict=True):
+        for (key, _), value in zip(self._pending, fetched([value for _, value in self._pending]), strict=True):
             kind = np.float64 if np.issubdtype(value.dtype, np.floating) else np.int64
             _grow(grown, key, value.astype(kind), self._done)
         self._next, self._pending = grown, []
@@ -86,8 +85,7 @@ def fetched(tensors: Sequence[Tensor]) -> list[Array]:
     found: dict[int, Array] = {}
     for numbers in together.values():
         parts = [tensors[i].detach() for i in numbers]
-        flat = torch.cat([part.reshape(-1) for part in parts]).cpu()
-        pieces = torch.split(flat, [part.numel() for part in parts])
+        pieces = torch.split(torch.cat([part.reshape(-1) for part in parts]).cpu(), [part.numel() for part in parts])
         found |= {i: piece.view(part.shape).numpy() for i, part, piece in zip(numbers, parts, pieces, strict=True)}
     return [found[i] for i in range(len(tensors))]
 

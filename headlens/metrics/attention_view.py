@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import AttentionCall, Tokens, repeat_groups
-from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import exact_type, largest
@@ -44,18 +43,20 @@ class CallView:
     `weights` are (batch, heads, query, key) in at least float32; `queries` and `keys` tell about the two sides. Of a
     long sentence one view after the other may have some of the queries, the first of them number `start`.
 
+    Attributes:
+        crosses: whether queries and keys are different sequences.
+        token_weights: attention weights between tokens, whatever the level of the view.
+        sums_dtype: float64, or float32 on devices that have no more.
     """
 
     def __init__(self, call: AttentionCall, level: Level = "token") -> None:
         if call.weights is None or call.queries is None or call.keys is None:
             raise SelfCheckError(f"{call.site}: a metric needs attention weights and the tokens of the batch.")
-        self.site: Site = call.site
-        self.causal = call.causal
-        self._weights = call.weights.float() if call.weights.dtype.itemsize < 4 else call.weights
-        self._queries, self._keys = call.queries, call.keys
-        self.level = level
-        self._call = call
-        self.start = call.start
+        self.site, self.causal, self.start, self.level = call.site, call.causal, call.start, level
+        self.crosses = call.site.stack == "cross"
+        self.token_weights = call.weights.float() if call.weights.dtype.itemsize < 4 else call.weights
+        self.sums_dtype = exact_type(call.weights)
+        self._queries, self._keys, self._call = call.queries, call.keys, call
         # What the views of the queries before these kept for a metric, see `of_sentences`.
         self.earlier: dict[str, tuple[Tensor, ...]] = {}
 
@@ -93,16 +94,6 @@ class CallView:
         pairs = weights[:, :, first:stop].diagonal(max(0, shift), dim1=2, dim2=3)
         return pairs, slice(first, stop), slice(first + shift, stop + shift)
 
-    @property
-    def crosses(self) -> bool:
-        """Whether queries and keys are different sequences."""
-        return self.site.stack == "cross"
-
-    @property
-    def sums_dtype(self) -> torch.dtype:
-        """float64, or float32 on devices that have no more."""
-        return exact_type(self._weights)
-
     @cached_property
     def query_words(self) -> WordLevel:
         """Grouping of the query tokens into words, computed on first access."""
@@ -116,17 +107,12 @@ class CallView:
     @cached_property
     def word_weights(self) -> Tensor:
         """Word-level attention (batch, heads, query units, key units), whatever the level of the view."""
-        return word_weights(self._weights, self.query_words, self.key_words)
-
-    @property
-    def token_weights(self) -> Tensor:
-        """Attention weights between tokens, whatever the level of the view."""
-        return self._weights
+        return word_weights(self.token_weights, self.query_words, self.key_words)
 
     @cached_property
     def token_received(self) -> Tensor:
         """Weights between tokens that every key receives from all real queries: (batch, heads, key)."""
-        return _received(self._weights, self._queries)
+        return _received(self.token_weights, self._queries)
 
     @property
     def received(self) -> Tensor:
@@ -136,7 +122,7 @@ class CallView:
     @cached_property
     def value_norms(self) -> Tensor | None:
         """Norms of projected values, (batch, heads, key); None where the output projection is not known."""
-        return _norms(repeat_groups(self._call.value, self._weights.shape[1]), self._call.projection)
+        return _norms(repeat_groups(self._call.value, self.token_weights.shape[1]), self._call.projection)
 
     @cached_property
     def output_norms(self) -> Tensor | None:
@@ -146,7 +132,7 @@ class CallView:
     @property
     def weights(self) -> Tensor:
         """Attention weights at the level of the view."""
-        return self._weights if self.level == "token" else self.word_weights
+        return self.token_weights if self.level == "token" else self.word_weights
 
     @property
     def queries(self) -> Tokens:
@@ -161,29 +147,24 @@ class CallView:
     @cached_property
     def peak(self) -> Peak:
         """The most attended key that is not special; the first one of several equal. A `weight` is never below 0."""
-        weight, key = self._largest
+        special, columns = special_keys(self.keys), self._columns
+        if special is None or columns is None or self.weights.requires_grad:
+            weight, key = largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
+        else:
+            # Special keys are taken out for a moment: a copy of all weights without them would cost more than the
+            # search. A number would be copied to the device, which waits for it.
+            self.weights[special.sentence, :, :, special.token] = columns.new_zeros(())
+            weight, key = largest(self.weights)
+            self.weights[special.sentence, :, :, special.token] = columns
         # Rows that are masked throughout weigh padding as they do everything else.
-        special = self.keys.special.gather(1, key.flatten(1)).view(key.shape)
-        return Peak(weight, key.masked_fill((weight <= 0) | special, -1))
+        is_special = self.keys.special.gather(1, key.flatten(1)).view(key.shape)
+        return Peak(weight, key.masked_fill((weight <= 0) | is_special, -1))
 
     @cached_property
     def _columns(self) -> Tensor | None:
         """Weights of the special keys: (batch, special keys, heads, query); None where there are too many."""
         special = special_keys(self.keys)
         return None if special is None else self.weights[special.sentence, :, :, special.token]
-
-    @cached_property
-    def _largest(self) -> tuple[Tensor, Tensor]:
-        """Weight and place of the largest one among keys that are not special."""
-        special, columns = special_keys(self.keys), self._columns
-        if special is None or columns is None or self.weights.requires_grad:
-            return largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
-        # Special keys are taken out for a moment: a copy of all weights without them would cost more than the search.
-        # A number would be copied to the device, which waits for it.
-        self.weights[special.sentence, :, :, special.token] = columns.new_zeros(())
-        peak = largest(self.weights)
-        self.weights[special.sentence, :, :, special.token] = columns
-        return peak
 
     @cached_property
     def highest(self) -> tuple[Tensor, Tensor]:
@@ -213,12 +194,12 @@ class CallView:
     @cached_property
     def word_targets(self) -> Tensor:
         """First token of the word that every word asked about attends to most, -1 for none; (rows, heads)."""
-        return pointed_at(self._weights, self.queried.plan)
+        return pointed_at(self.token_weights, self.queried.plan)
 
     @cached_property
     def other_targets(self) -> Tensor:
         """The same among the other words."""
-        return pointed_at(self._weights, self.queried.plan, others=True)
+        return pointed_at(self.token_weights, self.queried.plan, others=True)
 
     @cached_property
     def available(self) -> Tensor:
@@ -267,8 +248,7 @@ def special_keys(keys: Tokens) -> SpecialKeys | None:
     # Special tokens to the front, in order.
     index = (~special).long().argsort(dim=1, stable=True)[:, :most]
     index = torch.where(special.gather(1, index), index, index[:, :1])
-    sentence = torch.arange(len(index), device=index.device)[:, None]
-    return SpecialKeys(sentence, index, keys.separator.gather(1, index))
+    return SpecialKeys(torch.arange(len(index), device=index.device)[:, None], index, keys.separator.gather(1, index))
 
 
 def peak_among(weights: Tensor, candidates: Tensor) -> Peak:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
-from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_sums, share_columns
+from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
+
+_mean_weight = partial(
+    MetricColumn,
+    unit="share of weight on one token",
+    scale="confidence (mean largest weight)",
+    interval=True,
+    contract=True,
+)
 
 
 @dataclass(frozen=True)
-class Confidence(Metric):
+class Confidence(MeanMetric):
     """Mean over query tokens of the largest attention weight.
 
     `confidence` leaves end-of-sentence and separator tokens out, as keys and as queries, without renormalising
@@ -23,8 +30,6 @@ class Confidence(Metric):
     """
 
     name = "confidence"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     title = "Confidence of attention heads"
     heading = "Confidence"
     caption = (
@@ -35,27 +40,20 @@ class Confidence(Metric):
     difference = "all tokens − separators left out"
     columns = (
         MetricColumn("tokens", "Number of query tokens, special tokens included.", unit="tokens", contract=True),
-        MetricColumn(
+        _mean_weight(
             "confidence",
             "Mean largest attention weight; separators count neither as queries nor as keys.",
             "confidence",
-            "share of weight on one token",
-            "separators left out",
-            "confidence (mean largest weight)",
-            interval=True,
-            contract=True,
+            panel="separators left out",
         ),
-        MetricColumn(
+        _mean_weight(
             "confidence_all",
             "Mean largest attention weight of all queries.",
             "confidence with separators",
-            "share of weight on one token",
-            "all tokens",
-            "confidence (mean largest weight)",
-            interval=True,
-            contract=True,
+            panel="all tokens",
         ),
     )
+    counts = (("tokens", "confidence_all"),)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of each query's largest attention weight, without separators and over all keys; (heads,)."""
@@ -66,8 +64,3 @@ class Confidence(Metric):
             **ratio_sums("confidence", view, between, counted),
             **ratio_sums("confidence_all", view, everywhere, view.queries.real),
         }
-
-    def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Means with 95 % intervals, and the number of query tokens."""
-        shares = share_columns("confidence", sums) | share_columns("confidence_all", sums)
-        return {"tokens": sums["confidence_all.n"], **shares}

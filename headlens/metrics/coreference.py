@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import row_sums, share_columns
+from headlens.metrics.ratio_estimator import MeanMetric, row_sums
 from headlens.metrics.words import plan
 
 
 @dataclass(frozen=True)
-class Coreference(Metric):
+class Coreference(MeanMetric):
     """Share of mentions whose head word attends most to the head word of an antecedent.
 
     Word level, special tokens left out as keys. Mentions that have an antecedent count: an earlier mention of the same
@@ -29,8 +26,6 @@ class Coreference(Metric):
     """
 
     name = "coreference"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     title = "Heads that find antecedents"
     heading = "Coreference"
     caption = (
@@ -61,32 +56,26 @@ class Coreference(Metric):
         ),
     )
     stacks = ("encoder", "decoder")
+    counts = (("mentions", "coreference"),)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
-        """Returns sums of the mentions that point at an antecedent, and how many both baselines have right.
+        """Returns sums of the mentions that point at an antecedent, and of those that both baselines have right.
 
-        Those of heads by sentence, see `sentence_sums`; those of baselines are scalars; none without mentions.
+        All are sums by sentence, see `sentence_sums`; there are none without mentions.
         """
         tokens = view.queried.keys
         if tokens.mentions is None:
             return {}
         row, mentions = asked_mentions(view.queried.queries, tokens)
-        sentence, word, entity, *facts = mentions.unbind(1)
-        asked, nearest, same_word = (fact.bool() for fact in facts)
+        sentence, word, entity = mentions[:, :3].unbind(1)
+        asked, nearest, same_word = mentions[:, 3:].bool().unbind(1)
         target = view.word_targets[row]  # (mentions, heads)
         pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
-        heads = mention_heads(tokens)
-        same_entity = heads[sentence[:, None], pointed, entity[:, None]]
+        same_entity = mention_heads(tokens)[sentence[:, None], pointed, entity[:, None]]
         hit = same_entity & (target >= 0) & (pointed < word[:, None])
         sums = row_sums("coreference", view, sentence, hit, asked)
-        return sums | {"nearest": nearest.sum(), "same_word": same_word.sum()}
-
-    def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Returns the share with its 95 % interval, both baselines, and the number of mentions."""
-        n = sums["coreference.n"]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            baselines = {f"coreference_{name}": sums[name] / n for name in ("nearest", "same_word")}
-        return {"mentions": n, **share_columns("coreference", sums), **baselines}
+        sums |= row_sums("coreference_nearest", view, sentence, nearest[:, None], asked)
+        return sums | row_sums("coreference_same_word", view, sentence, same_word[:, None], asked)
 
 
 @once_per_batch

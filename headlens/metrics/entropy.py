@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
+from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
 from headlens.metrics.reductions import entropy
 
 
 @dataclass(frozen=True)
-class Entropy(Metric):
+class Entropy(MeanMetric):
     """Entropy of the attention of a query, in nats, averaged over all query tokens.
 
     `entropy_norm` divides each query's entropy by the logarithm of the number of keys it may attend to (in a
@@ -24,8 +22,6 @@ class Entropy(Metric):
     """
 
     name = "entropy"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     title = "Entropy of attention heads"
     heading = "Entropy"
     caption = (
@@ -54,13 +50,8 @@ class Entropy(Metric):
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real queries of the entropy in nats and of the normalised entropy; (heads,) each."""
         values = entropy(view.weights)  # (batch, heads, query)
-        several = view.queries.real & (view.available > 1)
         ceiling = view.available.clamp(min=2).to(values.dtype).log()
         return {
             **ratio_sums("entropy", view, values, view.queries.real),
-            **ratio_sums("entropy_norm", view, values / ceiling[:, None], several),
+            **ratio_sums("entropy_norm", view, values / ceiling[:, None], view.queries.real & (view.available > 1)),
         }
-
-    def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Returns each head's mean entropy in nats and mean normalised entropy; (heads,) each."""
-        return {name: ratio_mean(name, sums) for name in ("entropy", "entropy_norm")}

@@ -83,9 +83,8 @@ class Mass(Metric):
 
         Each kind's number of keys and the number of queries, `n`, are scalars; cross-attention has no sums by position.
         """
-        real = view.queries.real
-        flags = real.to(view.weights.dtype)
-        received = view.received.to(view.sums_dtype)  # (batch, heads, key)
+        real, weights, kind = view.queries.real, view.weights, view.sums_dtype
+        received = view.received.to(kind)  # (batch, heads, key)
         keys = view.keys
         resting = keys.cls | keys.separator | keys.bos | keys.punct
         resting[:, 0] = True
@@ -97,14 +96,19 @@ class Mass(Metric):
         seen = keys.punct.sum(1, keepdim=True)
         if view.causal:
             seen = keys.punct.long().cumsum(1)[:, view.start : view.start + real.shape[1]]
-        sums["punct.chance"] = (seen / view.available.clamp(min=1) * real).sum(dtype=view.sums_dtype)
-        for kind in KINDS:
-            flag = getattr(view.keys, kind)
-            sums[kind] = (received * flag[:, None]).sum((0, 2))
-            sums[f"{kind}.keys"] = flag.sum() * int(not view.start)  # once, where queries come in parts
-        if not view.crosses:
-            sums |= _by_position(view, flags)
-        return sums
+        sums["punct.chance"] = (seen / view.available.clamp(min=1) * real).sum(dtype=kind)
+        for name in KINDS:
+            flag = getattr(keys, name)
+            sums[name] = (received * flag[:, None]).sum((0, 2))
+            sums[f"{name}.keys"] = flag.sum() * int(not view.start)  # once, where queries come in parts
+        if view.crosses:
+            return sums
+        flags = real.to(weights.dtype)[:, None]
+        for name, offset in NEIGHBOURS.items():
+            pairs, queries, _ = view.neighbours(weights, offset)
+            sums[name] = (pairs * flags[..., queries]).sum((0, 2), dtype=kind)
+        away = _away(view.start, *weights.shape[2:], weights.device, weights.dtype)
+        return sums | {"distance": (dot(weights, away) * flags).sum((0, 2), dtype=kind)}
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns mean attention weights by kind of key, and the mean distance in tokens; (heads,), NaN for none."""
@@ -116,18 +120,6 @@ class Mass(Metric):
         columns = {name if name == "distance" else f"to_{name}": means.get(name, empty) for name in names}
         chance = sums["punct.chance"] / sums["n"] if sums["punct.keys"] else np.nan
         return columns | {"punct_chance": np.full_like(empty, chance), "mass_left": 1 - sums["resting"] / sums["n"]}
-
-
-def _by_position(view: CallView, real: Tensor) -> dict[str, Tensor]:
-    """Masses of neighbours and distance, summed over real queries; `real` is 1 or 0, (batch, query)."""
-    weights, kind = view.weights, view.sums_dtype
-    sums = {}
-    for name, offset in NEIGHBOURS.items():
-        pairs, queries, _ = view.neighbours(weights, offset)
-        sums[name] = (pairs * real[:, None, queries]).sum((0, 2), dtype=kind)
-    away = _away(view.start, *weights.shape[2:], weights.device, weights.dtype)
-    sums["distance"] = (dot(weights, away) * real[:, None]).sum((0, 2), dtype=kind)
-    return sums
 
 
 @lru_cache(maxsize=2)  # The same for all layers of a batch.

@@ -179,14 +179,10 @@ def _told(metric: Metric, part: str, method: Callable[..., Result], *arguments: 
         ) from error
 
 
-def _alike(one: AttentionCall, other: AttentionCall) -> bool:
-    """Whether two calls are of one stack and of the same sentences, so that their heads can be measured together."""
-
-    def kind(call: AttentionCall) -> tuple[object, ...]:
-        known = None if call.weights is None or call.projection is None else call.projection.shape[1:]
-        return call.site.stack, known, call.causal, call.query.dtype
-
-    return one.queries is other.queries and one.keys is other.keys and kind(one) == kind(other)
+def _kind(call: AttentionCall) -> tuple[object, ...]:
+    """What calls have in common whose heads can be measured together: their stack, their sentences and more."""
+    known = None if call.weights is None or call.projection is None else call.projection.shape[1:]
+    return call.queries, call.keys, call.site.stack, known, call.causal, call.query.dtype
 
 
 def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
@@ -247,7 +243,7 @@ class Statistics(Observer):
 
     def observe(self, call: AttentionCall) -> None:
         """Applies every metric that covers the call's stack, perhaps later with calls that follow."""
-        if self._waiting and not _alike(self._waiting[0], call):
+        if self._waiting and _kind(self._waiting[0]) != _kind(call):
             self._measure()
         self._waiting.append(call)
         most = self._together
@@ -267,12 +263,11 @@ class Statistics(Observer):
         n_heads = [call.query.shape[1] for call in calls]
         views = [whole] if len(calls) == 1 else []
         for metric in self.metrics:
+            of_tokens = metric.sums_of_tokens
             if calls[0].site.stack not in metric.stacks:
                 continue
-            of_tokens = metric.sums_of_tokens
-            if len(calls) > 1 and of_tokens is None:
-                views = views or [CallView(call, self.level) for call in calls]
             if len(calls) == 1 or of_tokens is None:
+                views = views or [CallView(call, self.level) for call in calls]
                 for call, view in zip(calls, views, strict=True):
                     view.earlier = self._earlier.setdefault((call.site, metric.name), {})
                     self.totals.add(metric.name, str(call.site), _told(metric, "measure", metric.measure, view))

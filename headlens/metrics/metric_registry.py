@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -44,9 +44,12 @@ def registered_metrics() -> tuple[type[Metric], ...]:
     Raises:
         ExtensionError: if one cannot be loaded, is no metric, or takes the name or a column of another.
     """
-    metrics: dict[str, type[Metric]] = {}
-    for metric in _own():
-        metrics[metric.name] = metric
+    modules = [import_module(file.name) for file in iter_modules(headlens.metrics.__path__, "headlens.metrics.")]
+    kinds = [
+        kind for module in modules for _, kind in getmembers(module, isclass) if kind.__module__ == module.__name__
+    ]
+    own = [kind for kind in kinds if issubclass(kind, Metric) and not isabstract(kind)]
+    metrics: dict[str, type[Metric]] = {metric.name: metric for metric in own}
     for point in entry_points(group=ENTRY_POINTS):
         metric = load_extension(point)
         if not (isclass(metric) and issubclass(metric, Metric)) or isabstract(metric):
@@ -82,10 +85,3 @@ def refuse_collisions(metrics: Sequence[type[Metric] | Metric]) -> None:
                     "Give yours another name.",
                 )
             columns[column] = f"the metric {metric.name}"
-
-
-def _own() -> Iterator[type[Metric]]:
-    for file in iter_modules(headlens.metrics.__path__, f"{headlens.metrics.__name__}."):
-        for _, kind in getmembers(import_module(file.name), isclass):
-            if issubclass(kind, Metric) and not isabstract(kind) and kind.__module__ == file.name:
-                yield kind

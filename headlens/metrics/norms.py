@@ -12,9 +12,9 @@ from headlens.attention.sites import Site
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.mass import NEIGHBOURS
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean
+from headlens.metrics.ratio_estimator import MeanMetric, ratio_mean
 
 # A key has nearly nothing to give where its value's norm is less than this share of the mean of its text. In BERT those
 # of [SEP] are far below, those of other tokens near it (Kobayashi et al. 2020, section 4; Bondarenko et al. 2023).
@@ -30,7 +30,7 @@ _RECEIVERS = {
 
 
 @dataclass(frozen=True)
-class Norms(Metric):
+class Norms(MeanMetric):
     """Norms of the values that a head reads by kind of key, the share of its output in its layer, and idle attention.
 
     What query q reads of key k is a(q, k) v(k) W_O, the value weighted by attention and projected as the head's part of
@@ -39,8 +39,6 @@ class Norms(Metric):
     """
 
     name = "norms"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     drawn = False
     columns = (
         MetricColumn(
@@ -90,8 +88,7 @@ class Norms(Metric):
             left = left - (part * ~named[:, None, of_keys]).sum((0, 2), dtype=kind)
         mean = norms.sum(2, keepdim=True) / keys.real.sum(1)[:, None, None]
         idle = (received * (norms < NEARLY_NOTHING * mean)).sum((0, 2), dtype=kind)
-        output = (view.output_norms * real).sum((0, 2), dtype=kind)
-        sums |= {"other": left, "read": read.sum((0, 2)), "output": output}
+        sums |= {"other": left, "read": read.sum((0, 2)), "output": (view.output_norms * real).sum((0, 2), dtype=kind)}
         return sums | {"idle.x": idle, "idle.n": queries.real.sum().expand(idle.shape)}
 
     def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:

@@ -16,6 +16,7 @@ from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
+from headlens.statistics.weighted_means import ratio
 
 # What is no word, such as special tokens, receives attention, too; and words whose part of speech is unknown.
 OTHER = "other"
@@ -55,14 +56,10 @@ class PartOfSpeech(Metric):
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns columns (heads, rows): the two parts of speech, the mean weight, and the number of tokens."""
-        weight = sums["weight"]
-        pairs = np.broadcast_to(np.array(PARTS_OF_SPEECH, object)[:, None], weight.shape)
-        n = np.broadcast_to(sums["n"][:, None], weight.shape)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = weight / n
-        to = np.broadcast_to(np.array(RECEIVERS, object), weight.shape)
-        columns = {"from": pairs, "to": to, "weight": mean, "n": n}
-        return {name: column.reshape(len(weight), -1) for name, column in columns.items()}
+        weight, n = sums["weight"], sums["n"][:, None]
+        parts = {"from": np.array(PARTS_OF_SPEECH, object)[:, None], "to": np.array(RECEIVERS, object)}
+        columns = {**parts, "weight": ratio(weight, n), "n": n}
+        return {name: np.broadcast_to(c, weight.shape).reshape(len(weight), -1) for name, c in columns.items()}
 
 
 @once_per_batch

@@ -15,6 +15,7 @@ from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import ratio_interval
 from headlens.metrics.reductions import count
+from headlens.statistics.weighted_means import ratio
 
 REACH = 8
 OFFSETS = [f"<-{REACH}", *(str(d) for d in range(-REACH, REACH + 1)), f">{REACH}"]
@@ -76,20 +77,17 @@ class Positions(Metric):
     def head_columns(self, sums: Sums) -> Mapping[str, Array]:
         """The most frequent offset of every head, its share, and the share of offset 0."""
         offset, share, diagonal = positional(sums["count"])
-        low, high = ratio_interval("share", {"share.x": sums["count"], **sums}, within=(0, 1))
+        ends = ratio_interval("share", {"share.x": sums["count"], **sums}, within=(0, 1))
         at = np.nan_to_num(offset).astype(int)[:, None] + REACH + 1
-        ends = (np.take_along_axis(end, at, 1)[:, 0] for end in (low, high))
-        names = ("positional_share_ci_low", "positional_share_ci_high")
-        shares = {"positional_share": share, **dict(zip(names, ends, strict=True))}
+        low, high = (np.take_along_axis(end, at, 1)[:, 0] for end in ends)
+        shares = {"positional_share": share, "positional_share_ci_low": low, "positional_share_ci_high": high}
         return {"positional_offset": offset, **shares, "self_share": diagonal}
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Rows of positions.csv: one per head and offset."""
         counts = sums["count"]
         offsets = np.broadcast_to(np.array(OFFSETS, dtype=object), counts.shape)
-        with np.errstate(invalid="ignore"):
-            share = counts / counts.sum(1, keepdims=True)
-        return {"offset": offsets, "count": counts, "share": share}
+        return {"offset": offsets, "count": counts, "share": ratio(counts, counts.sum(1, keepdims=True))}
 
 
 def positional(counts: Array) -> tuple[Array, Array, Array]:
@@ -99,10 +97,6 @@ def positional(counts: Array) -> tuple[Array, Array, Array]:
         counts: (heads, 19), ordered like `OFFSETS`; the tails are no single offset and never win.
     """
     columns = [d + REACH + 1 for d in _PREFERENCE]
-    best = counts[:, columns].argmax(1)
     total = counts.sum(1)
-    with np.errstate(invalid="ignore"):
-        share = counts[:, columns].max(1) / total
-        diagonal = counts[:, REACH + 1] / total
-    offset = np.where(total > 0, np.array(_PREFERENCE, dtype=np.float64)[best], np.nan)
-    return offset, share, diagonal
+    offset = np.where(total > 0, np.array(_PREFERENCE, np.float64)[counts[:, columns].argmax(1)], np.nan)
+    return offset, ratio(counts[:, columns].max(1), total), ratio(counts[:, REACH + 1], total)

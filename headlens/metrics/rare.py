@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, row_sums, share_columns
+from headlens.metrics.ratio_estimator import MeanMetric, row_sums
 from headlens.metrics.words import places, plan
 
 
 @dataclass(frozen=True)
-class RareWords(Metric):
+class RareWords(MeanMetric):
     """Share of query words whose most attended word is the least frequent one (or one of the two) of the sentence.
 
     Word level, special tokens left out on both sides; every word of an eligible sentence is a query.
@@ -27,8 +24,6 @@ class RareWords(Metric):
     """
 
     name = "rare"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     own_table = True
     title = "Heads that point at rare words"
     heading = "Rare words"
@@ -71,6 +66,7 @@ class RareWords(Metric):
             "rare_chance2", "`rare_top2` of a head that points at random, in a causal decoder at the words so far."
         ),
     )
+    counts = (("rare_words", "rare_top1"),)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the query words that attend most to a rarest word, and of the number expected by chance.
@@ -80,50 +76,31 @@ class RareWords(Metric):
         queried = view.queried
         if queried.keys.rarity is None:
             return {}
-        facts = rare_facts(queried.queries, queried.keys)
-        target = view.word_targets  # (rows, heads)
-        hit = facts.rank[queried.plan.sentence[:, None], target.clamp(min=0)] * (target >= 0)
+        rank, counted, up_to, rarest, two_rarest = rare_facts(queried.queries, queried.keys)
+        chosen, target = queried.plan, view.word_targets  # (rows, heads)
+        hit = rank[chosen.sentence[:, None], target.clamp(min=0)] * (target >= 0)
         sums: dict[str, Tensor] = {}
-        sentence = queried.plan.sentence
         # In a causal decoder a word can point at earlier words alone, of which none may be the rarest.
-        last = queried.plan.word if view.causal else -1
-        n_words = facts.words[sentence, last].clamp(min=1)
-        for number, least, rare in (("1", 2, facts.rarest), ("2", 1, facts.two_rarest)):
-            chance = (rare[sentence, last] / n_words)[:, None]
-            sums |= row_sums(f"rare_top{number}", view, sentence, hit >= least, facts.counted)
-            sums |= row_sums(f"rare_chance{number}", view, sentence, chance, facts.counted)
+        last = chosen.word if view.causal else -1
+        kinds = ("rare_top1", "rare_chance", 2, rarest), ("rare_top2", "rare_chance2", 1, two_rarest)
+        for name, by_chance, least, rare in kinds:
+            chance = rare[chosen.sentence, last] / up_to[chosen.sentence, last].clamp(min=1)
+            sums |= row_sums(name, view, chosen.sentence, hit >= least, counted)
+            sums |= row_sums(by_chance, view, chosen.sentence, chance[:, None], counted)
         return sums
-
-    def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Shares with 95 % intervals, chance, and the number of query words."""
-        shares = share_columns("rare_top1", sums) | share_columns("rare_top2", sums)
-        chance = {"rare_chance": ratio_mean("rare_chance1", sums), "rare_chance2": ratio_mean("rare_chance2", sums)}
-        return {"rare_words": sums["rare_top1.n"], **shares, **chance}
-
-
-class RareFacts(NamedTuple):
-    """What the metric needs to know about a batch.
-
-    Args:
-        rank: rarity of the word that begins at a token, 0 where none does; (batch, length of the keys).
-        counted: whether a row of `GatherPlan` is a query word of a sentence with rare words; (rows,).
-        words, rarest, two_rarest: how many words there are up to each, and how many of them are the rarest of the whole
-            sentence, or among its two rarest; (batch, words) each.
-    """
-
-    rank: Tensor
-    counted: Tensor
-    words: Tensor
-    rarest: Tensor
-    two_rarest: Tensor
 
 
 @once_per_batch
-def rare_facts(queries: Tokens, keys: Tokens) -> RareFacts:
-    """Facts of a batch whose keys have `rarity`."""
+def rare_facts(queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What the metric needs to know about a batch whose keys have `rarity`.
+
+    Returns:
+        Rarity of the word that begins at a token, 0 where none does, (batch, length of the keys); whether a row of
+        `GatherPlan` is a query word of a sentence with rare words, (rows,); how many words there are up to each, and
+        how many of them are the rarest of the whole sentence, or among its two rarest, (batch, words) each.
+    """
     assert keys.rarity is not None
-    eligible = (keys.rarity > 0).any(1)
+    eligible, words = (keys.rarity > 0).any(1), keys.n_pieces > 0
     rank = keys.rarity.gather(1, keys.word.clamp(min=0)) * places(keys).starts
-    words = keys.n_pieces > 0
-    counts = (chosen.cumsum(1) for chosen in (words, words & (keys.rarity >= 2), words & (keys.rarity >= 1)))
-    return RareFacts(rank, eligible[plan(queries, keys).sentence], *counts)
+    up_to, rarest, two_rarest = (c.cumsum(1) for c in (words, words & (keys.rarity >= 2), words & (keys.rarity >= 1)))
+    return rank, eligible[plan(queries, keys).sentence], up_to, rarest, two_rarest

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,8 +13,33 @@ from torch import Tensor
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
+from headlens.metrics.metric import Metric, Sums
+from headlens.statistics.weighted_means import ratio
 
 _MOMENTS = ("x", "n", "xx", "xn", "nn", "sentences")
+
+
+@dataclass(frozen=True)
+class MeanMetric(Metric):
+    """A metric whose columns are means; for each of them `measure` gives the sums of `ratio_sums` or `row_sums`.
+
+    Attributes:
+        counts: columns of numbers of instances, and the mean that each of them is told of.
+    """
+
+    counts: ClassVar[tuple[tuple[str, str], ...]] = ()
+    sums_of_tokens = frozenset()
+    parts_of_sentences = True
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Returns numbers of instances, and means with the 95 % intervals that are declared; (heads,) each."""
+        columns = {name: sums[f"{mean}.n"] for name, mean in self.counts}
+        for column in self.columns:
+            if column.interval:
+                columns |= share_columns(column.name, sums)
+            elif column.name not in columns:
+                columns[column.name] = ratio_mean(column.name, sums)
+        return columns
 
 
 def ratio_sums(name: str, view: CallView, values: Tensor, counted: Tensor) -> dict[str, Tensor]:
@@ -71,9 +98,7 @@ def row_sums(name: str, view: CallView, sentence: Tensor, hits: Tensor, counted:
 
 def ratio_mean(name: str, sums: Mapping[str, Array]) -> Array:
     """Mean per head; NaN where nothing was counted."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean: Array = sums[f"{name}.x"] / sums[f"{name}.n"]
-    return mean
+    return ratio(sums[f"{name}.x"], sums[f"{name}.n"])
 
 
 def ratio_interval(

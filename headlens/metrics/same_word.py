@@ -8,16 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, row_sums, share_columns
+from headlens.metrics.ratio_estimator import MeanMetric, row_sums
 from headlens.metrics.words import places, repeats
 
 
 @dataclass(frozen=True)
-class SameWord(Metric):
+class SameWord(MeanMetric):
     """Share of repeated words whose most attended word is another occurrence of the same word form.
 
     Word level, special tokens left out on both sides; forms are compared without case, and punctuation is none. A word
@@ -25,8 +23,6 @@ class SameWord(Metric):
     """
 
     name = "same_word"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     title = "Heads that point at the same word"
     heading = "Same word"
     caption = (
@@ -48,6 +44,7 @@ class SameWord(Metric):
         MetricColumn("same_word_chance", "`same_word` of a head that points at random."),
     )
     stacks = ("encoder", "decoder")
+    counts = (("repeated_words", "same_word"),)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the repeated words that attend most to another occurrence, and of what chance gives.
@@ -70,8 +67,3 @@ class SameWord(Metric):
             **row_sums("same_word", view, chosen.sentence, same, there > 0),
             **row_sums("same_word_chance", view, chosen.sentence, chance[:, None], there > 0),
         }
-
-    def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Returns the share with its 95 % interval, what chance gives, and the number of repeated words."""
-        chance = {"same_word_chance": ratio_mean("same_word_chance", sums)}
-        return {"repeated_words": sums["same_word.n"], **share_columns("same_word", sums), **chance}

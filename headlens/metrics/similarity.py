@@ -43,8 +43,7 @@ class HeadSimilarity(Observer):
         if call.weights is None or call.queries is None:
             return
         batch, query = _chosen(call.queries)
-        rows = call.weights[batch, :, query].float().transpose(0, 1)
-        self._rows.setdefault(str(call.site), []).append(rows)
+        self._rows.setdefault(str(call.site), []).append(call.weights[batch, :, query].float().transpose(0, 1))
 
     def prepare(self) -> None:
         """Computes the Jensen-Shannon divergences of all pairs of heads from the kept attention rows, stack by stack.
@@ -81,8 +80,7 @@ class HeadSimilarity(Observer):
     @property
     def stacks(self) -> list[Stack]:
         """The stacks that were seen."""
-        seen = self.totals.of("similarity")
-        return [s for s in STACKS if s in seen]
+        return [s for s in STACKS if s in self.totals.of("similarity")]
 
     def table(self) -> HeadTable | None:
         """Rows of similarity.csv: one per pair of different heads, both ways round."""
@@ -148,8 +146,7 @@ def _divergence(rows: Tensor) -> Tensor:
     # Many pairs at a time: each would be a launch of its own.
     most = max(1, _PAIRED.get(rows.device.type, _PAIRED["other"]) // max(1, rows[0].numel()))
     for first, second in zip(*(p.split(most) for p in pairs), strict=True):
-        mixed = entropy(half[first].add_(half[second]))
-        total[first, second] = mixed - (single[first] + single[second]) / 2
+        total[first, second] = entropy(half[first].add_(half[second])) - (single[first] + single[second]) / 2
     # Rounding can leave a tiny negative divergence between equal heads.
     return (total + total.T).clamp(min=0)
 
@@ -171,8 +168,7 @@ def classical_mds(distance: Array) -> Array:
     coordinates = vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
     points[:, : coordinates.shape[1]] = coordinates
     signs = np.sign(points[np.abs(points).argmax(0), range(2)])
-    fixed: Array = points * np.where(signs == 0, 1, signs)
-    return fixed
+    return points * np.where(signs == 0, 1, signs)
 
 
 def clusters(distance: Array, most: int = 8) -> tuple[Array, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -65,13 +65,13 @@ class Syntax(Metric):
         """`n`: (relation, direction, offset); `correct`: (heads, relation, direction, offset)."""
         if view.queried.keys.arcs is None:
             return {}
-        arcs = arc_facts(view.queried.queries, view.queried.keys)
+        row, goal, slot = arc_facts(view.queried.queries, view.queried.keys)
         target = view.other_targets if self.exclude_self else view.word_targets  # (rows, heads)
-        right = target[arcs.row] == arcs.goal[:, None]  # (2 x arcs, heads)
+        right = target[row] == goal[:, None]  # (2 x arcs, heads)
         shape = len(self.relations), len(DIRECTIONS), _WIDTH
         counts = torch.zeros((math.prod(shape), right.shape[1]), dtype=torch.int64, device=right.device)
-        correct = counts.index_add_(0, arcs.slot, right.long()).T.view(-1, *shape)
-        return {"n": count(arcs.slot, math.prod(shape)).view(shape), "correct": correct}
+        correct = counts.index_add_(0, slot, right.long()).T.view(-1, *shape)
+        return {"n": count(slot, math.prod(shape)).view(shape), "correct": correct}
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """Rows of syntax.csv without the roles: one per head, relation and direction.
@@ -102,8 +102,7 @@ class Syntax(Metric):
             relation, direction, offset = n.nonzero()
             kinds = {"relation": np.array(self.relations)[relation], "direction": np.array(DIRECTIONS)[direction]}
             counts = n[relation, direction, offset]
-            shares = counts / n.sum(2)[relation, direction]
-            columns = {**kinds, "offset": names[offset], "n": counts, "share": shares}
+            columns = {**kinds, "offset": names[offset], "n": counts, "share": counts / n.sum(2)[relation, direction]}
             frames.append(pd.DataFrame({"stack": stack, **columns}))
         return {"relation_offsets": pd.concat(frames, ignore_index=True)} if frames else {}
 
@@ -140,38 +139,28 @@ class Syntax(Metric):
         )
 
 
-class ArcFacts(NamedTuple):
-    """The relation instances of a batch, first all from dependent to head, then all from head to dependent.
-
-    Args:
-        row: row of the source word in `GatherPlan`.
-        goal: first token of the target word.
-        slot: relation, direction and offset as one number.
-    """
-
-    row: Tensor
-    goal: Tensor
-    slot: Tensor
-
-
 @once_per_batch
-def arc_facts(queries: Tokens, keys: Tokens) -> ArcFacts:
-    """Facts of a batch that has `arcs`; of those whose source word is among the queries."""
+def arc_facts(queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, Tensor]:
+    """The relation instances of a batch that has `arcs`, of those whose source word is among the queries.
+
+    Returns:
+        First all from dependent to head, then all from head to dependent: the row of the source word in `GatherPlan`,
+        the first token of the target word, and relation, direction and offset as one number.
+    """
     assert keys.arcs is not None
     sentence, dependent, head, _ = keys.arcs.unbind(1)
     rows, first = plan(queries, keys).row_of_word, places(keys).first
     row = torch.cat([rows[sentence, dependent], rows[sentence, head]])
     goal = torch.cat([first[sentence, head], first[sentence, dependent]])
     here = row >= 0
-    return ArcFacts(row[here], goal[here], _slots(keys.arcs)[here])
+    return row[here], goal[here], _slots(keys.arcs)[here]
 
 
 def _slots(arcs: Tensor) -> Tensor:
     """Relation, direction and offset of all arcs in one direction, then of all in the other, as one number."""
     _, dependent, head, relation = arcs.unbind(1)
-    offsets = torch.stack([head - dependent, dependent - head])
     direction = torch.arange(len(DIRECTIONS), device=arcs.device)[:, None]
-    column = offsets.clamp(-_REACH - 1, _REACH + 1) + _REACH + 1
+    column = torch.stack([head - dependent, dependent - head]).clamp(-_REACH - 1, _REACH + 1) + _REACH + 1
     return ((relation * len(DIRECTIONS) + direction) * _WIDTH + column).flatten()
 
 

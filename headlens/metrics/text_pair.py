@@ -8,17 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView, peak_among
-from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums, share_columns
-
-_DIRECTIONS = {"first_to_second": 0, "second_to_first": 1}
+from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
 
 
 @dataclass(frozen=True)
-class TextPair(Metric):
+class TextPair(MeanMetric):
     """Mean attention weight from the tokens of each text of a pair to those of the other.
 
     Token level, whatever the level of the run. Without a gold alignment, equal tokens stand for it: of the tokens,
@@ -27,8 +23,6 @@ class TextPair(Metric):
     """
 
     name = "pair"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     title = "Heads between the texts of a pair"
     heading = "Pairs of texts"
     caption = (
@@ -63,6 +57,7 @@ class TextPair(Metric):
         MetricColumn("to_equal_chance", "`to_equal` of a head that points at random."),
     )
     stacks = ("encoder", "decoder")
+    counts = (("pair_tokens", "to_pair"), ("equal_tokens", "to_equal"))
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of weights by direction and of tokens that point at an equal one; without pairs there are none.
@@ -77,13 +72,12 @@ class TextPair(Metric):
         if view.causal:
             other = other.tril()
         sees = other.any(2)  # (batch, query)
-        received = torch.matmul(
-            weights, of_text.to(weights.dtype).permute(1, 2, 0)[:, None]
-        )  # (batch, heads, query, 2)
+        # What either text gets: (batch, heads, query, 2).
+        received = torch.matmul(weights, of_text.to(weights.dtype).permute(1, 2, 0)[:, None])
         to_other = torch.where(of_text[0][:, None], received[..., 1], received[..., 0])
         sums = ratio_sums("to_pair", view, to_other, sees)
-        for name, side in _DIRECTIONS.items():
-            sums |= ratio_sums(name, view, to_other, sees & of_text[side])
+        for name, own in zip(("first_to_second", "second_to_first"), of_text, strict=True):
+            sums |= ratio_sums(name, view, to_other, sees & own)
         equal = other & (tokens.ids[:, :, None] == tokens.ids[:, None])  # (batch, query, key)
         asked = equal.any(2) & ~tokens.punct
         target = peak_among(weights, other).key  # (batch, heads, query)
@@ -91,10 +85,3 @@ class TextPair(Metric):
         sums |= ratio_sums("to_equal", view, (places & (target >= 0)).to(weights.dtype), asked)
         chance = (equal.sum(2) / other.sum(2).clamp(min=1)).to(weights.dtype)[:, None].expand(target.shape)
         return sums | ratio_sums("to_equal_chance", view, chance, asked)
-
-    def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Returns mean weights with intervals, shares of equal tokens with chance, and numbers of tokens."""
-        columns = {"pair_tokens": sums["to_pair.n"], "equal_tokens": sums["to_equal.n"]}
-        for name in ("to_pair", *_DIRECTIONS, "to_equal"):
-            columns |= share_columns(name, sums)
-        return columns | {"to_equal_chance": ratio_mean("to_equal_chance", sums)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,17 +14,14 @@ from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, row_sums, sentence_sums, share_columns
+from headlens.metrics.ratio_estimator import MeanMetric, ratio_mean, row_sums, sentence_sums, share_columns
 from headlens.metrics.words import GatherPlan, places, plan, pointed_at
-
-# Sets of links that have an error rate: the words that link, and when they do.
-_RATES = ("aer", "aer_written", "aer_reverse")
 
 
 @dataclass(frozen=True)
-class WordAlignment(Metric):
+class WordAlignment(MeanMetric):
     """How well the most attended words of the other text agree with a gold alignment.
 
     Word level. A word links to the word of the other text that it attends to most: in cross-attention a target word to
@@ -34,8 +32,6 @@ class WordAlignment(Metric):
     """
 
     name = "alignment"
-    sums_of_tokens = frozenset()
-    parts_of_sentences = True
     title = "Heads that align words"
     heading = "Word alignment"
     caption = (
@@ -79,42 +75,37 @@ class WordAlignment(Metric):
             return {}
         gold = _gold(queries, keys)
         sure = (gold == 2).sum((1, 2))  # (batch,)
-        sums: dict[str, Tensor] = {}
-        chosen = view.queried.plan
-        linked = gold.flatten(1).any(1)[chosen.sentence]  # (rows,)
-        starts = places(keys).starts[chosen.sentence]  # (rows, key)
+        has_gold = gold.flatten(1).any(1)  # (batch,)
+        chosen, begins = view.queried.plan, places(keys).starts  # (batch, key)
+        starts = begins[chosen.sentence]  # (rows, key)
+        linked = has_gold[chosen.sentence]  # (rows,)
         if view.crosses:
-            target = _targets(view, chosen, keys, starts)
-            levels, partners = _levels(gold.transpose(1, 2), chosen, target)
-            sums |= _rate("aer", view, chosen, levels, target, linked, sure)
+            by_query = gold.transpose(1, 2)
+            links = _links(view, chosen, by_query, starts)
+            sums = _rate("aer", view, links, linked, sure)
             before = plan(_written(queries), keys)
-            earlier = _targets(view, before, keys, places(keys).starts[before.sentence])
-            of_linked = gold.flatten(1).any(1)[before.sentence]
-            written = _levels(gold.transpose(1, 2), before, earlier)[0]
-            sums |= _rate("aer_written", view, before, written, earlier, of_linked, sure)
+            written = _links(view, before, by_query, begins[before.sentence])
+            sums |= _rate("aer_written", view, written, has_gold[before.sentence], sure)
         else:
             assert keys.segment is not None
             side = keys.segment[chosen.sentence, chosen.token]  # (rows,)
             starts = starts & (keys.segment[chosen.sentence] == 1 - side[:, None]) & (side >= 0)[:, None]
-            target = _targets(view, chosen, keys, starts)
             # A link is kept once, from the first to the second text; a row reads it from its own end.
-            levels, partners = _levels(torch.maximum(gold, gold.transpose(1, 2)), chosen, target)
-            sums |= _rate("aer", view, chosen, levels, target, linked & (side == 1), sure)
-            sums |= _rate("aer_reverse", view, chosen, levels, target, linked & (side == 0), sure)
-        chance = partners / starts.sum(1).clamp(min=1)
-        sums |= row_sums("aligned", view, chosen.sentence, levels > 0, partners > 0)
-        return sums | row_sums("aligned_chance", view, chosen.sentence, chance[:, None], partners > 0)
+            links = _links(view, chosen, torch.maximum(gold, gold.transpose(1, 2)), starts)
+            sums = _rate("aer", view, links, linked & (side == 1), sure)
+            sums |= _rate("aer_reverse", view, links, linked & (side == 0), sure)
+        asked, chance = links.partners > 0, links.partners / starts.sum(1).clamp(min=1)
+        sums |= row_sums("aligned", view, chosen.sentence, links.levels > 0, asked)
+        return sums | row_sums("aligned_chance", view, chosen.sentence, chance[:, None], asked)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns the share, what chance gives, the number of words, and error rates, with their intervals."""
-        empty = np.full_like(sums["aligned.x"], np.nan)
         columns = {"aligned_words": sums["aligned.n"], **share_columns("aligned", sums)}
         columns["aligned_chance"] = ratio_mean("aligned_chance", sums)
-        for name in _RATES:
-            columns |= dict.fromkeys((name, f"{name}_ci_low", f"{name}_ci_high"), empty)
-            if f"{name}.n" in sums:
-                low, high = ratio_interval(name, sums, within=(0, 1))
-                columns |= {name: 1 - ratio_mean(name, sums), f"{name}_ci_low": 1 - high, f"{name}_ci_high": 1 - low}
+        unknown = [np.full_like(sums["aligned.x"], np.nan)] * 3
+        for name in ("aer", "aer_written", "aer_reverse"):
+            right, low, high = share_columns(name, sums).values() if f"{name}.n" in sums else unknown
+            columns |= {name: 1 - right, f"{name}_ci_low": 1 - high, f"{name}_ci_high": 1 - low}
         return columns
 
 
@@ -138,46 +129,50 @@ def _written(queries: Tokens) -> Tokens:
     return replace(queries, word=word, n_pieces=n_pieces)
 
 
-def _targets(view: CallView, chosen: GatherPlan, keys: Tokens, allowed: Tensor) -> Tensor:
-    """The most attended word of every row, -1 for none; (rows, heads)."""
-    token = pointed_at(view.token_weights, chosen, allowed=allowed)
-    return keys.word[chosen.sentence[:, None], token.clamp(min=0)].masked_fill_(token < 0, -1)
-
-
-def _levels(gold: Tensor, chosen: GatherPlan, target: Tensor) -> tuple[Tensor, Tensor]:
-    """How the gold alignment links every row to its target, (rows, heads), and to how many words at all, (rows,).
+class _Links(NamedTuple):
+    """How rows link to the words that they point at.
 
     Args:
-        gold: (batch, words that attend, words attended to).
-        chosen: the rows.
-        target: words that they point at.
+        sentence: of every row; (rows,).
+        target: words that they point at, -1 for none; (rows, heads).
+        levels: 2 where gold has the link for sure, 1 where it is possible, else 0; (rows, heads).
+        partners: number of words that gold links to a row; (rows,).
     """
+
+    sentence: Tensor
+    target: Tensor
+    levels: Tensor
+    partners: Tensor
+
+
+def _links(view: CallView, chosen: GatherPlan, gold: Tensor, allowed: Tensor) -> _Links:
+    """The links of rows, given the words they may point at, (rows, key).
+
+    Args:
+        view: the call.
+        chosen: the rows.
+        gold: (batch, words that attend, words attended to).
+        allowed: first tokens of words that a row may point at; (rows, key).
+    """
+    token = pointed_at(view.token_weights, chosen, allowed=allowed)
+    target = view.queried.keys.word[chosen.sentence[:, None], token.clamp(min=0)].masked_fill_(token < 0, -1)
     own = gold[chosen.sentence, chosen.word]  # (rows, words)
-    return own.gather(1, target.clamp(min=0)).masked_fill_(target < 0, 0), (own > 0).sum(1)
+    levels = own.gather(1, target.clamp(min=0)).masked_fill_(target < 0, 0)
+    return _Links(chosen.sentence, target, levels, (own > 0).sum(1))
 
 
-def _rate(
-    name: str,
-    view: CallView,
-    chosen: GatherPlan,
-    levels: Tensor,
-    target: Tensor,
-    counted: Tensor,
-    sure: Tensor,
-) -> dict[str, Tensor]:
+def _rate(name: str, view: CallView, links: _Links, counted: Tensor, sure: Tensor) -> dict[str, Tensor]:
     """What the error rate of the links of the counted rows needs, by sentence.
 
     Args:
         name: of the rate.
         view: the call, for the type of sums.
-        chosen: the rows.
-        levels: how gold links every row to its target; (rows, heads).
-        target: words that they point at, -1 for none; (rows, heads).
+        links: of all rows.
         counted: which rows count; (rows,).
         sure: sure gold links of every sentence; (batch,).
     """
     kept = counted[:, None]
-    right = ((levels == 2).long() + (levels > 0).long()) * kept
+    right = ((links.levels == 2).long() + (links.levels > 0).long()) * kept
     none = right.new_zeros(len(sure), right.shape[1])
-    x, links = (none.index_add(0, chosen.sentence, rows) for rows in (right, ((target >= 0) & kept).long()))
-    return sentence_sums(name, view, x.to(view.sums_dtype), links + sure[:, None])
+    x, given = (none.index_add(0, links.sentence, rows) for rows in (right, ((links.target >= 0) & kept).long()))
+    return sentence_sums(name, view, x.to(view.sums_dtype), given + sure[:, None])

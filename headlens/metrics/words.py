@@ -7,7 +7,8 @@ all words would touch everything for every word.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,17 +39,15 @@ class WordLevel(NamedTuple):
 
     def membership(self, dtype: torch.dtype) -> Tensor:
         """1 where a token belongs to a unit; (batch, length, units)."""
-        units = torch.arange(self.n_pieces.shape[1], device=self.unit.device)
-        return (self.unit[:, :, None] == units).to(dtype)
+        return (self.unit[:, :, None] == torch.arange(self.n_pieces.shape[1], device=self.unit.device)).to(dtype)
 
 
 @once_per_batch
 def word_level(tokens: Tokens) -> WordLevel:
     """Group the tokens of a batch into words."""
     unit = _units(tokens)
-    n_units = int(unit.max()) + 1
     slot = unit.clamp(min=0)
-    shape = (unit.shape[0], n_units)
+    shape = unit.shape[0], int(unit.max()) + 1
 
     def count(flag: Tensor) -> Tensor:
         zeros = torch.zeros(shape, dtype=torch.int64, device=unit.device)
@@ -58,20 +57,17 @@ def word_level(tokens: Tokens) -> WordLevel:
     # Which word of the sentence a unit is; -1 for special tokens, tokens of no word and padding.
     none = torch.full(shape, -1, dtype=torch.int64, device=slot.device)
     words = none.scatter_reduce(1, slot, torch.where(tokens.real, tokens.word, -1), "amax")
-    facts = {name: count(getattr(tokens, name)) > 0 for name in ("cls", "sep", "bos", "eos")}
-    grouped = Tokens(
+    facts: dict[str, Any] = {name: count(getattr(tokens, name)) > 0 for name in ("cls", "sep", "bos", "eos")}
+    grouped = replace(
+        tokens,
         real=pieces > 0,
         special=(count(tokens.special) > 0) | (pieces == 0),
         punct=(count(tokens.punct) == pieces) & (pieces > 0),
         word=words,
-        n_words=tokens.n_words,
         n_pieces=(tokens.n_pieces > 0).long(),
-        arcs=tokens.arcs,
-        rarity=tokens.rarity,
-        forms=tokens.forms,
-        upos=tokens.upos,
-        links=tokens.links,
-        mentions=tokens.mentions,
+        segment=None,
+        sampled=None,
+        ids=None,
         **facts,
     )
     return WordLevel(grouped, unit, _unit_of_word(words, tokens.n_pieces.shape[1]), pieces)
@@ -94,8 +90,7 @@ def _unit_of_word(words: Tensor, n_words: int) -> Tensor:
     """The units of words, of the words of units: (batch, units) -> (batch, words)."""
     numbers = torch.arange(words.shape[1], device=words.device).expand_as(words)
     room = torch.full((words.shape[0], n_words + 1), -1, dtype=torch.int64, device=words.device)
-    slot = torch.where(words >= 0, words, n_words)
-    return room.scatter(1, slot, numbers)[:, :n_words]
+    return room.scatter(1, torch.where(words >= 0, words, n_words), numbers)[:, :n_words]
 
 
 def word_weights(weights: Tensor, queries: WordLevel, keys: WordLevel) -> Tensor:
@@ -291,8 +286,8 @@ def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor, kind: torch.dt
     rows = fetch(chosen.sentence, chosen.token)
     row, sentence, token = chosen.piece
     rows.index_add_(0, row, fetch(sentence, token))
-    by_head = (part[chosen.sentence][:, None].expand(-1, len(heads), -1) for part in (chosen.added, chosen.into))
-    added, into = by_head  # (rows, heads, most)
+    # (rows, heads, most) each
+    added, into = (p[chosen.sentence][:, None].expand(-1, len(heads), -1) for p in (chosen.added, chosen.into))
     rows.scatter_add_(2, into, rows.gather(2, added).mul_(chosen.known[chosen.sentence][:, None]))
     return rows.mul_(chosen.starts[chosen.sentence][:, None])
 
@@ -313,31 +308,21 @@ def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, all
     # a GPU the question where that is would be waited for.
     rounded = weights.device.type == "cpu" and weights.dtype == torch.float32
     targets = []
+
+    def candidates(chosen: GatherPlan, heads: Tensor, kind: torch.dtype | None, allowed: Tensor | None) -> Tensor:
+        rows = word_rows(weights, chosen, heads, kind)
+        if others:
+            rows[torch.arange(len(rows), device=rows.device), :, chosen.own] = 0
+        return rows if allowed is None else rows.mul_(allowed[:, None])
+
     for heads in row_chunks(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
-        rows = _candidates(weights, chosen, heads, weights.dtype if rounded else None, others=others, allowed=allowed)
+        rows = candidates(chosen, heads, weights.dtype if rounded else None, allowed)
         weight, token = largest(rows)
         if rounded:
             second = largest(rows.scatter_(2, token[..., None], -1.0))[0]
             near = ((second >= weight * (1 - _NEAR)) & (weight > 0)).any(1)
             if near.any():
                 some = None if allowed is None else allowed[near]
-                exact = _candidates(weights, chosen.of(near), heads, None, others=others, allowed=some)
-                token[near] = largest(exact)[1]
+                token[near] = largest(candidates(chosen.of(near), heads, None, some))[1]
         targets.append(token.masked_fill_(weight <= 0, -1))
     return torch.cat(targets, dim=1)
-
-
-def _candidates(
-    weights: Tensor,
-    chosen: GatherPlan,
-    heads: Tensor,
-    kind: torch.dtype | None,
-    *,
-    others: bool,
-    allowed: Tensor | None,
-) -> Tensor:
-    """Rows of words, see `word_rows`, without what they may not point at."""
-    rows = word_rows(weights, chosen, heads, kind)
-    if others:
-        rows[torch.arange(len(rows), device=rows.device), :, chosen.own] = 0
-    return rows if allowed is None else rows.mul_(allowed[:, None])

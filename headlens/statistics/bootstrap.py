@@ -53,8 +53,7 @@ class Draws:
         for i, key in enumerate(keys):
             counts[:, i] = columns[key]
         numbers = {key: number for number, key in enumerate(columns)}
-        clusters = np.array([numbers[key] for key in keys], np.int64) if len(columns) < len(keys) else None
-        return cls(counts, clusters)
+        return cls(counts, np.array([numbers[key] for key in keys], np.int64) if len(columns) < len(keys) else None)
 
     def __len__(self) -> int:
         return len(self.counts)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from headlens.statistics.weighted_means import pearson
+from headlens.statistics.weighted_means import pearson, ratio
 
 Floats = npt.NDArray[np.float64]
 PERMUTATIONS = 9_999
@@ -115,10 +115,7 @@ def _mean_correlation(grids: Floats) -> Floats:
             weights = np.ones((len(grids), int(common.sum())))
             correlations[:] = pearson(filled[:, layer, common], filled[:, layer + 1, common], weights)
     defined = np.isfinite(pairs)
-    out = np.full(len(grids), np.nan)
-    sums = np.where(defined, pairs, 0.0).sum(axis=0)
-    np.divide(sums, defined.sum(axis=0), out=out, where=defined.any(axis=0))
-    return out
+    return ratio(np.where(defined, pairs, 0.0).sum(axis=0), defined.sum(axis=0))
 
 
 def _moran(grids: Floats) -> Floats:
@@ -130,9 +127,7 @@ def _moran(grids: Floats) -> Floats:
     squares = (z**2).sum(axis=(1, 2))
     # Equal numbers less their mean are rounding, tiny beside their squares.
     varies = squares > 1e-24 * (grids[:, known] ** 2).sum(axis=1)
-    out = np.full(len(grids), np.nan)
-    np.divide(known.sum() * products, links * squares, out=out, where=varies & (links > 0))
-    return out
+    return ratio(known.sum() * products, np.where(varies, links * squares, 0.0))
 
 
 def _jackknife(grid: Floats, value: float) -> tuple[float, float]:

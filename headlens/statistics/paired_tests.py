@@ -172,9 +172,7 @@ def mcnemar_greater(only_first: Counts, only_second: Counts, trials: Counts) -> 
         P(X >= only_first) for X binomial with probability one half over the discordant instances.
     """
     # P(X >= k) = sf(k - 1)
-    tail = stats.binom.sf(only_first - 1, only_first + only_second, 0.5)
-    p_values: Floats = np.where(trials > 0, tail, np.nan)
-    return p_values
+    return np.where(trials > 0, stats.binom.sf(only_first - 1, only_first + only_second, 0.5), np.nan)
 
 
 def p_from(replicates: Floats, delta: float) -> float:

@@ -2,15 +2,19 @@
 
 All take weights (replicates, n), whole numbers of at least 0, and give (replicates,): what the same statistic is of the
 sample with every example repeated so often. Weights that make a statistic impossible (no example at all, a constant
-for a correlation) give NaN, unless the docstring says otherwise.
+for a correlation) give NaN, unless the docstring says otherwise. At the end are Spearman's correlations of heads, of
+which every one counts once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 Floats = npt.NDArray[np.float64]
+# Two heads are always in the same order or in the opposite one.
+_FEWEST = 3
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Floats:
@@ -29,8 +33,7 @@ def f1(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
     """F1 of class 1; 0 where class 1 neither occurs nor is predicted, as in scikit-learn."""
     both = weights @ ((labels == 1) & (predicted == 1)).astype(np.float64)
     either = weights @ ((labels == 1).astype(np.float64) + (predicted == 1))
-    scores: Floats = np.divide(2 * both, either, out=np.zeros_like(both), where=either != 0)
-    return scores
+    return np.nan_to_num(ratio(2 * both, either))
 
 
 def matthews(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
@@ -41,8 +44,7 @@ def matthews(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
     chosen = weights @ (predicted[:, None] == classes)
     covariance = right * total - (true * chosen).sum(axis=1)
     product = (total**2 - (chosen**2).sum(axis=1)) * (total**2 - (true**2).sum(axis=1))
-    scores: Floats = np.divide(covariance, np.sqrt(product), out=np.zeros_like(covariance), where=product > 0)
-    return scores
+    return np.nan_to_num(ratio(covariance, np.sqrt(np.maximum(product, 0.0))))
 
 
 def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
@@ -54,8 +56,7 @@ def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
     # A constant less its mean is rounding, tiny beside its squares.
     constant = np.minimum(xx / _sums_of_squares(weights, x), yy / _sums_of_squares(weights, y)) < 1e-24
     correlations = ratio(xy, np.where(constant | (total == 0), 0.0, np.sqrt(xx * yy)))
-    clipped: Floats = np.clip(correlations, -1.0, 1.0)
-    return clipped
+    return np.clip(correlations, -1.0, 1.0)
 
 
 def _sums_of_squares(weights: Floats, values: Floats) -> Floats:
@@ -67,7 +68,7 @@ def _sums_of_squares(weights: Floats, values: Floats) -> Floats:
 def weighted_spearman(x: Floats, y: Floats, weights: Floats) -> Floats:
     """Spearman's correlation of x and y, each (n,), for every weighting; tied values share the mean of their ranks.
 
-    Ranks depend on how often each example was drawn, which `rank_correlation.spearman_by_row` does not know.
+    Ranks depend on how often each example was drawn, which `spearman_by_row` does not know.
     """
     return pearson(ranks(x, weights), ranks(y, weights), weights)
 
@@ -98,5 +99,33 @@ def best_threshold(scores: Floats, above: Floats, below: Floats, weights: Floats
     last = np.append(np.diff(scores[order]) > 0, True)  # equal scores fall on one side
     # What all examples up to a score gain when the threshold is moved past them: (replicates, thresholds).
     gains = np.cumsum(weights[:, order] * (below - above)[order], axis=1)[:, last]
-    gain = np.maximum(gains.max(axis=1, initial=0.0), 0.0)
-    return ratio(weights @ above + gain, weights.sum(axis=1))
+    return ratio(weights @ above + gains.max(axis=1, initial=0.0), weights.sum(axis=1))
+
+
+def spearman_by_row(first: Floats, second: Floats) -> Floats:
+    """Spearman's rank correlation, row by row; ties share the mean of their ranks.
+
+    Args:
+        first: (rows, heads).
+        second: (rows, heads).
+
+    Returns:
+        (rows,); NaN where a row has a missing value, fewer than 3 heads, or all heads equal on one side.
+    """
+    if first.shape[1] < _FEWEST:
+        return np.full(len(first), np.nan)
+    missing = np.isnan(first).any(axis=1) | np.isnan(second).any(axis=1)
+    # Pearson's correlation of the centred ranks; rows with missing values are ranked all the same and left NaN.
+    ranks = (rankdata(np.nan_to_num(side), axis=1) for side in (first, second))
+    one, two = (r - r.mean(axis=1, keepdims=True) for r in ranks)
+    norms = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
+    return ratio((one * two).sum(axis=1), np.where(missing, 0.0, norms))
+
+
+def spearman_of_known(first: Floats, second: Floats) -> float:
+    """Spearman's rank correlation over the heads, (heads,), for which both numbers are known.
+
+    NaN for fewer than three of them, or where one side is constant.
+    """
+    known = np.isfinite(first) & np.isfinite(second)
+    return float(spearman_by_row(first[None, known], second[None, known])[0])

@@ -30,8 +30,8 @@ from headlens.analyses.classify.roles import count_families
 from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
 from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.analyses.relevance.analysis import head_relevance
+from headlens.analyses.relevance.lrp.targets import choose_target
 from headlens.analyses.relevance.options import ReadingOptions
-from headlens.analyses.relevance.target_option import choose_target
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pharaoh import AlignedCorpus

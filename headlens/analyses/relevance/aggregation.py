@@ -1,11 +1,14 @@
-"""Relevance over a corpus: normalised by example and layer, averaged, with intervals."""
+"""Relevance over a corpus: normalised by example and layer, averaged, with intervals; and how well two rules agree."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -13,9 +16,10 @@ from torch import Tensor
 from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
-from headlens.heads import Head, HeadTable
+from headlens.heads import HeadTable
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
+from headlens.statistics.weighted_means import ratio, spearman_by_row
 
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
 CANCELLED = 0.1
@@ -23,6 +27,9 @@ COLUMNS = (
     *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
     *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
 )
+CORRELATION_COLUMNS = ("stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high")
+ALL = "all"
+Means = Mapping[Site, npt.NDArray[np.float64]]
 _HEADS, _FLOW = "relevance", "conservation"
 
 
@@ -110,8 +117,8 @@ class RelevanceSums:
         rows = pd.concat([_columns(sums[str(s)], s.n_heads) for s in present] or [pd.DataFrame({"raw": []})])
         if not rows["raw"].any() or not np.isfinite(rows["raw"]).all():
             raise SelfCheckError("The relevance of heads is zero throughout, or not finite.")
-        heads: list[Head] = [h for s in present for h in s.heads]
         rows = rows.assign(rule=rule, target=target)
+        heads = [h for s in present for h in s.heads]
         return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in COLUMNS})
 
     def means(self) -> dict[Site, Array]:
@@ -124,7 +131,7 @@ class RelevanceSums:
         for site in (site for site in self.sites if str(site) in totals):
             sums = totals[str(site)]
             shares = np.vstack([sums["share"], sums["drawn_share"]])
-            found[site] = _quotients(shares, np.append(sums["kept"], sums["drawn_kept"]))
+            found[site] = ratio(shares, np.append(sums["kept"], sums["drawn_kept"])[:, None])
             if sums["kept"] < FEWEST:
                 found[site][1:] = np.nan
         return found
@@ -140,8 +147,7 @@ class RelevanceSums:
 def normalised(raw: Tensor) -> tuple[Tensor, Tensor]:
     """Shares in the layer's sum, (examples, heads), 0 where the heads cancel; and where they do not, (examples,)."""
     total = raw.sum(dim=1, keepdim=True)
-    kept = total.abs() >= CANCELLED * raw.abs().sum(dim=1, keepdim=True)
-    kept = kept & (total != 0)
+    kept = (total.abs() >= CANCELLED * raw.abs().sum(dim=1, keepdim=True)) & (total != 0)
     return torch.where(kept, raw / total, 0.0), kept[:, 0]
 
 
@@ -149,43 +155,64 @@ def _sums(raw: Tensor, draws: Tensor) -> dict[str, Tensor]:
     """Additive sums of one site; raw (examples, heads), draws (replicates, examples)."""
     shares, kept = normalised(raw)
     magnitude = raw.abs().sum(dim=1, keepdim=True)
-    signed = torch.where(magnitude > 0, raw / magnitude, 0.0)
+    values = {"share": shares, "signed": torch.where(magnitude > 0, raw / magnitude, 0.0), "raw": raw}
     return {
         "examples": torch.tensor(len(raw)),
         "kept": kept.sum(),
         "negative": (kept & (raw.sum(dim=1) < 0)).sum(),
-        "raw": raw.sum(dim=0),
-        "share": shares.sum(dim=0),
-        "signed": signed.sum(dim=0),
-        "drawn_share": draws @ shares,
-        "drawn_kept": draws @ kept.double(),
-        "drawn_signed": draws @ signed,
-        "drawn_raw": draws @ raw,
         "drawn": draws.sum(dim=1),
+        "drawn_kept": draws @ kept.double(),
+        **{name: value.sum(dim=0) for name, value in values.items()},
+        **{f"drawn_{name}": draws @ value for name, value in values.items()},
     }
 
 
 def _columns(sums: dict[str, Array], n_heads: int) -> pd.DataFrame:
     """The columns of the heads of a site, from its sums over all examples and over those that replicates drew."""
     examples, kept = int(sums["examples"]), int(sums["kept"])
-    low, high = _interval(sums["drawn_share"], sums["drawn_kept"], kept)
-    signed_low, signed_high = _interval(sums["drawn_signed"], sums["drawn"], examples)
-    shares = {"relevance": sums["share"] / kept if kept else np.nan, "ci_low": low, "ci_high": high}
-    shares |= {"raw": sums["raw"] / examples, "signed": sums["signed"] / examples}
-    shares |= {"signed_low": signed_low, "signed_high": signed_high}
-    raw_low, raw_high = _interval(sums["drawn_raw"], sums["drawn"], examples)
-    shares |= {"raw_low": raw_low, "raw_high": raw_high}
-    counts = {"n": kept, "cancelled": examples - kept, "negative": int(sums["negative"])}
-    return pd.DataFrame(shares | counts, index=range(n_heads))
+    columns: dict[str, Any] = {"n": kept, "cancelled": examples - kept, "negative": int(sums["negative"])}
+    for name, column, ends, drawn, count in (
+        ("share", "relevance", "ci", "drawn_kept", kept),
+        ("signed", "signed", "signed", "drawn", examples),
+        ("raw", "raw", "raw", "drawn", examples),
+    ):
+        columns[column] = sums[name] / count if count else np.nan
+        replicates = ratio(sums[f"drawn_{name}"], sums[drawn][:, None])
+        interval = percentile_interval(replicates) if count >= FEWEST else (np.nan, np.nan)
+        columns[f"{ends}_low"], columns[f"{ends}_high"] = interval
+    return pd.DataFrame(columns, index=range(n_heads))
 
 
-def _interval(sums: Array, counts: Array, examples: int) -> tuple[Array, Array]:
-    if examples < FEWEST:
-        return np.full(sums.shape[1], np.nan), np.full(sums.shape[1], np.nan)
-    return percentile_interval(_quotients(sums, counts))
+def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -> pd.DataFrame:
+    """Rank correlations between two rules over one corpus, with 95 % bootstrap intervals.
 
+    Args:
+        rule: name of the first.
+        means: its mean relevance and paired replicates by site (`RelevanceSums.means`).
+        other_rule: name of the second.
+        others: the same for it.
 
-def _quotients(sums: Array, counts: Array) -> Array:
-    """Means (rows, heads) of sums (rows, heads) and counts (rows,); NaN where nothing was counted."""
-    found: Array = np.divide(sums, counts[:, None], out=np.full_like(sums, np.nan), where=counts[:, None] > 0)
-    return found
+    Returns:
+        `CORRELATION_COLUMNS`: `of` is `relevance`, or `magnitude` for absolute values; `scope` is `heads`, all heads of
+        the stack (or of all stacks: `all`), or `layers`, the mean over layers of the correlation between the heads of a
+        layer. `n` is the number of heads that have a relevance under both rules, the others are left out. Correlations
+        that do not exist are NaN.
+    """
+    stacks: list[str] = list(dict.fromkeys(site.stack for site in means))
+    rows = []
+    for stack, of in product(stacks if len(stacks) == 1 else [*stacks, ALL], ("relevance", "magnitude")):
+        taken, pairs = (np.abs if of == "magnitude" else np.asarray), []
+        for first, second in ((means[s], others[s]) for s in means if stack in (ALL, s.stack)):
+            # Heads that have a mean under both rules: in a layer that always cancels none has.
+            there = ~(np.isnan(first[0]) | np.isnan(second[0]))
+            pairs.append((taken(first[:, there]), taken(second[:, there])))
+        by_layer = np.ma.masked_invalid(np.stack([spearman_by_row(*pair) for pair in pairs]))
+        correlations = {
+            "heads": spearman_by_row(*(np.concatenate(side, axis=1) for side in zip(*pairs, strict=True))),
+            "layers": np.ma.filled(by_layer.mean(axis=0), np.nan),
+        }
+        n = sum(first.shape[1] for first, _ in pairs)
+        for scope, values in correlations.items():
+            low, high = map(float, percentile_interval(values[1:]))
+            rows.append((stack, rule, other_rule, of, scope, n, values[0], low, high))
+    return pd.DataFrame(rows, columns=list(CORRELATION_COLUMNS))

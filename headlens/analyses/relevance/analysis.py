@@ -9,12 +9,10 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums
-from headlens.analyses.relevance.agreement import rule_correlations
+from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums, rule_correlations
 from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RelevanceSession
-from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokenLogits, Target, generated
+from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokenLogits, Target, choose_target, generated
 from headlens.analyses.relevance.options import ReadingOptions, RelevanceOptions, Rule, check_rules
-from headlens.analyses.relevance.target_option import choose_target
 from headlens.analyses.result_notes import reading_notes, were
 from headlens.attention.sites import find_sites
 from headlens.corpora.annotations import AnnotationCounts
@@ -80,17 +78,15 @@ class RelevanceReader(CorpusReader):
         decodes = any(s.stack == "decoder" for s in find_sites(model))
         pairing: Pairing = "alone" if two_sided or not paired else "apart" if target.rows == 2 else "joined"
         start = loaded.decoder_start_id if two_sided else None  # also asks for the language that the model writes
+        most, most_written = loaded.max_length, loaded.longest("target")
+        if two_sided or target.pooled:
+            most = loaded.longest("source")
+        encoder = SentenceEncoder(
+            tokenizer, most, start if paired else None, long, pairing, loaded.max_unknown, most_written
+        )
         return cls(
             model=model,
-            encoder=SentenceEncoder(
-                tokenizer,
-                loaded.longest("source") if two_sided or target.pooled else loaded.max_length,
-                start if paired else None,
-                long,
-                pairing,
-                loaded.max_unknown,
-                loaded.longest("target"),
-            ),
+            encoder=encoder,
             pad_id=loaded.pad_id,
             decoder_only=decodes and not two_sided,
             encoder_alone=False,
@@ -107,11 +103,11 @@ class RelevanceReader(CorpusReader):
         encoded = encode_corpus(corpus, self.encoder, counts)
         masked = encoded if self.masking is None else mask_examples(encoded, self.masking, counts)
         size = batch_tokens or batch_tokens_of(self.model.device)
-        return token_budget_batches(masked, max(1, size // 2) if self._apart else size)
+        return token_budget_batches(masked, max(1, size // 2) if self.encoder.pairing == "apart" else size)
 
     def collate(self, rows: Sequence[EncodedExample]) -> Batch:
         """A batch on the model's device; the sentences of a pair may be rows one after the other."""
-        if not self._apart:
+        if self.encoder.pairing != "apart":
             return super().collate(rows)
         single = [EncodedExample(side) for row in rows for side in row.sides]
         return replace(collate(single, pad_id=self.pad_id, device=self.model.device), examples=rows)
@@ -122,12 +118,7 @@ class RelevanceReader(CorpusReader):
         if not self.generates:
             return inputs
         longest = self.encoder.max_target_length
-        limit = LONGEST if longest is None else min(LONGEST, longest - 1)
-        return generated(self.model, inputs, limit)
-
-    @property
-    def _apart(self) -> bool:
-        return self.encoder.pairing == "apart" and self.encoder.decoder_start_id is None
+        return generated(self.model, inputs, LONGEST if longest is None else min(LONGEST, longest - 1))
 
 
 @dataclass(frozen=True)
@@ -285,21 +276,15 @@ def _relevance_notes(
             f"in biases, {lost} was lost{mixed}."
         )
     layers = table.rows.drop_duplicates(["stack", "layer"])
-    if named := _layers(layers, "cancelled"):
-        notes.append(
-            "Where positive and negative relevance of a layer's heads all but cancel, an example has no shares and is "
-            f"left out of that layer's means: {named}."
-        )
-    if named := _layers(layers, "negative"):
-        notes.append(
-            "In some examples the heads of a layer together work against the target; a positive share there means "
-            f"contributing to that opposition. See `signed` and `raw` for the sign: {named}."
-        )
+    told = {
+        "cancelled": "Where positive and negative relevance of a layer's heads all but cancel, an example has no "
+        "shares and is left out of that layer's means",
+        "negative": "In some examples the heads of a layer together work against the target; a positive share there "
+        "means contributing to that opposition. See `signed` and `raw` for the sign",
+    }
+    for column, text in told.items():
+        named = [f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column]]
+        notes += [f"{text}: {', '.join(named)}."] if named else []
     if (layers["n"] < FEWEST).any():
         notes.append(f"Layers with fewer than {FEWEST} examples have no intervals.")
     return notes
-
-
-def _layers(layers: pd.DataFrame, column: str) -> str:
-    """Layers in which a count is not 0, each with it."""
-    return ", ".join(f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,9 +39,8 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     _, rows = requested_rule(relevance)
     if not has_numbers(rows, "relevance"):
         return None
-    cells = Cells("relevance")
     scale = centred_scale("share of the layer's relevance", rows, "relevance", style.DIVERGING)
-    return interval_map(rows, cells, scale, f"Relevance of attention heads ({described(rows)})")
+    return interval_map(rows, Cells("relevance"), scale, f"Relevance of attention heads ({described(rows)})")
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
@@ -88,9 +86,11 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
         step = style.tick_step((style.page_width() / abreast - 0.2) / part_heads, 0.15)
         first.set(xlim=(-0.7, part_heads - 0.3), xticks=range(0, part_heads, step))
         first.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
-    figure.legend(
-        handles=list(_legend()), loc="outside lower left", ncols=2 if style.in_column() else 4, **style.LEGEND
-    )
+    dots = {"above 0": (GAIN, GAIN), "below 0": (LOSS, LOSS), "95 % interval contains 0": ("white", INK)}
+    looks: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 4}
+    handles = [Line2D([], [], **looks, label=n, mfc=face, mec=edge) for n, (face, edge) in dots.items()]
+    handles.append(Line2D([], [], label="equal share, 1 / heads", **_EVEN))
+    figure.legend(handles=handles, loc="outside lower left", ncols=2 if style.in_column() else 4, **style.LEGEND)
     return figure
 
 
@@ -116,26 +116,14 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
     dots = axes.scatter(heads[inside], values[inside], s=_DOT**2, c=list(faces[inside]), linewidths=0.7, zorder=3)
     dots.set_edgecolor(list(colours[inside]))
     across = axes.get_xaxis_transform()
-    for sign, edge, end, colour in ((1, limits[1], high, GAIN), (-1, limits[0], low, LOSS)):
+    for sign, marker, edge, end, colour in ((1, "^", limits[1], high, GAIN), (-1, "v", limits[0], low, LOSS)):
         longer = bounded & inside & (sign * end > sign * edge)
         # At the edge full triangles for shares beyond it, each with its number, and open ones for longer intervals.
         for marked, place, face in ((outside[sign], 0.45, colour), (longer, 0.47, "white")):
-            looks: dict[str, Any] = {
-                "c": face,
-                "edgecolors": colour,
-                "marker": "^" if sign > 0 else "v",
-                "linewidths": 0.6,
-            }
+            looks: dict[str, Any] = {"c": face, "edgecolors": colour, "marker": marker, "linewidths": 0.6}
             places = np.full(marked.sum(), 0.5 + sign * place)
             axes.scatter(heads[marked], places, s=_DOT**2, **looks, transform=across, zorder=3)
         for head, value in zip(heads[outside[sign]], values[outside[sign]], strict=True):
             text = axes.text(head, 0.5 + 0.38 * sign, short_number(value), transform=across, rotation=90, zorder=3)
             text.set(fontsize=_NUMBER, color=colour, ha="center", va="top" if sign > 0 else "bottom")
             text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.2, "alpha": 0.8})
-
-
-def _legend() -> Iterator[Line2D]:
-    dots = {"above 0": (GAIN, GAIN), "below 0": (LOSS, LOSS), "95 % interval contains 0": ("white", INK)}
-    for name, (face, edge) in dots.items():
-        yield Line2D([], [], ls="", marker="o", markersize=4, label=name, markerfacecolor=face, markeredgecolor=edge)
-    yield Line2D([], [], label="equal share, 1 / heads", **_EVEN)

@@ -93,19 +93,18 @@ def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
 def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
     """Returns the shares of relevance by head, a series of the page for every rule."""
     about = "Share of what its layer contributes to the target; the shares of a layer add up to 1."
-    by_rule = {rule: of_rule(relevance, rule) for rule in rules_of_table(relevance)}
     return [
         HeadSeries(
             f"relevance {rule}",
             f"relevance ({rule})",
             about,
-            rows,
+            of_rule(relevance, rule),
             "relevance",
             _BOUNDS,
             diverging=True,
             unit="share of its layer",
         )
-        for rule, rows in by_rule.items()
+        for rule in rules_of_table(relevance)
     ]
 
 

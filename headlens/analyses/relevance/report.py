@@ -69,12 +69,11 @@ CAPTIONS = {
     ),
 }
 
-_SITE = {"model": (), "stack": STACKS}
 RELEVANCE_SOURCES = {"relevance": ("relevance",), "rule_agreement": ("relevance",)}
 RELEVANCE_COLUMNS = Columns(
     keys=("layer", "head"),
     numbers=("relevance", "ci_low", "ci_high"),
-    words={**_SITE, "rule": ()},
+    words={"model": (), "stack": STACKS, "rule": ()},
     identity=("model", "stack", "layer", "head", "rule"),
     optional=("raw", "raw_low", "raw_high"),
 )

@@ -19,7 +19,7 @@ from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
 from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import INK
-from headlens.statistics.rank_correlation import spearman_of_known
+from headlens.statistics.weighted_means import spearman_of_known
 
 _WIDEST, _TALLEST, _PAGE = 3.5, 2.3, 9.4  # inches
 _NAMED = 6  # most relevant heads of a panel
@@ -157,6 +157,5 @@ def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
         shown = x[own], y[own]
         if kind != "o":
             shown = np.clip(x[own], left + across, right - across), np.clip(y[own], low + up, high - up)
-        faces = list(np.array(colours)[own])
-        looks: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.3, "alpha": 0.85}
-        axes.scatter(*shown, s=12, c=faces, marker=kind, **looks, zorder=3, clip_on=False)
+        looks: dict[str, Any] = {"c": list(np.array(colours)[own]), "edgecolors": INK, "linewidths": 0.3, "alpha": 0.85}
+        axes.scatter(*shown, s=12, marker=kind, **looks, zorder=3, clip_on=False)

@@ -39,8 +39,7 @@ def described(rows: pd.DataFrame) -> str:
 def even_shares(rows: pd.DataFrame) -> Grid:
     """What every head would have if all heads of its layer had the same: 1 / heads."""
     keys = [name for name in ("model", "stack", "layer") if name in rows]
-    sizes = rows.groupby(keys, dropna=False)["head"].transform("size")
-    return 1 / sizes.to_numpy(np.float64)
+    return 1 / rows.groupby(keys, dropna=False)["head"].transform("size").to_numpy(np.float64)
 
 
 def span(values: Grid, *others: Grid) -> tuple[float, float]:

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from headlens.analyses.relevance.aggregation import RelevanceSums
-from headlens.analyses.relevance.agreement import COLUMNS, rule_correlations
+from headlens.analyses.relevance.aggregation import CORRELATION_COLUMNS, RelevanceSums, rule_correlations
 from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance
 from headlens.attention.sites import Site
 from headlens.heads import Stack
-from headlens.statistics.rank_correlation import spearman_by_row
+from headlens.statistics.weighted_means import spearman_by_row
 
 Floats = npt.NDArray[np.float64]
 values = st.integers(-4, 4).map(float)
@@ -53,7 +52,7 @@ def test_scopes_stacks_and_magnitudes(sites: list[Site]) -> None:
     one = {s: generator.normal(size=(50, s.n_heads)) for s in sites}
     two = {s: v + generator.normal(size=v.shape) for s, v in one.items()}
     rows = rule_correlations("epsilon", one, "taylor", two)
-    assert tuple(rows.columns) == COLUMNS
+    assert tuple(rows.columns) == CORRELATION_COLUMNS
     assert rows.groupby(["stack", "of", "scope"]).size().eq(1).all()
     assert set(rows["stack"]) == {"encoder", "cross", "all"}
     found = rows.set_index(["stack", "of", "scope"])

@@ -14,7 +14,7 @@ from headlens.analyses.relevance.shares import (
     span,
 )
 from headlens.plots.heatmaps import holds_zero, limit
-from headlens.statistics.rank_correlation import spearman_of_known
+from headlens.statistics.weighted_means import spearman_of_known
 
 numbers = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=40).map(np.array)
 

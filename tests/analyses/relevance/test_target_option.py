@@ -11,7 +11,7 @@ import pytest
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.relevance.target_option import NAMES, choose_target
+from headlens.analyses.relevance.lrp.targets import NAMES, choose_target
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel, load
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import mul
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from headlens.analyses.relevance.lrp.conservation import on_gradient
+from headlens.analyses.relevance.lrp.alpha_beta import explicit_attention
+from headlens.analyses.relevance.lrp.gradient_rules import Read, on_gradient, times
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.model_normalizer import attention_of
@@ -19,30 +22,24 @@ from headlens.errors import UnsupportedModelError
 
 # constant: all relevance goes to the values; halves: products are shared, the softmax is linearised.
 AttentionRule = Literal["constant", "halves", "gradient", "explicit"]
-# What a backward pass brings to head outputs, and these: both (batch, query, heads, d) -> (batch, heads).
-Reading = Callable[[Tensor, Tensor], Tensor]
-
-
-def constant_softmax(scores: Tensor) -> Tensor:
-    """Softmax over the keys, as a constant to the backward pass."""
-    return torch.softmax(scores.detach(), dim=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class ConstantNormalizer(CallNormalizer):
-    """The normaliser that a model was switched to, whose weights are constants to the backward pass.
+    """The normaliser of a model, whose weights are constants to the backward pass.
 
     Args:
         model: the model that the calls are of.
-        own: its normaliser.
+        own: the normaliser that it was switched to; None for softmax.
     """
 
     model: nn.Module
-    own: ModelNormalizer
+    own: ModelNormalizer | None
 
     def at(self, context: CallContext) -> Normalizer:
         """Returns the normaliser of the module of a call, from scores that pass no gradient on."""
-        normalizer = self.own.of_module(self.model.get_submodule(context.site.module))
+        module = self.model.get_submodule(context.site.module)
+        normalizer = softmax if self.own is None else self.own.of_module(module)
         return lambda scores: normalizer(scores.detach()).detach()
 
 
@@ -52,46 +49,28 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNor
     Raises:
         UnsupportedModelError: if the model was switched to an attention that the rule has nothing to say about.
     """
+    if rule == "gradient":
+        return None
     own = attention_of(model)
-    if own is None or rule == "gradient":
-        return _NORMALIZERS[rule]
     if rule == "constant":
         return ConstantNormalizer(model, own)
+    if own is None:
+        # The model's own, but computed by a core that refuses what is more than a softmax of scaled scores.
+        return softmax
     raise UnsupportedModelError(
         f"Attention of this model is {own}, but this rule is only defined for softmax.",
         "Choose the rule epsilon, gradxact or taylor.",
     )
 
 
-_NORMALIZERS: dict[AttentionRule, Normalizer | None] = {
-    "constant": constant_softmax,
-    # The model's own, but computed by a core that refuses what is more than a softmax of scaled scores.
-    "halves": softmax,
-    "gradient": None,
-    "explicit": softmax,
-}
-
-
 def contributions(ratio: Tensor, output: Tensor) -> Tensor:
     """Signed relevance of heads, sum over queries and neurons of c · output: (batch, heads)."""
-    return _by_query(ratio, output).sum(dim=1)
+    return times(ratio, output).sum(dim=-1).sum(dim=1)
 
 
 def magnitudes(gradient: Tensor, output: Tensor) -> Tensor:
     """Sum over queries of |sum over neurons of gradient · output| (Michel et al. 2019): (batch, heads)."""
-    return _by_query(gradient, output).abs().sum(dim=1)
-
-
-def arrived(relevance: Tensor, output: Tensor) -> Tensor:
-    """Signed relevance of heads where the backward pass carries relevance itself: (batch, heads)."""
-    del output
-    return relevance.sum(dim=(1, 3))
-
-
-def _by_query(gradient: Tensor, output: Tensor) -> Tensor:
-    """(batch, query, heads, d) twice -> (batch, query, heads), in single precision at least."""
-    dtype = torch.promote_types(gradient.dtype, torch.float32)
-    return (gradient.to(dtype) * output.to(dtype)).sum(dim=-1)
+    return times(gradient, output).sum(dim=-1).abs().sum(dim=1)
 
 
 class HeadOutputs(Edit):
@@ -99,25 +78,15 @@ class HeadOutputs(Edit):
 
     Args:
         rule: how attention passes relevance on.
-        reading: from a gradient and head outputs to a number for each head.
+        reading: from a gradient and head outputs, (batch, query, heads, d) each, to a number for each head.
         tracer: paused while an attention function runs, which has its own rule.
-        replace: gives the output for "explicit" another backward.
     """
 
     edits_mask = True
 
-    def __init__(
-        self,
-        rule: AttentionRule,
-        reading: Reading,
-        tracer: Tracer,
-        replace: Callable[[CallContext, Tensor], Tensor] | None = None,
-    ) -> None:
+    def __init__(self, rule: AttentionRule, reading: Read, tracer: Tracer) -> None:
         self.found: dict[Site, Tensor] = {}
-        self._rule = rule
-        self._reading = reading
-        self._tracer = tracer
-        self._replace = replace
+        self._rule, self._reading, self._tracer = rule, reading, tracer
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """The mask as it is; what comes before the attention function is done here."""
@@ -126,30 +95,22 @@ class HeadOutputs(Edit):
             # Two products and a softmax in between: a half of a half for queries and keys, a half for values.
             for tensor, share in ((context.query, 0.25), (context.key, 0.25), (context.value, 0.5)):
                 if tensor.requires_grad:
-                    on_gradient(tensor, _times(share))
+                    on_gradient(tensor, partial(mul, share))
         return mask
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
         """The head outputs as they are, (batch, query, heads, d); their relevance is read when it passes."""
         self._tracer.paused = False
-        if self._replace is not None:
-            output = self._replace(context, output)
+        if self._rule == "explicit":
+            output = explicit_attention(context, output)
         if output.requires_grad:
-            on_gradient(output, self._keep(context.site, output.detach()))
+            on_gradient(output, partial(self._keep, context.site, output.detach()))
         return output
 
     def take(self, sites: Sequence[Site], rows: int) -> dict[Site, Tensor]:
         """What was read since the last time, (rows, heads) in double precision on the CPU; zeros where no path led."""
         found, self.found = self.found, {}
-        nothing = torch.zeros(())
-        return {s: found.get(s, nothing).cpu().double().expand(rows, s.n_heads).clone() for s in sites}
+        return {s: found.get(s, torch.zeros(())).cpu().double().expand(rows, s.n_heads).clone() for s in sites}
 
-    def _keep(self, site: Site, output: Tensor) -> Callable[[Tensor], None]:
-        def hook(gradient: Tensor) -> None:
-            self.found[site] = self._reading(gradient, output)
-
-        return hook
-
-
-def _times(share: float) -> Callable[[Tensor], Tensor]:
-    return lambda gradient: gradient * share
+    def _keep(self, site: Site, output: Tensor, gradient: Tensor) -> None:
+        self.found[site] = self._reading(gradient, output)

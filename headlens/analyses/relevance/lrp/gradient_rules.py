@@ -2,34 +2,76 @@
 
 For v = sum_u W_uv u + b the rule R_u = sum_v W_uv u / v · R_v says c_u = sum_v W_uv c_v: the ordinary gradient, without
 any division, so that no epsilon has to keep a denominator from zero. A number read by several operations adds up what
-comes back, as gradients do. Three operations are not linear, and have a backward of their own.
+comes back, as gradients do. Three operations are not linear: LayerNorm and functions number by number have a backward
+of their own, and of the relevance of a product each factor gets half.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import mul
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headlens.analyses.relevance.lrp.conservation import ConservationLedger
 from headlens.analyses.relevance.lrp.op_rules import OpKind
 
 Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
 Function = Callable[..., Any]
+# From what the backward pass brings to a tensor, and the tensor, to its relevance.
+Read = Callable[[Tensor, Tensor], Tensor]
 
 
-class GradientRules:
-    """The rules of `epsilon` and `attnlrp`, by kind of operation.
+class ConservationLedger:
+    """The leaves of one pass, and the relevance that biases kept.
 
     Args:
-        ledger: told of leaves and biases.
+        read: how relevance is read off at the leaves.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self.leaves: list[Tensor] = []
+        self._read = read
+        self._kept: list[Tensor] = []
+
+    def enter(self, tensor: Tensor) -> Tensor:
+        """A tensor at which relevance arrives."""
+        self.leaves.append(tensor.requires_grad_())
+        return tensor
+
+    def keep(self, output: Tensor, bias: Tensor | float) -> None:
+        """A bias that was added to an output takes part in its relevance; ratios c = R / v come by in the backward."""
+        on_gradient(output, lambda ratio: self._kept.append(_product(ratio, bias)))
+
+    def collect(self, start: Tensor, gradient: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run the backward pass from `start`; the relevance of all leaves and of all biases, each one number.
+
+        Args:
+            start: what relevance starts from.
+            gradient: what starts at each of its elements; ones by default.
+        """
+        begun = torch.ones_like(start) if gradient is None else gradient
+        found = torch.autograd.grad(start, self.leaves, begun, materialize_grads=True)
+        arrived = [self._read(part, leaf.detach()).sum() for part, leaf in zip(found, self.leaves, strict=True)]
+        return _total(arrived), _total(self._kept)
+
+
+class PlainGradient:
+    """No rules: the gradient as it is.
+
+    Args:
+        ledger: told of leaves, and by rules of biases.
     """
 
     def __init__(self, ledger: ConservationLedger) -> None:
         self.ledger = ledger
+
+
+class GradientRules(PlainGradient):
+    """The rules of `epsilon` and `attnlrp`, by kind of operation."""
 
     def apply(self, kind: OpKind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
         """Run an operation on something active so that its backward follows the rule of its kind.
@@ -37,54 +79,32 @@ class GradientRules:
         Raises:
             LookupError: if there is no rule for it after all.
         """
-        if kind is OpKind.LINEAR:
-            return self._linear(function, args, kwargs)
-        if kind is OpKind.ADD:
-            return self._add(function, args, kwargs)
-        if kind is OpKind.NORM:
-            return self._norm(*args, **kwargs)
         if kind is OpKind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
         if kind is OpKind.MULTIPLY and all(map(is_active, args)):
-            return run(HalfEach, *args)
+            # Half of the relevance goes to each (Achtibat et al. 2024, proposition 3.2).
+            return function(*(hooked(x, partial(mul, 0.5)) for x in args), **kwargs)
         if kind is OpKind.DIVIDE and is_active(args[1]):
             raise LookupError("division by an activation")
-        return function(*args, **kwargs)
+        bias: Tensor | float | None = None
+        if kind is OpKind.LINEAR:
+            bias = linear_parts(function, args, kwargs)[2]
+        elif kind is OpKind.ADD and not all(map(is_active, args)):
+            left, right = args
+            factor = kwargs.get("alpha", 1) * (-1 if function in (Tensor.sub, torch.sub) else 1)
+            bias = left if is_active(right) else factor * right
+        elif kind is OpKind.NORM:
+            function, args, kwargs = partial(run, ConstantDeviation), norm_parts(*args, **kwargs), {}
+            bias = args[3]
+        output = function(*args, **kwargs)
+        if bias is not None:
+            self.ledger.keep(output, bias)
+        return output
 
     @staticmethod
     def keep(x: Tensor, function: Function) -> Tensor:
         """One function of x, number by number, that hands relevance on unchanged."""
         return run(Unchanged, x, function)
-
-    def _linear(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
-        _, _, bias = linear_parts(function, args, kwargs)
-        output: Tensor = function(*args, **kwargs)
-        if bias is not None:
-            self.ledger.keep(output, bias)
-        return output
-
-    def _add(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
-        output: Tensor = function(*args, **kwargs)
-        left, right = args
-        factor = kwargs.get("alpha", 1) * (-1 if function in (Tensor.sub, torch.sub) else 1)
-        if not is_active(left):
-            self.ledger.keep(output, left)
-        elif not is_active(right):
-            self.ledger.keep(output, right if factor == 1 else factor * right)
-        return output
-
-    def _norm(
-        self,
-        x: Tensor,
-        shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        output = run(ConstantDeviation, x, shape, weight, bias, eps)
-        if bias is not None:
-            self.ledger.keep(output, bias)
-        return output
 
 
 class ConstantDeviation(torch.autograd.Function):
@@ -128,21 +148,11 @@ class Unchanged(torch.autograd.Function):
         return ratio * ctx.saved_tensors[0], None
 
 
-class HalfEach(torch.autograd.Function):
-    """x · y of two activations: half of the relevance goes to each (Achtibat et al. 2024, proposition 3.2)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        """Returns the product of both activations, of their broadcast shape."""
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns half of the gradient of the product for each factor, so that each receives half of the relevance."""
-        x, y = ctx.saved_tensors
-        half = ratio / 2
-        return (half * y).sum_to_size(x.shape), (half * x).sum_to_size(y.shape)
+def norm_parts(
+    x: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> tuple[Tensor, Sequence[int], Tensor | None, Tensor | None, float]:
+    """Returns all arguments of `layer_norm`, from those that a call gives."""
+    return x, shape, weight, bias, eps
 
 
 def linear_parts(
@@ -174,3 +184,36 @@ def run(function: type[torch.autograd.Function], *args: Any) -> Tensor:
 def is_active(value: object) -> bool:
     """Whether a value depends on the model's inputs, so that relevance can pass through it."""
     return isinstance(value, Tensor) and value.requires_grad
+
+
+def on_gradient(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> None:
+    """Call a hook with what the backward pass brings to a tensor; what it returns, if anything, goes on instead."""
+    untyped: Any = tensor
+    untyped.register_hook(hook)
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    # On the CPU, in double precision, which not every device has.
+    return torch.stack(parts).cpu().double().sum() if parts else torch.zeros((), dtype=torch.float64)
+
+
+def _product(ratio: Tensor, bias: Tensor | float) -> Tensor:
+    """The sum of c · b over all elements; a bias over the last axis costs one reading of c."""
+    ratio = ratio.to(torch.promote_types(ratio.dtype, torch.float32))
+    if not isinstance(bias, Tensor):
+        return ratio.sum() * bias
+    bias = bias.to(ratio.dtype)
+    return (ratio @ bias if bias.dim() == 1 and bias.shape[0] == ratio.shape[-1] else ratio * bias).sum()
+
+
+def hooked(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Tensor:
+    """The same numbers for one of the operations that read them, with a hook on what comes back from it."""
+    view = x.view_as(x)
+    on_gradient(view, hook)
+    return view
+
+
+def times(ratio: Tensor, number: Tensor) -> Tensor:
+    """Relevance from c = R / v and v, in single precision at least."""
+    dtype = torch.promote_types(ratio.dtype, torch.float32)
+    return ratio.to(dtype) * number.to(dtype)

@@ -55,35 +55,28 @@ class OpKind(Enum):
     LOOK_UP = "look up"
 
 
+def _both(*names: str) -> tuple[Callable[..., Any], ...]:
+    """Functions of torch that are methods of tensors, too, in both forms."""
+    return tuple(getattr(owner, name) for name in names for owner in (Tensor, torch))
+
+
 _ROWS: dict[OpKind, tuple[Callable[..., Any], ...]] = {
     OpKind.MOVE: (
-        *(Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.squeeze, Tensor.unsqueeze),
-        *(Tensor.transpose, Tensor.permute, Tensor.expand, Tensor.contiguous, Tensor.clone, Tensor.__getitem__),
-        *(
-            Tensor.amax,
-            torch.amax,
-            Tensor.split,
-            Tensor.chunk,
-            Tensor.unbind,
-            Tensor.to,
-            Tensor.float,
-            Tensor.type_as,
-            Tensor.neg,
-        ),
-        *(torch.reshape, torch.flatten, torch.squeeze, torch.unsqueeze, torch.transpose, torch.permute),
-        *(torch.split, torch.chunk, torch.unbind, torch.cat, torch.stack, torch.neg),
+        *_both("amax", "chunk", "flatten", "neg", "permute", "reshape", "split", "squeeze", "transpose", "unbind"),
+        *_both("unsqueeze"),
+        *(Tensor.view, Tensor.expand, Tensor.contiguous, Tensor.clone, Tensor.__getitem__, Tensor.to, Tensor.float),
         # The session refuses models in training, so that nothing is dropped.
-        functional.dropout,
+        *(Tensor.type_as, torch.cat, torch.stack, functional.dropout),
     ),
     OpKind.LINEAR: (functional.linear, torch.addmm),
-    OpKind.ADD: (Tensor.add, Tensor.add_, Tensor.sub, torch.add, torch.sub),
-    OpKind.MULTIPLY: (Tensor.mul, Tensor.mul_, torch.mul),
-    OpKind.DIVIDE: (Tensor.div, torch.div),
-    OpKind.REDUCE: (Tensor.sum, Tensor.mean, torch.sum, torch.mean),
+    OpKind.ADD: (*_both("add", "sub"), Tensor.add_),
+    OpKind.MULTIPLY: (*_both("mul"), Tensor.mul_),
+    OpKind.DIVIDE: _both("div"),
+    OpKind.REDUCE: _both("sum", "mean"),
     OpKind.NORM: (functional.layer_norm,),
     OpKind.KEEP: (
         *(functional.gelu, functional.silu, functional.mish, functional.relu, functional.relu6, functional.leaky_relu),
-        *(torch.tanh, torch.relu, Tensor.tanh, Tensor.relu, functional.rms_norm),
+        *(*_both("tanh", "relu"), functional.rms_norm),
     ),
     OpKind.LOOK_UP: (functional.embedding,),
 }
@@ -131,13 +124,12 @@ def arrange_arguments(
 
 
 # Modules that put one function of their input together from several operations; all are rows of KEEP.
-ACTIVATIONS = re.compile(
+_WHOLE = re.compile(
     r"(New|Fast|Quick|Accurate|Clipped)GELUActivation|GELUTanh|MishActivation|ReLUSquaredActivation"
+    r"|\w*RMSNorm|T5LayerNorm"
 )
-SCALES = re.compile(r"\w*RMSNorm|T5LayerNorm")
 
 
 def is_identity_op(module: nn.Module) -> bool:
     """Whether a module as a whole is a row of KEEP."""
-    name = type(module).__name__
-    return bool(ACTIVATIONS.fullmatch(name) or SCALES.fullmatch(name))
+    return _WHOLE.fullmatch(type(module).__name__) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,17 +16,13 @@ from headlens.analyses.relevance.lrp.alpha_beta import AlphaBetaRules
 from headlens.analyses.relevance.lrp.attention_rules import (
     AttentionRule,
     HeadOutputs,
-    Reading,
-    arrived,
     contributions,
     magnitudes,
     normalizer_of,
 )
-from headlens.analyses.relevance.lrp.conservation import ConservationLedger, Read
-from headlens.analyses.relevance.lrp.gradient_rules import GradientRules
+from headlens.analyses.relevance.lrp.gradient_rules import ConservationLedger, GradientRules, PlainGradient, Read, times
 from headlens.analyses.relevance.lrp.targets import Target
-from headlens.analyses.relevance.lrp.tracing import PlainGradient, PropagationRules, Tracer, kept_as_a_whole
-from headlens.analyses.relevance.lrp.weights_gradient import explicit_attention
+from headlens.analyses.relevance.lrp.tracing import Tracer, kept_as_a_whole
 from headlens.analyses.relevance.options import Rule
 from headlens.attention.finite_values import not_finite
 from headlens.attention.session import AttentionSession
@@ -66,28 +62,19 @@ class _Plan:
     """What a relevance rule does in attention, how relevance of heads is read, and the rules of other operations."""
 
     attention: AttentionRule
-    reading: Reading
-    rules: Callable[[ConservationLedger], PropagationRules | PlainGradient]
+    reading: Read
+    rules: type[PlainGradient]
     read: Read
     conserves: bool = False
 
 
-def _times(ratio: Tensor, number: Tensor) -> Tensor:
-    dtype = torch.promote_types(ratio.dtype, torch.float32)
-    return ratio.to(dtype) * number.to(dtype)
-
-
-def _itself(relevance: Tensor, number: Tensor) -> Tensor:
-    del number
-    return relevance
-
-
 _PLANS: dict[Rule, _Plan] = {
-    "epsilon": _Plan("constant", contributions, GradientRules, _times, conserves=True),
-    "attnlrp": _Plan("halves", contributions, GradientRules, _times),
-    "alpha-beta": _Plan("explicit", arrived, AlphaBetaRules, _itself),
-    "gradxact": _Plan("gradient", contributions, PlainGradient, _times),
-    "taylor": _Plan("gradient", magnitudes, PlainGradient, _times),
+    "epsilon": _Plan("constant", contributions, GradientRules, times, conserves=True),
+    "attnlrp": _Plan("halves", contributions, GradientRules, times),
+    # Its backward pass carries relevance itself.
+    "alpha-beta": _Plan("explicit", lambda r, _outputs: r.sum(dim=(1, 3)), AlphaBetaRules, lambda r, _number: r),
+    "gradxact": _Plan("gradient", contributions, PlainGradient, times),
+    "taylor": _Plan("gradient", magnitudes, PlainGradient, times),
 }
 
 
@@ -120,18 +107,13 @@ class RelevanceSession:
     def __init__(self, model: PreTrainedModel, target: Target, rule: Rule = "epsilon") -> None:
         if model.training:
             raise ValueError("relevance of a model in training mode is random: call model.eval() first")
-        plan = _PLANS[rule]
         self.model, self.target, self.rule = model, target, rule
-        self._plan = plan
+        self._plan = plan = _PLANS[rule]
         self._idle = plan.rules(ConservationLedger(plan.read))
         self._tracer = Tracer(model, self._idle)
-        explicit = explicit_attention if plan.attention == "explicit" else None
-        self._outputs = HeadOutputs(plan.attention, plan.reading, self._tracer, explicit)
-        self._attention = AttentionSession(
-            model,
-            edits=[self._outputs],
-            normalizer=normalizer_of(model, plan.attention),
-        )
+        self._outputs = HeadOutputs(plan.attention, plan.reading, self._tracer)
+        normalizer = normalizer_of(model, plan.attention)
+        self._attention = AttentionSession(model, edits=[self._outputs], normalizer=normalizer)
         self._undo: ExitStack | None = None
 
     @property
@@ -143,7 +125,7 @@ class RelevanceSession:
         with ExitStack() as undo:
             undo.enter_context(frozen(self.model))
             undo.enter_context(self._attention)
-            if not isinstance(self._tracer.rules, PlainGradient):
+            if isinstance(self._idle, GradientRules):
                 undo.enter_context(kept_as_a_whole(self.model, self._tracer))
             self._undo = undo.pop_all()
         return self
@@ -181,8 +163,7 @@ class RelevanceSession:
         try:
             with self._tracer:
                 parts = self.target.parts(self.model(**{**cache, **given}), inputs)
-            explicit = self._plan.attention == "explicit"
-            arriving, kept = ledger.collect(parts, parts.detach() if explicit else None)
+            arriving, kept = ledger.collect(parts, parts.detach() if self.rule == "alpha-beta" else None)
         finally:
             found = self._outputs.take(self.sites, _rows(inputs))
             # What the rules noted keeps tensors of the pass alive.
@@ -201,19 +182,16 @@ class RelevanceSession:
                 f"No head has any relevance (rule {self.rule}): the target does not depend on attention.",
                 "Perhaps the logit that relevance starts from is exactly 0.",
             )
-        if self._plan.conserves:
-            self._check_conservation(found)
-        return found
-
-    def _check_conservation(self, found: HeadRelevance) -> None:
         # A logit near 0 is a difference of large numbers, whose rounding must not look like a loss.
         scale = float(found.start.abs().sum()) + abs(found.inputs) + abs(found.biases)
         missing = float(found.start.sum()) - found.inputs - found.biases
-        if abs(missing) > max(1e-3, 4 * torch.finfo(self.model.dtype).eps) * scale * len(self.sites) ** 0.5:
+        most = max(1e-3, 4 * torch.finfo(self.model.dtype).eps) * scale * len(self.sites) ** 0.5
+        if self._plan.conserves and abs(missing) > most:
             raise SelfCheckError(
                 f"Relevance was lost: {missing:.3g} of {float(found.start.sum()):.3g} was not accounted for.",
                 "Part of the model bypasses torch's functions, so no rule was applied to it.",
             )
+        return found
 
 
 def _entered(name: str, value: Any, ledger: ConservationLedger) -> Any:
@@ -236,6 +214,5 @@ def _examples(inputs: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
 
 def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
     raw = {site: torch.cat([p.raw[site] for p in parts]) for site in parts[0].raw}
-    start = torch.cat([p.start for p in parts])
     inputs, biases = sum(p.inputs for p in parts), sum(p.biases for p in parts)
-    return HeadRelevance(raw, start, inputs, biases)
+    return HeadRelevance(raw, torch.cat([p.start for p in parts]), inputs, biases)

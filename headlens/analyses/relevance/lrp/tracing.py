@@ -6,39 +6,22 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from headlens.analyses.relevance.lrp.conservation import ConservationLedger
-from headlens.analyses.relevance.lrp.gradient_rules import Arguments, Function, Keywords, is_active
+from headlens.analyses.relevance.lrp.gradient_rules import (
+    Arguments,
+    Function,
+    GradientRules,
+    Keywords,
+    PlainGradient,
+    is_active,
+)
 from headlens.analyses.relevance.lrp.op_rules import FUNCTIONS, IN_PLACE, OpKind, arrange_arguments, is_identity_op
+from headlens.attention.install import put
 from headlens.errors import UnsupportedModelError
-
-
-class PropagationRules(Protocol):
-    """How the kinds of operations pass relevance on."""
-
-    ledger: ConservationLedger
-
-    def apply(self, kind: OpKind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
-        """Run an operation on something active so that its backward follows the rule of its kind."""
-
-    @staticmethod
-    def keep(x: Tensor, function: Function) -> Tensor:
-        """One function of x, number by number, that hands relevance on unchanged."""
-
-
-class PlainGradient:
-    """No rules: the gradient as it is.
-
-    Args:
-        ledger: told of leaves.
-    """
-
-    def __init__(self, ledger: ConservationLedger) -> None:
-        self.ledger = ledger
 
 
 class Tracer(TorchFunctionMode):
@@ -52,7 +35,7 @@ class Tracer(TorchFunctionMode):
         rules: what to do, or `PlainGradient` for nothing.
     """
 
-    def __init__(self, model: nn.Module, rules: PropagationRules | PlainGradient) -> None:
+    def __init__(self, model: nn.Module, rules: PlainGradient) -> None:
         super().__init__()
         self.model = model
         self.rules = rules
@@ -62,7 +45,7 @@ class Tracer(TorchFunctionMode):
         # read their old numbers. They are held so that their identity stays their own.
         self._replaced: dict[int, Any] = {}
 
-    def start(self, rules: PropagationRules | PlainGradient) -> None:
+    def start(self, rules: PlainGradient) -> None:
         """Begin a pass with rules of its own."""
         self.rules, self.paused = rules, False
         self._replaced.clear()
@@ -76,13 +59,17 @@ class Tracer(TorchFunctionMode):
         kind = FUNCTIONS.get(func)
         if kind is OpKind.LOOK_UP:
             return self.rules.ledger.enter(func(*args, **kwargs))
-        if self.paused or isinstance(self.rules, PlainGradient):
+        if self.paused or not isinstance(self.rules, GradientRules):
             return func(*args, **kwargs)
         values = list(_flat((*args, *kwargs.values())))
         if any(id(value) in self._replaced for value in values):
             raise self._refusal(func, "which reads a tensor that was changed in place")
         if kind is None:
-            return self._without_rule(func, args, kwargs)
+            # What gives no number that relevance could pass through (shapes, masks, indices) needs no rule.
+            result = func(*args, **kwargs)
+            if any(map(is_active, _flat((result,)))):
+                raise self._refusal(func, "")
+            return result
         if not any(map(is_active, values)):
             return func(*args, **kwargs)
         try:
@@ -92,13 +79,6 @@ class Tracer(TorchFunctionMode):
             return self.rules.apply(kind, IN_PLACE.get(func, func), placed, settings)
         except LookupError as error:
             raise self._refusal(func, f"{error}") from None
-
-    def _without_rule(self, func: Function, args: Arguments, kwargs: Keywords) -> Any:
-        """What gives no number that relevance could pass through (shapes, masks, indices) needs no rule."""
-        result = func(*args, **kwargs)
-        if any(map(is_active, _flat((result,)))):
-            raise self._refusal(func, "")
-        return result
 
     def _refusal(self, func: Function, why: str) -> UnsupportedModelError:
         name = resolve_name(func) or getattr(func, "__name__", repr(func))
@@ -149,12 +129,8 @@ def _wrap(module: nn.Module, tracer: Tracer, undo: ExitStack) -> None:
         before, tracer.paused = tracer.paused, True
         try:
             rules = tracer.rules
-            return original(x) if isinstance(rules, PlainGradient) or not is_active(x) else rules.keep(x, original)
+            return rules.keep(x, original) if isinstance(rules, GradientRules) and is_active(x) else original(x)
         finally:
             tracer.paused = before
 
-    if "forward" in vars(module):
-        undo.callback(setattr, module, "forward", original)
-    else:
-        undo.callback(delattr, module, "forward")
-    module.forward = forward
+    put(module, "forward", forward, undo)

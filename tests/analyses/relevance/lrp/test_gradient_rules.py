@@ -7,8 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headlens.analyses.relevance.lrp.conservation import ConservationLedger
-from headlens.analyses.relevance.lrp.gradient_rules import ConstantDeviation, GradientRules, Unchanged, run
+from headlens.analyses.relevance.lrp.gradient_rules import (
+    ConservationLedger,
+    ConstantDeviation,
+    GradientRules,
+    Unchanged,
+    run,
+)
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.errors import UnsupportedModelError
 

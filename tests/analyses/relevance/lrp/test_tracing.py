@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import Identity, functional
 
 from headlens.analyses.relevance.lrp.alpha_beta import AlphaBetaRules
-from headlens.analyses.relevance.lrp.conservation import ConservationLedger
-from headlens.analyses.relevance.lrp.gradient_rules import GradientRules
+from headlens.analyses.relevance.lrp.gradient_rules import ConservationLedger, GradientRules
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.errors import UnsupportedModelError
 
