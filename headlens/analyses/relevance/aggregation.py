@@ -206,10 +206,12 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
             # Heads that have a mean under both rules: in a layer that always cancels none has.
             there = ~(np.isnan(first[0]) | np.isnan(second[0]))
             pairs.append((taken(first[:, there]), taken(second[:, there])))
-        by_layer = np.ma.masked_invalid(np.stack([spearman_by_row(*pair) for pair in pairs]))
+        by_layer = np.stack([spearman_by_row(*pair) for pair in pairs])
+        # The layers of the value are those of every replicate: the interval of others would be that of another mean.
+        known = by_layer[np.isfinite(by_layer[:, 0])]
         correlations = {
             "heads": spearman_by_row(*(np.concatenate(side, axis=1) for side in zip(*pairs, strict=True))),
-            "layers": np.ma.filled(by_layer.mean(axis=0), np.nan),
+            "layers": known.mean(axis=0) if len(known) else by_layer[0],
         }
         n = sum(first.shape[1] for first, _ in pairs)
         for scope, values in correlations.items():

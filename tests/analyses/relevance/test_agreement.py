@@ -83,6 +83,22 @@ def test_a_rule_agrees_with_itself_and_replicates_are_paired() -> None:
     assert rows[["spearman", "ci_low", "ci_high"]].to_numpy() == pytest.approx(1.0)
 
 
+def test_the_interval_of_a_mean_over_layers_is_of_the_layers_of_its_value() -> None:
+    """A layer with too few examples has a correlation and no replicates: then the mean has no interval either."""
+    layers = [site("encoder", number, 4) for number in range(3)]
+    rng = np.random.default_rng(3)
+    one, two = ({s: rng.random((1 + 50, 4)) for s in layers} for _ in range(2))
+    known = np.mean([stats.spearmanr(one[s][0], two[s][0])[0] for s in layers])
+    for few in ([], [1], [0, 2]):
+        for side in (one, two):
+            for number in few:
+                side[layers[number]][1:] = np.nan
+        row = rule_correlations("a", one, "b", two).set_index(["of", "scope"]).loc[("relevance", "layers")]
+        assert row["spearman"] == pytest.approx(known)
+        assert np.isnan([row["ci_low"], row["ci_high"]]).tolist() == [bool(few)] * 2
+        assert few or row["ci_low"] < row["ci_high"]
+
+
 def test_layers_without_a_correlation_are_left_out_of_the_mean() -> None:
     layers = [site("encoder", 0, 3), site("encoder", 1, 3)]
     one = {layers[0]: np.array([[1.0, 2, 3]]), layers[1]: np.full((1, 3), np.nan)}
