@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from headlens.analyses.attend.options import Selection
+from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.attention.capture import Capture
 from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
@@ -18,15 +18,20 @@ from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import Frequency, rarity, unit_forms
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
-from headlens.heads import Head, Stack
+from headlens.heads import Head, Stack, parse_heads
 from headlens.interventions.gates import HeadGates
 from headlens.metrics.words import WordLevel, word_level, word_weights
 from headlens.models.loading import LoadedModel
 from headlens.options import Level
+from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.model_mask import mask_source, under_mask
+from headlens.runs.model_record import model_label
 
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
+_NAMED = 3  # heads that the name of a state lists
 
 
 @dataclass(frozen=True)
@@ -199,3 +204,83 @@ def _labels(loaded: LoadedModel, row: EncodedSequence, words: WordLevel, level: 
     first = {int(u): i for i, u in reversed(list(enumerate(words.unit[0])))}
     word = words.tokens.word[0].tolist()
     return [forms[w] if w >= 0 else names[first[u]] for u, w in enumerate(word)]
+
+
+@dataclass(frozen=True)
+class AttentionState:
+    """A model in a state: under a mask or not, with all its heads or without some.
+
+    Args:
+        name: of the state.
+        model: name of the model, which two of its states share.
+        loaded: the model.
+        mask: the mask that it runs under.
+        without: the heads that it runs without.
+    """
+
+    name: str
+    model: str
+    loaded: LoadedModel
+    mask: MaskOptions
+    without: Sequence[Head] = ()
+
+
+def states_of(request: AttendRequest, models: Sequence[LoadedModel]) -> list[AttentionState]:
+    """Returns the states of a request: what was asked for, and beside a changed model the same model as it is.
+
+    Args:
+        request: whose mask and heads they have.
+        models: one model, or two to be compared.
+
+    Raises:
+        OptionError: if heads or mask cannot be read.
+    """
+    without, source = parse_heads(request.without), mask_source(request.mask)
+    change = "" if source is None else f" under {source.name}"
+    if source is not None and request.mask.layers is not None:
+        change += f" in layers {request.mask.layers}"
+    if without:
+        more = len(without) - _NAMED
+        change += f" without {', '.join(map(str, without[:_NAMED]))}" + (f" and {more} more" if more > 0 else "")
+    names: list[str] = []
+    for loaded in models:
+        names.append(model_label(loaded, names))
+    states = [
+        AttentionState(name + change, name, loaded, request.mask, without)
+        for name, loaded in zip(names, models, strict=True)
+    ]
+    if change and len(models) == 1:
+        states.append(AttentionState(names[0], names[0], models[0], MaskOptions()))
+    return states
+
+
+def attention_of_states(
+    states: Sequence[AttentionState],
+    examples: Sequence[Example],
+    selection: Selection,
+    level: Level,
+    tell: Callable[[str], None],
+) -> list[SentenceMap]:
+    """Runs sentences in every state; their maps are named by their numbers, from 1.
+
+    Args:
+        states: see `states_of`.
+        examples: the sentences.
+        selection: of a stack.
+        level: tokens or words.
+        tell: called with what the reader should know of a mask.
+
+    Raises:
+        InputError: if a sentence or the selection does not fit a model.
+    """
+    maps: list[SentenceMap] = []
+    for number, state in enumerate(states):
+        with under_mask(state.loaded.model, state.mask, tell):
+            found = collect_attention(state.loaded, examples, selection, level=level, without=state.without)
+        maps += [m for i, own in enumerate(found, 1) for m in own.sentence_maps(str(i), number)]
+    return maps
+
+
+def view_of(states: Sequence[AttentionState], maps: Sequence[SentenceMap]) -> AttentionView:
+    """Returns the view of sentences in their states."""
+    return AttentionView([state.name for state in states], maps, len({state.model for state in states}) == 1)

@@ -29,7 +29,16 @@ from headlens.shared_options import FIGURES, LEVEL, MODEL_NAME
 if TYPE_CHECKING:
     from headlens.heads import Head, Stack
 
+
+from headlens.options import OUTPUT, Option
+
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
+SOURCE = Option(
+    "Hugging Face id, local folder, or 'demo'; or a run folder: the run's model as it was run there, and the "
+    "sentences kept in that folder.",
+    metavar="RUN|MODEL",
+    argument=True,
+)
 
 
 @dataclass(frozen=True)
@@ -176,3 +185,19 @@ COMMAND = CommandOptions(
     make=sorted_arguments,
     first=("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device"),
 )
+
+
+@dataclass(frozen=True)
+class ServeRequest:
+    """What `headlens serve` is asked for: a model or the folder of a run, and the port of the page."""
+
+    source: str = option(DEMO, SOURCE)
+    port: int = option(
+        0, "Local port to serve on.", OUTPUT, metavar="N", shown="any free port", at_least=0, at_most=65535
+    )
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+
+
+# It writes no run, so that it is none of the commands that Python and recipes have.
+SERVE = CommandOptions("serve", (ServeRequest,), "")

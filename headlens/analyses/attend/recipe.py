@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.attend.compared_states import attention_of_states, states_of, view_of
+from headlens.analyses.attend.analysis import attention_of_states, states_of, view_of
 from headlens.analyses.attend.figures import drawn_maps, layer_figures
 from headlens.analyses.attend.options import EXAMPLE, AttendRequest, Selection
 from headlens.analyses.attend.stored_maps import write_maps

@@ -20,9 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.attend.compared_states import AttentionState, attention_of_states, states_of, view_of
-from headlens.analyses.attend.options import COMMAND, AttendRequest
-from headlens.analyses.attend.serve_options import ServeRequest
+from headlens.analyses.attend.analysis import AttentionState, attention_of_states, states_of, view_of
+from headlens.analyses.attend.options import COMMAND, AttendRequest, ServeRequest
 from headlens.corpora.text import sentence_examples
 from headlens.errors import HeadlensError, OptionError, OutputError
 from headlens.models.loading import load

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.classify.roles import label, mark_syntactic, role_scores, too_little_notes
-from headlens.analyses.classify.stability import SentenceGroups, group_of, role_stability
 from headlens.analyses.relevance.analysis import HeadRelevances, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.attention.edits_and_observers import Tokens
@@ -24,6 +25,7 @@ from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import frequent_relations, label_notes
 from headlens.corpora.sentence import Corpus
@@ -38,6 +40,9 @@ from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
+
+# Sentences are drawn in so many groups, each of random ones: sums are kept for every group, not for every sentence.
+GROUPS = 25
 
 
 @dataclass(frozen=True)
@@ -331,7 +336,7 @@ def _resampled(
     options: ClassifyOptions,
     drawn: Callable[[int], None],
 ) -> Array:
-    """Share of draws in which every head keeps its role, see `headlens.analyses.classify.stability`."""
+    """Share of draws in which every head keeps its role, see `headlens.analyses.classify.analysis`."""
 
     def roles(totals: Accumulator) -> list[str]:
         own = Statistics(statistics.metrics, statistics.sites, level=options.level)
@@ -353,3 +358,60 @@ def _ordered(heads: HeadTable) -> HeadTable:
     """The columns of the contract first, empty where nothing was measured; others follow."""
     first = [*KEY_COLUMNS, *head_columns()]
     return HeadTable(heads.rows.reindex(columns=[*first, *(c for c in heads.rows.columns if c not in first)]))
+
+
+def group_of(example: EncodedExample) -> int:
+    """Returns the number of the group of a sentence, which depends on its text alone."""
+    return zlib.crc32(example.key.encode()) % GROUPS
+
+
+class SentenceGroups:
+    """The sums of each group of sentences, by name."""
+
+    def __init__(self) -> None:
+        self.totals = {f"statistics-{number}": Accumulator() for number in range(GROUPS)}
+
+    def of(self, examples: Sequence[EncodedExample]) -> Accumulator:
+        """Returns the sums to which a batch adds, all of whose sentences are of one group."""
+        return self.totals[f"statistics-{group_of(examples[0])}"]
+
+    def added(self, times: Sequence[int] | Array = (1,) * GROUPS) -> Accumulator:
+        """Returns the sums of all groups, each counted so many times; (groups,)."""
+        found = Accumulator()
+        for totals, number in zip(self.totals.values(), times, strict=True):
+            if number:
+                found.add_arrays({name: array * number for name, array in totals.arrays().items()})
+        return found
+
+
+def role_stability(
+    groups: SentenceGroups,
+    roles: Callable[[Accumulator], Sequence[str]],
+    resamples: int,
+    seed: int,
+    drawn: Callable[[int], None] = lambda _: None,
+) -> Array:
+    """Returns the share of resamples in which every head has the role that it has on all sentences; (heads,).
+
+    Groups of sentences are drawn with replacement, as many as there are (bootstrap of clusters: sentences of a group
+    are random ones, so that the spread is that of sentences).
+
+    Args:
+        groups: the sums of a corpus.
+        roles: gives the roles of all heads from sums.
+        resamples: how often groups are drawn.
+        seed: of the draws.
+        drawn: called after every one, with 1.
+    """
+    generator = np.random.default_rng(seed)
+    own = np.array(roles(groups.added()), dtype=object)
+    filled = np.array([bool(list(totals)) for totals in groups.totals.values()])
+    kept = np.zeros(len(own))
+    for _ in range(resamples):
+        # Of a small corpus some groups are empty, and never drawn.
+        times = np.zeros(GROUPS, dtype=np.int64)
+        times[filled] = generator.multinomial(filled.sum(), np.full(filled.sum(), 1 / filled.sum()))
+        kept += np.array(roles(groups.added(times)), dtype=object) == own
+        drawn(1)
+    share: Array = kept / resamples
+    return share

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,6 @@ from headlens.analyses.classify.analysis import (
 from headlens.analyses.classify.findings import classify_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
-from headlens.analyses.classify.parsing import keep_trees
 from headlens.analyses.classify.parts import open_part
 from headlens.analyses.classify.report import classify_figures
 from headlens.analyses.classify.role_agreement import agreement_notes, role_agreement
@@ -32,24 +33,29 @@ from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_tabl
 from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.options import ReadingOptions
 from headlens.analyses.relevance.target_option import choose_target
+from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pharaoh import AlignedCorpus
-from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
+from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.sources import NamedCorpus, ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
+from headlens.corpora.text import ParallelCorpus
 from headlens.corpora.token_offsets import Side
+from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_label, model_record
-from headlens.runs.progress import Reporter
+from headlens.runs.progress import Advance, Reporter
 from headlens.runs.run import Run
 from headlens.unchanged_files import file_hashes
 
 _SHOWN = 3  # sentences whose attention a run keeps
 _CONFIDENCE = ("confidence", "confidence_all")  # what is compared from layer to layer
+# A multiple of what parsers take at a time: blocks must not change how sentences are grouped.
+BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -205,3 +211,42 @@ def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict
         side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == (corpus is not None)
     }
     return {side: make_frequency(spec, () if corpus is None else corpus, side) for side, spec in chosen.items()}
+
+
+def keep_trees(corpus: ParsedCorpus, run: Run, advance: Advance) -> Corpus:
+    """Parse a corpus into the run folder, where the trees can be looked at, corrected and read again.
+
+    Blocks are dealt out to the processes. `parsed.conllu` holds the sources, `targets.conllu` their translations.
+
+    Args:
+        corpus: its sources are parsed.
+        run: the run whose folder takes the trees.
+        advance: called with the number of sentences done.
+    """
+    blocks: list[Path] = []
+    examples = iter(corpus.corpus)
+    for number, block in enumerate(iter(lambda: list(islice(examples, BLOCK)), [])):
+        blocks.append(run.kept(f"parsed-{number:05}-{_digest(block)}.conllu"))
+        if number % run.processes.count == run.processes.rank and not blocks[-1].exists():
+            with atomic_path(blocks[-1]) as path:
+                write_conllu(corpus.parser.parse(example.source for example in block), path)
+        advance(len(block))
+    run.processes.gather(None)  # until all blocks are there
+    if run.writes:
+        with run.file("parsed.conllu") as path, path.open("wb") as joined:
+            joined.writelines(block.read_bytes() for block in blocks)
+        targets = [e.target for e in islice(corpus.corpus, 1) if e.target is not None]
+        if targets:
+            with run.file("targets.conllu") as path:
+                write_conllu((e.target for e in corpus.corpus if e.target is not None), path)
+    run.processes.share(None)  # until they are joined
+    source = NamedCorpus(ConlluCorpus(run.path / "parsed.conllu"), corpus.name)
+    if any(e.target is not None for e in islice(corpus.corpus, 1)):
+        return ParallelCorpus(source, ConlluCorpus(run.path / "targets.conllu"))
+    return source
+
+
+def _digest(block: Sequence[Example]) -> str:
+    """What the parser reads: a block that was kept is taken only for the same text."""
+    words = "\n".join("\t".join([e.source.text, *(w.form for w in e.source.words)]) for e in block)
+    return hashlib.sha256(words.encode()).hexdigest()[:12]

@@ -21,11 +21,15 @@ from headlens.analyses.classify.overviews import (
     roles_compared,
     roles_held,
 )
-from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
+from headlens.analyses.classify.position_figure import (
+    OFFSETS,
+    TOLD_OFFSETS,
+    offset_profile,
+    positional_map,
+    relation_offset_figures,
+)
 from headlens.analyses.classify.rare_word_figure import rare_word_figures
-from headlens.analyses.classify.relation_offset_figure import TOLD_OFFSETS, relation_offset_figures
-from headlens.analyses.classify.relevance_roles_figure import relevance_roles
-from headlens.analyses.classify.role_map import function_map
+from headlens.analyses.classify.role_map import function_map, relevance_roles
 from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
 from headlens.analyses.layer_smoothness import (

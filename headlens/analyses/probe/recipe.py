@@ -10,11 +10,18 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.probe.analysis import AttachmentCounts, FittedProbe, TreeAttention, fit_probe
+from headlens.analyses.probe.analysis import (
+    AttachmentCounts,
+    FittedProbe,
+    ProbedSentence,
+    TreeAttention,
+    TreebankCounts,
+    fit_probe,
+    read_word_attention,
+)
 from headlens.analyses.probe.options import ProbeRequest
 from headlens.analyses.probe.report import probe_figures, probe_findings
 from headlens.analyses.probe.tables import weight_table
-from headlens.analyses.probe.word_attention import ProbedSentence, TreebankCounts, read_word_attention
 from headlens.analyses.result_notes import encoding_notes
 from headlens.analyses.training.open_training_set import read_text
 from headlens.corpora.corpus_summary import CorpusSummary, summarise

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from huggingface_hub import constants
 
 from headlens.analyses.commands import commands
-from headlens.analyses.reproduce.availability import missing_of
 from headlens.analyses.reproduce.claims import CLAIM_COLUMNS, Claim
 from headlens.analyses.reproduce.options import ReproduceRequest
-from headlens.analyses.reproduce.paper_agreement import (
+from headlens.analyses.reproduce.paper_cells import (
     AGREEMENT_COLUMNS,
     NOTHING_TO_COMPARE,
     column_agreement,
@@ -27,12 +30,17 @@ from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_rec
 from headlens.analyses.reproduce.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown, in_words
 from headlens.errors import HeadlensError, OptionError, counted
 from headlens.files import write_json
+from headlens.hub_access import hub_answers
+from headlens.models.loading import choose_device
 from headlens.pages.formatting import escaped
 from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
 from headlens.runs.run_record import read_run
 
 _AGREEMENT = "Agreement by column"
+_HUB, _SPACY = "hub:", "spacy:"
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_MODEL_OPTIONS = ("model", "models")
 
 
 @dataclass(frozen=True)
@@ -214,3 +222,53 @@ def _not_run_notes(missing: Mapping[str, str]) -> list[str]:
     for step, needs in missing.items():
         steps_by_need.setdefault(needs, []).append(step)
     return [f"Not run here: {', '.join(steps)}: needs {needs}." for needs, steps in steps_by_need.items()]
+
+
+def missing_of(steps: Sequence[Step]) -> dict[str, str]:
+    """Returns what steps would need to be run here, by name; those that can be run are left out.
+
+    Args:
+        steps: in order, before what earlier ones leave is filled in.
+    """
+    accelerated, answers = cache(lambda: choose_device("auto").type != "cpu"), cache(hub_answers)
+    missing: dict[str, list[str]] = {}
+    for step in steps:
+        needs = [text for name in sorted(step.references) for text in missing.get(name, [])]
+        needs += ["a GPU"] * (step.gpu and not accelerated())
+        uncached = [name for name in _hub_names(step) if not _is_cached(name)]
+        needs += [f"{_HUB}{name}" for name in uncached] if uncached and not answers() else []
+        needs += [f"the spaCy model {name}" for name in _parser_models(step) if not _is_installed(name)]
+        if needs:
+            missing[step.name] = list(dict.fromkeys(needs))
+    return {name: ", ".join(needs) for name, needs in missing.items()}
+
+
+def _hub_names(step: Step) -> Iterator[str]:
+    """Yields the models and data sets of the hub that a step names."""
+    for text in step.texts:
+        if text.startswith(_HUB):
+            yield text.removeprefix(_HUB).partition(":")[0]
+    for option in _MODEL_OPTIONS:
+        given = step.options.get(option, ())
+        for model in given if isinstance(given, list) else [given]:
+            if isinstance(model, str) and _REPOSITORY.fullmatch(model) and not Path(model).exists():
+                yield model
+
+
+def _is_cached(name: str) -> bool:
+    """Whether the caches of the hub's client or of `datasets` have something of a repository."""
+    folders = [Path(constants.HF_HUB_CACHE) / f"{kind}--{name.replace('/', '--')}" for kind in ("models", "datasets")]
+    return any(
+        folder.is_dir() for folder in [*folders, Path(constants.HF_HOME) / "datasets" / name.replace("/", "___")]
+    )
+
+
+def _parser_models(step: Step) -> Iterator[str]:
+    parser = step.options.get("parser")
+    if isinstance(parser, str) and parser.startswith(_SPACY):
+        yield parser.removeprefix(_SPACY)
+
+
+def _is_installed(name: str) -> bool:
+    """Whether spaCy finds a model: a package, or a folder."""
+    return Path(name).exists() or (name.isidentifier() and find_spec(name) is not None)

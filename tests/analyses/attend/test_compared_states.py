@@ -10,7 +10,7 @@ import torch
 from saved import build, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.compared_states import attention_of_states, states_of, view_of
+from headlens.analyses.attend.analysis import attention_of_states, states_of, view_of
 from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.corpora.sentence import Example
 from headlens.errors import OptionError

@@ -10,7 +10,7 @@ import pytest
 from saved import Memory, sentence
 
 from headlens.analyses.classify import parsing
-from headlens.analyses.classify.parsing import keep_trees
+from headlens.analyses.classify.recipe import keep_trees
 from headlens.corpora.sentence import ROOT, Example, Sentence
 from headlens.corpora.sources import ParsedCorpus
 from headlens.runs.folder import RunFolder

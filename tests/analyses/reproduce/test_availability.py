@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from headlens.analyses.reproduce import availability
-from headlens.analyses.reproduce.availability import missing_of
 from headlens.analyses.reproduce.paper_recipe import Step
+from headlens.analyses.reproduce.recipe import missing_of
 
 
 def step(name: str, *, gpu: bool = False, **options: Any) -> Step:
