@@ -87,7 +87,7 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     rows, plans, models = [], [], dict[str, str]()
     missing = missing_of(recipe.steps)
     for step in recipe.steps:
-        options = recipe.filled(step, {name: name for name in models}, models)
+        options = step.filled({name: name for name in models}, models)
         with screen.status(f"planning {step.name}"):
             try:
                 declared = commands()[step.command]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,11 +164,10 @@ def head_grid_figure(
             layers, heads = item.values.shape
             low = height - top - _title_height(line, slots) - layers * cell[1]
             place = (left + LEFT) / width, low / height, heads * cell[0] / width, layers * cell[1] / height
-            axes = figure.add_axes(place)
+            in_order.append(axes := figure.add_axes(place))
             style.dress(axes, "head", "layer")
             style.heading(axes, item.title, slot - 0.05, shift=LEFT - 0.08)
             number_axes(axes, item.values.shape, cell)
-            in_order.append(axes)
         top += _row_height(line, slots, cell[1])
     # Lines of a narrow sheet become rows again.
     remaining = iter(in_order)
@@ -231,6 +230,5 @@ def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -
 
 
 def each(sheet: Sheet, rows: Sequence[Sequence[Panel]]) -> Iterator[tuple[Axes, Panel]]:
-    """Yields the axes of a sheet, each paired with the panel to be drawn there, row by row."""
-    for axes, panels in zip(sheet.axes, rows, strict=True):
-        yield from zip(axes, panels, strict=True)
+    """Returns the axes of a sheet, each paired with the panel to be drawn there, row by row."""
+    return zip(chain(*sheet.axes), chain(*rows), strict=True)

@@ -97,10 +97,9 @@ def _draw(axes: Axes, panel: PointPanel) -> None:
         at += 0.6 * ((number + 0.5) / len(panel.groups) - 0.5) if panel.apart else 0.0
         draw_level(axes, group.level, f"{panel.level_name}, {group.label}", sideways=True, colour=group.colour)
         draw_intervals(axes, at, group.rows, group.colour, sideways=True)
-        values = float_column(group.rows, "value")
-        size = 3.5 if group.marker == "o" else 7.0
-        looks: dict[str, Any] = {"color": group.colour, "markersize": size, "linestyle": ""}
-        axes.plot(values, at, marker=group.marker, label=group.label, zorder=3, **looks)
+        size, values = 3.5 if group.marker == "o" else 7.0, float_column(group.rows, "value")
+        looks: dict[str, Any] = {"color": group.colour, "marker": group.marker, "markersize": size, "linestyle": ""}
+        axes.plot(values, at, label=group.label, zorder=3, **looks)
     shown = [one_line(name, _LONGEST, TICK_SIZE) for name in names]
     axes.set_yticks(range(len(names)), shown, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
     axes.set_ylim(len(names) - 0.5, -0.5)

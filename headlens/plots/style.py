@@ -21,8 +21,7 @@ from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import FAMILY, drawable_text, token_label
 
-COLUMN_WIDTH = 3.3
-FULL_WIDTH = 7.0
+COLUMN_WIDTH, FULL_WIDTH = 3.3, 7.0
 WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
 _PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
 _CORPUS: ContextVar[str] = ContextVar("corpus", default="")
@@ -31,12 +30,8 @@ _NAME = 2.0  # inches that the name of a corpus may have
 T = TypeVar("T")
 
 # points
-TITLE_SIZE = 9.0
-HEADING_SIZE = 8.0
+TITLE_SIZE, HEADING_SIZE, LABEL_SIZE, TICK_SIZE, SMALLEST_SIZE = 9.0, 8.0, 8.0, 7.0, 3.2
 HEADING_LINE = 1.2 * HEADING_SIZE / 72  # inches
-LABEL_SIZE = 8.0
-TICK_SIZE = 7.0
-SMALLEST_SIZE = 3.2
 
 # Okabe and Ito's palette, told apart by colour-blind readers
 BLUE = "#0072B2"

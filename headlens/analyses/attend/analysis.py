@@ -1,9 +1,10 @@
-"""The attention maps of given sentences: the recipe of `headlens attend`."""
+"""The attention maps of given sentences: what `headlens attend` measures, in one state of a model or in several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -99,8 +100,7 @@ def collect_attention(
             for site in session.sites:
                 if selection.takes(site.stack):
                     own = stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
-                    for number in (i for i, head in enumerate(site.heads) if head in without):
-                        own[number] = torch.nan
+                    own[[head in without for head in site.heads]] = torch.nan
             stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
             collected.append(_maps(loaded, feed, batch, stacked, level, frequencies))
     return collected
@@ -108,15 +108,12 @@ def collect_attention(
 
 def shown_examples(corpus: Corpus, loaded: LoadedModel, most: int = 1) -> list[Example]:
     """The first sentences of 8 to 20 tokens that the model can read, with their translations."""
-    feed, found = None, list[Example]()
-    for example in corpus:
-        feed = feed or CorpusReader.of(loaded, example)
-        encoded = feed.encoder.encode(example)
-        if encoded is not None and _SHORTEST <= len(encoded.source.ids) <= _LONGEST:
-            found.append(example)
-            if len(found) == most:
-                break
-    return found
+    if (first := next(iter(corpus), None)) is None:
+        return []
+    encode = CorpusReader.of(loaded, first).encoder.encode
+    encoded = ((example, encode(example)) for example in corpus)
+    fitting = (example for example, row in encoded if row and _SHORTEST <= len(row.source.ids) <= _LONGEST)
+    return list(islice(fitting, most))
 
 
 def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
@@ -155,55 +152,39 @@ def _maps(
     frequencies: tuple[Frequency | None, Frequency | None],
 ) -> AttentionMaps:
     example = batch.examples[0]
-    lists = {id(batch.source): frequencies[0], id(batch.target): frequencies[1]}
     tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
-    rows = {id(batch.source): example.source} | ({id(batch.target): example.target} if example.target else {})
+    rows = {id(batch.source): (example.source, frequencies[0])}
+    if example.target is not None:
+        rows[id(batch.target)] = example.target, frequencies[1]
     labels: dict[Stack, tuple[list[str], list[str]]] = {}
     groups: dict[Stack, tuple[TokenGroups, TokenGroups]] = {}
-    for stack, maps in list(weights.items()):
+    for stack, maps in weights.items():
         site = next(s for s in feed.sites if s.stack == stack)
         sides = [side for side in tokens.of(site) if side is not None]
         words = [word_level(side.to("cpu")) for side in sides]
         if level == "word":
             weights[stack] = word_weights(maps, words[0], words[1])
-        both = [
-            (
-                _labels(loaded, rows[id(side)], word, level),
-                _groups(loaded, rows[id(side)], side, word, level, lists[id(side)]),
-            )
-            for side, word in zip(sides, words, strict=True)
-        ]
-        labels[stack], groups[stack] = (both[0][0], both[1][0]), (both[0][1], both[1][1])
+        told = [_told(loaded, s, word, level, *rows[id(s)]) for s, word in zip(sides, words, strict=True)]
+        labels[stack], groups[stack] = zip(*told, strict=True)
     source = example.source.sentence
     return AttentionMaps(Example(source, example.target.sentence if example.target else None), weights, labels, groups)
 
 
-def _groups(
-    loaded: LoadedModel,
-    row: EncodedSequence,
-    side: Tokens,
-    words: WordLevel,
-    level: Level,
-    frequency: Frequency | None,
-) -> TokenGroups:
-    forms = _labels(loaded, row, words, "word")
-    ranks = [] if frequency is None else rarity([unit_forms(row)], frequency)[0]
-    # Special tokens are words of their own there, and have no number of a word in the text.
-    rarest = [place for place, word in enumerate(words.tokens.word[0].tolist()) if word >= 0 and 2 in ranks[word:][:1]]
-    if level == "word":
-        return TokenGroups([*range(len(forms))], forms, words.tokens.special[0].tolist(), rarest)
-    return TokenGroups(words.unit[0].tolist(), forms, side.special[0].tolist(), rarest)
-
-
-def _labels(loaded: LoadedModel, row: EncodedSequence, words: WordLevel, level: Level) -> list[str]:
+def _told(
+    loaded: LoadedModel, side: Tokens, words: WordLevel, level: Level, row: EncodedSequence, frequency: Frequency | None
+) -> tuple[list[str], TokenGroups]:
+    """The texts of the tokens of a side, or of its words, and what belongs together among them."""
     assert loaded.tokenizer is not None
     names = [str(n) for n in loaded.tokenizer.convert_ids_to_tokens(list(row.ids))]
-    if level == "token":
-        return names
-    forms = unit_forms(row)
+    forms, of_units = unit_forms(row), words.tokens.word[0].tolist()
     first = {int(u): i for i, u in reversed(list(enumerate(words.unit[0])))}
-    word = words.tokens.word[0].tolist()
-    return [forms[w] if w >= 0 else names[first[u]] for u, w in enumerate(word)]
+    # Special tokens are words of their own here, and have no number of a word in the text.
+    texts = [forms[w] if w >= 0 else names[first[u]] for u, w in enumerate(of_units)]
+    ranks = [] if frequency is None else rarity([forms], frequency)[0]
+    rarest = [place for place, word in enumerate(of_units) if word >= 0 and 2 in ranks[word:][:1]]
+    if level == "word":
+        return texts, TokenGroups([*range(len(texts))], texts, words.tokens.special[0].tolist(), rarest)
+    return names, TokenGroups(words.unit[0].tolist(), texts, side.special[0].tolist(), rarest)
 
 
 @dataclass(frozen=True)

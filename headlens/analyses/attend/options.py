@@ -78,13 +78,14 @@ class Selection:
                 "Choose one of these; decoder and cross need a translation (--target-text).",
             )
         selected = [h for h in heads if self.stack in (None, h.stack)]
-        for name, number, numbers in (
-            ("layer", self.layer, {h.layer for h in selected}),
-            ("head", self.head, {h.head for h in selected if self.layer in (None, h.layer)}),
-            *(("heads", head, {h.head for h in selected if self.layer in (None, h.layer)}) for head in self.heads),
-        ):
+        in_layer = {h.head for h in selected if self.layer in (None, h.layer)}
+        asked = [("layer", self.layer, {h.layer for h in selected}), ("head", self.head, in_layer)]
+        for name, number, numbers in [*asked, *(("heads", head, in_layer) for head in self.heads)]:
             if number is not None and number not in numbers:
-                raise OptionError(f"--{name} {number} is out of range.", f"Choose {_span(numbers)}; both count from 0.")
+                # With gaps where heads were cut out.
+                whole = len(numbers) == max(numbers) + 1
+                span = f"0 to {max(numbers)}" if whole else ", ".join(map(str, sorted(numbers)))
+                raise OptionError(f"--{name} {number} is out of range.", f"Choose {span}; both count from 0.")
 
     def takes(self, stack: Stack) -> bool:
         """Whether heads of this stack are selected; without a selected stack all are."""
@@ -171,11 +172,6 @@ def sorted_arguments(values: Mapping[str, Any]) -> AttendRequest:
         )
     values["text"], values["second"] = (typed or sentences or None), next(iter(models), None)
     return build(AttendRequest, values)
-
-
-def _span(numbers: set[int]) -> str:
-    """What can be chosen: `0 to 11`, or `0, 2, 3` where heads were cut out."""
-    return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else ", ".join(map(str, sorted(numbers)))
 
 
 COMMAND = CommandOptions(

@@ -33,13 +33,9 @@ def write_maps(run: RunFolder, maps: Sequence[SentenceMap]) -> None:
     for own in maps:
         name = own.model + _ending(SENTENCE, own.sentence) + _ending(STATE, own.state)
         weights[f"{name}.{own.stack}"] = np.ascontiguousarray(own.weights, np.float32)
-        facts = {key: list(getattr(own, key)) for key in ("queries", "keys")} | {
-            "text": own.text,
-            "state": own.state,
-            "sentence": own.sentence,
-        }
-        groups = ((key, getattr(own, key)) for key in _GROUPS)
-        facts |= {key: vars(group) for key, group in groups if group is not None}
+        facts: dict[str, Any] = {key: list(getattr(own, key)) for key in ("queries", "keys")}
+        facts |= {key: getattr(own, key) for key in ("text", "state", "sentence")}
+        facts |= {key: vars(group) for key in _GROUPS if (group := getattr(own, key)) is not None}
         labels.setdefault(name, {})[own.stack] = facts
     with run.file(WEIGHTS) as path:
         # save_file has an error of its own for a full disk
@@ -86,9 +82,9 @@ def _read(
     for group, side in zip(groups, (queries, keys), strict=True):
         if group is not None:
             group.check(len(side))
-    own = name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number))
+    own = model_of(name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number)))
     text = str(labels.get("text", ""))
-    return SentenceMap(model_of(own), stack, queries, keys, weights, text, state, groups[0], groups[1], number)
+    return SentenceMap(own, stack, queries, keys, weights, text, state, groups[0], groups[1], number)
 
 
 def _ending(kind: str, number: int) -> str:

@@ -33,7 +33,7 @@ from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.metric import Metric, MetricSettings, Statistics
+from headlens.metrics.metric import MetricSettings, Statistics
 from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
@@ -99,12 +99,8 @@ class Classification:
 
     def with_relevance(self, relevances: HeadRelevances) -> Classification:
         """The same with the relevance of heads in `heads` and a table of its own."""
-        heads = self.tables["heads"].rows
-        tables = {
-            **self.tables,
-            "heads": _ordered(HeadTable(heads.drop(columns="relevance")).join(relevances.of_heads())),
-            "relevance": relevances.table,
-        }
+        heads = HeadTable(self.tables["heads"].rows.drop(columns="relevance")).join(relevances.of_heads())
+        tables = {**self.tables, "heads": _ordered(heads), "relevance": relevances.table}
         return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *relevances.notes])))
 
 
@@ -143,7 +139,11 @@ def classify_heads(
     if relations is None:
         relations = common_relations(summary or summarise(corpus), options.thresholds.min_instances)
     frequencies = frequencies or Frequencies()
-    feed = _reader(loaded, corpus, options)
+    first = first_example(corpus)
+    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
+    if options.split_at is not None:
+        check_split(corpus, options.split_at, paired=first.target is not None)
+    feed.require_heads(loaded.name)
     annotator = Annotator(
         relations,
         frequencies.source,
@@ -160,19 +160,21 @@ def classify_heads(
     settings = MetricSettings(relations, options.exclude_self, baseline)
     metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
     refuse_collisions(metrics)
-    measured = _measure(feed, corpus, annotator, metrics, options, corpus_pass or CorpusPass())
-    encoding, annotation, statistics = measured.encoding, measured.annotation, measured.statistics
+    statistics = Statistics(metrics, feed.sites, level=options.level)
+    similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
+    groups = SentenceGroups() if options.stability else None
+    tally = _measure(feed, corpus, annotator, (statistics, similarity, groups), options, corpus_pass or CorpusPass())
+    encoding, annotation = tally.encoding, tally.annotation
     if not encoding.sentences:
         raise nothing_read(corpus, feed, encoding)
     if annotation.trees:
         check_relations(options.relations or (), annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
-    tables = _head_tables(statistics, measured.similarity, thresholds)
+    tables = _head_tables(statistics, similarity, thresholds)
     if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
         tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles="", roles_by_weight=""))
     scores = role_scores(tables["heads"], tables.get("syntax"), thresholds)
-    if too_little:
-        scores = scores.assign(held=0)
+    scores = scores.assign(held=0) if too_little else scores
     notes = [
         *too_little,
         *encoding_notes(feed, encoding),
@@ -182,37 +184,25 @@ def classify_heads(
         *pair_notes(annotation, tables["heads"].rows, options.split_at),
         *baseline_notes,
     ]
-    groups = measured.groups
-    resampled = None if groups is None else partial(_resampled, groups, statistics, thresholds, options)
-    more = {**statistics.more_tables(), "roles": scores}
+    resampled, more = None, {**statistics.more_tables(), "roles": scores}
+    if groups is not None:
+        roles = partial(_roles, statistics, thresholds)
+        resampled = partial(role_stability, groups, roles, options.stability, options.seed)
     return Classification(tables, encoding, annotation, notes, more, bool(too_little), resampled)
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What one pass over a corpus gave: the observers with their sums, and what became of the sentences."""
-
-    statistics: Statistics
-    similarity: HeadSimilarity | None
-    groups: SentenceGroups | None
-    encoding: EncodingCounts
-    annotation: AnnotationCounts
 
 
 def _measure(
     feed: CorpusReader,
     corpus: Corpus,
     annotator: Annotator,
-    metrics: Sequence[Metric],
+    sums_of: tuple[Statistics, HeadSimilarity | None, SentenceGroups | None],
     options: ClassifyOptions,
     corpus_pass: CorpusPass,
-) -> _Measured:
+) -> PassState:
     """Passes a corpus through the model; for `stability` the sums of each group of sentences are kept, too."""
-    statistics = Statistics(metrics, feed.sites, level=options.level)
-    similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
-    groups = SentenceGroups() if options.stability else None
+    statistics, similarity, groups = sums_of
     feed = feed if groups is None else replace(feed, group=group_of)
-    observers = [statistics] if similarity is None else [statistics, similarity]
+    observers = [own for own in (statistics, similarity) if own is not None]
     session = AttentionSession(feed.model, observers=observers, kernel=options.kernel)
     sums = {"statistics": statistics.totals} if groups is None else groups.totals
     tally = PassState(sums if similarity is None else {**sums, "similarity": similarity.totals})
@@ -221,8 +211,7 @@ def _measure(
         counts = AnnotationCounts()
         if groups is not None:
             statistics.totals = groups.of(batch.examples)
-        tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
-        with session.batch(tokens):
+        with session.batch(annotator.annotate(batch, counts, decoder_only=feed.decoder_only)):
             feed.model(**batch.inputs, **feed.arguments)
         return counts
 
@@ -230,17 +219,7 @@ def _measure(
         corpus_pass.run(feed, corpus, step, tally, options.batch_tokens)
     if groups is not None:
         statistics.totals = groups.added()
-    return _Measured(statistics, similarity, groups, tally.encoding, tally.annotation)
-
-
-def _reader(loaded: LoadedModel, corpus: Corpus, options: ClassifyOptions) -> CorpusReader:
-    """Opens the way of a corpus into the model, and refuses what it cannot be asked."""
-    first = first_example(corpus)
-    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
-    if options.split_at is not None:
-        check_split(corpus, options.split_at, paired=first.target is not None)
-    feed.require_heads(loaded.name)
-    return feed
+    return tally
 
 
 def common_relations(summary: CorpusSummary, min_instances: int) -> tuple[str, ...]:
@@ -255,8 +234,7 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
     Raises:
         OptionError: naming them and the relations that do occur.
     """
-    missing = [r for r in relations if not counts.get(r)]
-    if not missing:
+    if not (missing := [r for r in relations if not counts.get(r)]):
         return
     there = [r for r, n in counts.items() if n]
     known = ", ".join(sorted(r for r in there if ":" not in r)) or "none"
@@ -292,8 +270,8 @@ def _baseline(
     offsets: dict[Stack, Tensor] = {}
     for batch in feed.batches(corpus, batch_tokens):
         tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
-        sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
-        for stack, side in sides.items():
+        sides: Sequence[tuple[Stack, Tokens | None]] = (("encoder", tokens.encoder), ("decoder", tokens.decoder))
+        for stack, side in sides:
             if side is not None and side.arcs is not None:
                 offsets[stack] = count_offsets(side.arcs, len(relations)) + offsets.get(stack, 0)
     if not counts.arcs:
@@ -318,8 +296,7 @@ def _head_tables(
     if "syntax" in tables:
         tables["syntax"] = mark_syntactic(tables["syntax"], thresholds)
     heads = _with_roles(statistics, tables.get("syntax"), thresholds)
-    pairs, embedding = (None, None) if similarity is None else (similarity.table(), similarity.embedding())
-    if pairs is not None and embedding is not None:
+    if similarity is not None and (pairs := similarity.table()) and (embedding := similarity.embedding()):
         tables["similarity"] = pairs
         heads = heads.join(embedding)
     return {"heads": _ordered(heads), **tables}
@@ -329,23 +306,13 @@ def _with_roles(statistics: Statistics, syntax: HeadTable | None, thresholds: Th
     return label(reduce(HeadTable.join, statistics.head_tables()), syntax, thresholds)
 
 
-def _resampled(
-    groups: SentenceGroups,
-    statistics: Statistics,
-    thresholds: Thresholds,
-    options: ClassifyOptions,
-    drawn: Callable[[int], None],
-) -> Array:
-    """Share of draws in which every head keeps its role, see `headlens.analyses.classify.analysis`."""
-
-    def roles(totals: Accumulator) -> list[str]:
-        own = Statistics(statistics.metrics, statistics.sites, level=options.level)
-        own.totals = totals
-        syntax = next((m.table(own.sums(m)) for m in own.metrics if isinstance(m, Syntax)), None)
-        marked = None if syntax is None else mark_syntactic(syntax, thresholds)
-        return _with_roles(own, marked, thresholds).rows["role"].tolist()
-
-    return role_stability(groups, roles, options.stability, options.seed, drawn)
+def _roles(statistics: Statistics, thresholds: Thresholds, totals: Accumulator) -> list[str]:
+    """The roles of heads by other sums than those of all sentences."""
+    own = Statistics(statistics.metrics, statistics.sites, level=statistics.level)
+    own.totals = totals
+    syntax = next((m.table(own.sums(m)) for m in own.metrics if isinstance(m, Syntax)), None)
+    marked = None if syntax is None else mark_syntactic(syntax, thresholds)
+    return _with_roles(own, marked, thresholds).rows["role"].tolist()
 
 
 def head_columns() -> list[str]:

@@ -43,9 +43,7 @@ from headlens.shared_options import (
 if TYPE_CHECKING:
     from headlens.metrics.accumulator import Array
 
-MarginKind = Literal["absolute", "relative"]
 _SHARE: dict[str, Any] = {"metavar": "0…1", "parse": share}
-SimilarityMode = Literal["sample", "all", "off"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Thresholds:
     margin: float = option(
         0.10, "Margin by which a syntactic head must beat the baseline.", ROLES, metavar="NUMBER", parse=amount
     )
-    margin_kind: MarginKind = option(
+    margin_kind: Literal["absolute", "relative"] = option(
         "absolute", "Whether the margin is added to the baseline or is a fraction of it.", ROLES
     )
     min_instances: int = option(30, "For relations with fewer instances, no role is assigned.", ROLES, at_least=1)
@@ -126,7 +124,7 @@ class ClassifyOptions:
         shown="",
     )
     exclude_self: bool = option(False, "For syntax, ignore the attention of a word to itself.", STATISTICS)
-    similarity: SimilarityMode = option(
+    similarity: Literal["sample", "all", "off"] = option(
         "sample",
         "Compute distances between heads from one query token per sentence, from all tokens, or not at all.",
         STATISTICS,

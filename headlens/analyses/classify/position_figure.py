@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
-from headlens.plots.cell_drawing import BAR_SLOT, BAR_WIDTH, Scale, add_bars, bar_beside, paint, write
+from headlens.plots.cell_drawing import BAR_SLOT, BAR_WIDTH, Scale, add_bars, bar_beside, colour_cells, paint, write
 from headlens.plots.curves import legend_below
 from headlens.plots.head_grid import (
     StackRows,
@@ -67,8 +67,8 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
         itself = float_column(part.rows, "self_share") > float_column(part.rows, "positional_share")
         offsets = np.where(itself, 0.0, float_column(part.rows, "positional_offset"))
         signed = ["" if np.isnan(v) else f"{v:+.0f}".replace("-", "−") if v else "0" for v in offsets]
-        words = np.array(signed, object)
-        write(axes, scatter_grid(part.rows, words, empty=""), ink(item.values), sheet.cell, letters)
+        words = scatter_grid(part.rows, np.array(signed, object), empty="")
+        write(axes, words, ink(item.values), sheet.cell, letters)
     add_bars(sheet, scale)
     return sheet.figure
 
@@ -107,17 +107,14 @@ def histogram(part: StackRows) -> pd.DataFrame:
     offsets = [str(int(o)) if isinstance(o, int | float | np.number) else str(o).strip() for o in part.rows["offset"]]
     rows = part.rows[["layer", "head"]].assign(offset=offsets, share=float_column(part.rows, "share"))
     # A pivot_table would leave out heads without any share.
-    table = rows.pivot(index=["layer", "head"], columns="offset", values="share")  # noqa: PD010
-    return table.reindex(columns=list(OFFSETS))
+    return rows.pivot(index=["layer", "head"], columns="offset", values="share").reindex(columns=list(OFFSETS))  # noqa: PD010
 
 
 def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> None:
     """Draws the heads of a histogram as lines, in axes that are about so many inches high."""
-    values, lines = table.to_numpy(), table.index.to_frame(index=False)
+    lines = table.index.to_frame(index=False)
     style.dress(axes, "offset of the\nmost attended token", "layer and head")
-    borders = (np.arange(size + 1) - 0.5 for size in reversed(values.shape))
-    axes.pcolormesh(*borders, np.ma.masked_invalid(values), **scale.limits)
-    axes.set_facecolor(style.MISSING)
+    colour_cells(axes, table.to_numpy(), scale)
     axes.set_xticks([0, 5, 9, 13, 18], ["<−8", "−4", "0", "+4", ">8"])
     layers = lines["layer"].to_numpy()
     starts = np.flatnonzero(np.diff(layers, prepend=-1))
@@ -128,12 +125,8 @@ def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> No
     axes.set_yticks(middles[::step], [str(layers[i]) for i in starts[::step]])
     axes.tick_params(axis="y", which="major", pad=72 * _NAMES / 2, length=0)
     axes.yaxis.labelpad = 5
-    _number_heads(axes, lines, length / len(lines))
-
-
-def _number_heads(axes: Axes, lines: pd.DataFrame, line: float) -> None:
-    """Number the heads of every layer on the minor axis, in steps that leave room; `line` inches high each."""
-    room = 1.25 * _HEAD_SIZE / 72
+    # The heads of every layer are numbered on the minor axis, in steps that leave room.
+    line, room = length / len(lines), 1.25 * _HEAD_SIZE / 72
     step = style.tick_step(line, room)
     left = lines.groupby("layer")["head"].transform("size") - lines.groupby("layer").cumcount()
     # the last number of a layer must not touch the first one of the next
@@ -186,7 +179,6 @@ def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
     grid = figure.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(names) :]:
         axes.remove()
-    slot = width / abreast - 0.3
     for place, (axes, name) in enumerate(zip(grid.flat, names, strict=False)):
         scored = syntax[(syntax["relation"] == name) & (syntax["direction"] == _UP)] if len(syntax) else syntax
         shares = shares_by_offset(rows[rows["relation"] == name])
@@ -194,7 +186,7 @@ def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
         style.dress(axes, "distance to the governor, in words" * is_last, "share of cases" * is_first)
         axes.tick_params(labelbottom=is_last)
         _draw(axes, shares, scored)
-        style.heading(axes, f"{name} (n = {counts[name]:,.0f})", slot)
+        style.heading(axes, f"{name} (n = {counts[name]:,.0f})", width / abreast - 0.3)
     legend_below(figure, list(figure.axes), 1 if abreast > 2 else 3)
     return figure
 

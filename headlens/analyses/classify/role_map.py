@@ -38,7 +38,6 @@ UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and o
 _READABLE = 4.5  # points
 # Of a head whose role every draw of sentences changes so much of the colour goes.
 _PALE, _WHITE = 0.85, ListedColormap(["white"])
-_PANELS = ("relevance", "confidence", "role")
 
 
 def function_map(heads: pd.DataFrame) -> Figure | None:
@@ -87,20 +86,18 @@ class RoleDrawing:
     def of(cls, heads: pd.DataFrame) -> RoleDrawing:
         """Returns it for rows of `heads.csv` with a column `role`."""
         present = set(families(heads["role"]))
-        notes = ["" if present - {NONE} else "No head has a role"]
-        # Also of the nearest roles, in grey.
-        notes.append(ARROW_WORDS if "syntactic" in families(_shown(heads)) else "")
-        notes.append(
-            "grey letters: the closest role of a head without one" if NONE in present and "nearest" in heads else ""
-        )
         stable = heads["role_stability"].fillna(1.0).clip(0, 1) if "role_stability" in heads else 1.0
         heads = heads.assign(role_stability=stable)
-        notes.append(
-            "the paler, the more often the role changes when sentences are resampled"
-            if (heads["role_stability"] < 1).any()
-            else ""
-        )
-        return cls(heads, present, "; ".join(filter(None, notes)))
+        notes = {
+            "No head has a role": not present - {NONE},
+            # Also of the nearest roles, in grey.
+            ARROW_WORDS: "syntactic" in families(_shown(heads)),
+            "grey letters: the closest role of a head without one": NONE in present and "nearest" in heads,
+            "the paler, the more often the role changes when sentences are resampled": (
+                (heads["role_stability"] < 1).any()
+            ),
+        }
+        return cls(heads, present, "; ".join(note for note, holds in notes.items() if holds))
 
     def add_legend(self, sheet: Sheet) -> None:
         """Writes which colour is which family into the foot of a sheet, which is `LEGEND_FOOT` inches high."""
@@ -127,13 +124,8 @@ def draw_roles(axes: Axes, item: Panel, part: StackRows, cell: tuple[float, floa
     """
     put = _write_upright if upright and cell[0] < cell[1] else write
     norm = BoundaryNorm(np.arange(len(COLOURS) + 1) - 0.5, len(COLOURS))
-    looks: dict[str, Any] = {
-        "cmap": ListedColormap(list(COLOURS.values())),
-        "norm": norm,
-        "edgecolors": "white",
-        "linewidth": 0.6,
-    }
-    axes.pcolormesh(*edges(item.values.shape), np.ma.masked_invalid(item.values), **looks)
+    colours: dict[str, Any] = {"cmap": ListedColormap(list(COLOURS.values())), "norm": norm, "edgecolors": "white"}
+    axes.pcolormesh(*edges(item.values.shape), np.ma.masked_invalid(item.values), linewidth=0.6, **colours)
     veil = scatter_grid(part.rows, _PALE * (1 - part.rows["role_stability"].to_numpy()), empty=0.0)
     if veil.any():
         mesh = axes.pcolormesh(*edges(veil.shape), np.zeros(veil.shape), cmap=_WHITE, edgecolors="none")
@@ -197,10 +189,8 @@ def relevance_roles(heads: pd.DataFrame) -> Figure | None:
         ]
         for part in pieces
     ]
-    scales = (
-        centred_scale("share of the layer's relevance", heads, "relevance", DIVERGING),
-        Scale("confidence (mean largest weight)"),
-    )
+    relevance = centred_scale("share of the layer's relevance", heads, "relevance", DIVERGING)
+    scales = relevance, Scale("confidence (mean largest weight)")
     # In a column every scale stands beside its own panel.
     beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     sheet = head_grid_figure(
@@ -212,12 +202,10 @@ def relevance_roles(heads: pd.DataFrame) -> Figure | None:
         lowest_cell=UPRIGHT,
         note=lambda _: drawn.note,
     )
-    for number, (axes, item) in enumerate(each(sheet, rows)):
-        part, kind = pieces[number // len(_PANELS)], number % len(_PANELS)
-        if kind < len(scales):
-            paint(axes, item, scales[kind])
-        else:
-            draw_roles(axes, item, part, sheet.cell, upright=True)
+    for part, row, panels in zip(pieces, sheet.axes, rows, strict=True):
+        for axes, item, scale in zip(row, panels, scales, strict=False):
+            paint(axes, item, scale)
+        draw_roles(row[-1], panels[-1], part, sheet.cell, upright=True)
     drawn.add_legend(sheet)
     add_bars(sheet, *scales, below=beside < len(scales))
     return sheet.figure

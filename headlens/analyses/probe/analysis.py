@@ -182,19 +182,6 @@ def attachment_scores(maps: Tensor, weights: Tensor) -> Tensor:
     return scores.masked_fill(torch.eye(scores.shape[-1], dtype=torch.bool), -torch.inf)
 
 
-class SameLength(NamedTuple):
-    """Sentences of equally many words.
-
-    Args:
-        maps: (sentences, words, words, heads), in half precision.
-        gold: how many words of the tree each pair stands for, (sentences, dependent, governor): 0 or 1, or more where
-            several words are one unit.
-    """
-
-    maps: Tensor
-    gold: Tensor
-
-
 @dataclass
 class TreeAttention:
     """Sentences to learn from, without padding; memory grows with the sum of their squared lengths.
@@ -220,17 +207,16 @@ class TreeAttention:
         return sum(s.maps.nbytes for own in self._by_length.values() for s in own)
 
     @property
-    def heads(self) -> int:
-        """Number of attention heads in the whole model."""
-        return next(iter(self._by_length.values()))[0].maps.shape[2]
-
-    @property
     def best_offset(self) -> int:
         """The most frequent offset of a governor; of equally frequent ones the nearer, then the left one."""
         return min(self.offsets, key=lambda offset: (-self.offsets[offset], abs(offset), offset))
 
-    def blocks(self) -> Iterator[SameLength]:
-        """Yields all sentences, those of equally many words together."""
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields all sentences, those of equally many words together: their maps and trees.
+
+        Maps are (sentences, words, words, heads), in half precision. Trees are (sentences, dependent, governor): how
+        many words each pair stands for, 0 or 1, or more where several words are one unit.
+        """
         for length, own in self._by_length.items():
             size = max(1, _CELLS // (length * length * own[0].maps.shape[2]))
             for part in (own[start : start + size] for start in range(0, len(own), size)):
@@ -238,7 +224,7 @@ class TreeAttention:
                 for number, sentence in enumerate(part):
                     one = torch.ones(len(sentence.arcs), dtype=torch.float64)
                     gold[number].index_put_(tuple(sentence.arcs.T), one, accumulate=True)
-                yield SameLength(torch.stack([s.maps for s in part]), gold)
+                yield torch.stack([s.maps for s in part]), gold
 
 
 def negative_log_likelihood(weights: Tensor, data: TreeAttention, l2: float) -> tuple[float, Tensor]:
@@ -252,12 +238,12 @@ def negative_log_likelihood(weights: Tensor, data: TreeAttention, l2: float) -> 
         l2: half of this times the sum of the squared weights is added.
     """
     total, gradient = 0.0, torch.zeros_like(weights)
-    for block in data.blocks():
-        maps = block.maps.double()
+    for halves, gold in data.blocks():
+        maps = halves.double()
         log_p = attachment_scores(maps, weights).log_softmax(-1)  # (sentences, dependent, governor)
-        total -= float((block.gold * log_p.masked_fill(block.gold == 0, 0)).sum())
+        total -= float((gold * log_p.masked_fill(gold == 0, 0)).sum())
         # Derivative by the scores: expected minus observed governors.
-        error = log_p.exp() * block.gold.sum(-1, keepdim=True) - block.gold
+        error = log_p.exp() * gold.sum(-1, keepdim=True) - gold
         both = torch.stack([error, error.transpose(1, 2)])
         gradient += both.reshape(2, -1) @ maps.reshape(-1, maps.shape[-1])
     penalty = l2 / 2 * float(weights.square().sum())
@@ -289,7 +275,8 @@ def fit_probe(data: TreeAttention, l2: float) -> FittedProbe:
         return value, gradient.numpy().ravel()
 
     options: Any = {"maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "gtol": 1e-6, "ftol": 1e-10}
-    found = minimize(objective, np.zeros(2 * data.heads), jac=True, method="L-BFGS-B", options=options)
+    heads = next(data.blocks())[0].shape[-1]
+    found = minimize(objective, np.zeros(2 * heads), jac=True, method="L-BFGS-B", options=options)
     return FittedProbe(torch.from_numpy(found.x).view(2, -1), float(found.fun), int(found.nit), bool(found.success))
 
 

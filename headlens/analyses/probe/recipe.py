@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,11 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
         reader = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
         reader.require_heads(loaded.name)
         data = TreeAttention()
-        read = partial(_read, run, reader, options.batch_tokens)
+
+        def read(part: Corpus, sentences: int, use: Callable[[ProbedSentence], None]) -> TreebankCounts:
+            with run.reporter.progress(f"attention between words, {part.name}", sentences, None) as advance:
+                return read_word_attention(reader, part, use, options.batch_tokens, CorpusPass(advance, run.warn))
+
         learned = read(corpus, summary.sentences, data.add)
         with run.reporter.status("learning the probe"):
             probe = fit_probe(data, options.l2)
@@ -103,25 +106,11 @@ def _treebanks(request: ProbeRequest, run: Run) -> list[tuple[Corpus, CorpusSumm
     return [(part, summarise(part)) for part in (corpus, held_out)]
 
 
-def _read(
-    run: Run,
-    reader: CorpusReader,
-    batch_tokens: int | None,
-    corpus: Corpus,
-    sentences: int,
-    use: Callable[[ProbedSentence], None],
-) -> TreebankCounts:
-    """Passes a treebank through the model, with a progress bar."""
-    with run.reporter.progress(f"attention between words, {corpus.name}", sentences, None) as advance:
-        return read_word_attention(reader, corpus, use, batch_tokens, CorpusPass(advance, run.warn))
-
-
 def _notes(data: TreeAttention, probe: FittedProbe) -> list[str]:
     """What the probe was learned from, and whether it was learned to the end."""
-    size = f"{data.nbytes / 1e6:.1f} MB of attention were kept"
     notes = [
         f"Learned from {counted(data.arcs, 'word')} of {counted(data.sentences, 'sentence')} in "
-        f"{counted(probe.steps, 'step')} of L-BFGS; {size}."
+        f"{counted(probe.steps, 'step')} of L-BFGS; {data.nbytes / 1e6:.1f} MB of attention were kept."
     ]
     if not probe.converged:
         notes.append("Learning has not converged: raise --l2, or read more sentences.")

@@ -16,7 +16,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs
+from headlens.analyses.classify.overviews import pruned_findings, pruned_pairs
 from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.pages.attention_page import attention_data, view_script, view_style
 from headlens.pages.command_report import Caption
@@ -132,6 +132,9 @@ def render(sections: Sequence[RunSection]) -> str:
         for section in sections
         for name in section.undrawn
     ]
+    facts_of_heads = [(run.label, report_of(run.command).heads(run)) for run in runs]
+    told = [sentence for run in runs for sentence in report_of(run.command).findings(run)]
+    heads = head_page(facts_of_heads, pruned_pairs(runs), told)
     return self_contained_page(
         _HERE,
         "report.html",
@@ -142,7 +145,7 @@ def render(sections: Sequence[RunSection]) -> str:
         sections=sections,
         counts=counts,
         findings=_findings(runs),
-        heads=_heads(runs),
+        heads=script_data(heads) if heads else None,
         attention=_attention(runs),
         overviews=overviews(runs),
         figures=_figures(sections),
@@ -160,14 +163,6 @@ def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
     findings = [(run.label, report_of(run.command).findings(run)) for run in runs]
     findings += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned_pairs(runs)]
     return [(label, sentences) for label, sentences in findings if sentences]
-
-
-def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
-    """Returns what the script shows of single heads, as JSON that ends no element; None where there is nothing."""
-    facts = [(run.label, report_of(run.command).heads(run)) for run in runs]
-    findings = [sentence for run in runs for sentence in report_of(run.command).findings(run)]
-    data = head_page(facts, pruned_pairs(runs), findings)
-    return script_data(data) if data else None
 
 
 def _attention(runs: Sequence[RecordedRun]) -> list[tuple[str, Markup]]:

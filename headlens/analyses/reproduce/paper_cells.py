@@ -1,32 +1,26 @@
-"""The rows of a run's table that a cell of a paper's table is about, and the number that they give."""
+"""The rows of a run's table that a cell of a paper's table is about, their number, and how far it agrees, in words."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from headlens.errors import counted
 from headlens.files import read_csv
 from headlens.nested_text import conform, parse_json
 from headlens.pages.formatting import NOTHING
 from headlens.statistics.intervals import mean_interval
 
 if TYPE_CHECKING:
-    from headlens.analyses.reproduce.paper_tables import ComparedColumn
-
-
-from collections.abc import Iterator
-from itertools import combinations
-
-import numpy as np
-
-from headlens.analyses.reproduce.paper_tables import ComparedColumn, ComparedTable
-from headlens.errors import counted
+    from headlens.analyses.reproduce.paper_tables import ComparedColumn, ComparedTable
 
 ENDS = ("ci_low", "ci_high")
 _NAMED = re.compile(r"\{([^{}]*)\}")
@@ -123,7 +117,7 @@ def published_cell_text(cell: Any, digits: int) -> str:
     return cell if isinstance(cell, str) else f"{float(cell):.{digits}f}"
 
 
-def cell_agreement(cell: Mapping[str, Any], digits: int) -> str:
+def cell_agreement(cell: Mapping[Any, Any], digits: int) -> str:
     """Returns how a number of ours stands to the published one, in words; empty where one of them is missing.
 
     A published number is anything that rounds to it: it lies within our interval if some number that does is there.
@@ -152,8 +146,7 @@ def cell_agreement(cell: Mapping[str, Any], digits: int) -> str:
 def with_agreement(table: ComparedTable, compared: pd.DataFrame) -> pd.DataFrame:
     """Returns a comparison with `cell_agreement` in its column `agreement`."""
     digits = {column.name: column.digits for column in table.columns}
-    cells: list[Any] = compared.to_dict("records")
-    words = [cell_agreement(cell, digits[str(cell["column"])]) for cell in cells]
+    words = [cell_agreement(cell, digits[cell["column"]]) for cell in compared.to_dict("records")]
     return compared.assign(agreement=words)
 
 
@@ -176,16 +169,12 @@ def _column_row(table: ComparedTable, column: ComparedColumn, compared: pd.DataF
     cells = compared[compared["column"] == column.name].set_index("row")
     words = cells.loc[cells["agreement"] != "", "agreement"]
     agreeing = int(words.isin(["the same", "the same as printed", "within our interval"]).sum())
-    numbers = _numbers(compared, column.name)
-    orders = [same for a, b in combinations(numbers, 2) for same in _same_sign(numbers[a], numbers[b])]
-    signs = [
-        same
-        for label, pair in numbers.items()
-        if table.baseline and label != table.baseline and table.baseline in numbers
-        for same in _same_sign(pair, numbers[table.baseline])
-    ]
-    others = _numbers(compared, column.against)
-    signs += [same for label in numbers if label in others for same in _same_sign(numbers[label], others[label])]
+    numbers, others = (_numbers(compared, name) for name in (column.name, column.against))
+    orders = [same for pair in combinations(numbers.values(), 2) for same in _same_sign(*pair)]
+    baseline = numbers.get(table.baseline) if table.baseline else None
+    pairs = [(pair, baseline) for label, pair in numbers.items() if baseline and label != table.baseline]
+    pairs += [(pair, others[label]) for label, pair in numbers.items() if label in others]
+    signs = [same for pair in pairs for same in _same_sign(*pair)]
     row = {
         "table": table.title,
         "column": column.name,
@@ -202,11 +191,10 @@ def _column_row(table: ComparedTable, column: ComparedColumn, compared: pd.DataF
 
 def _numbers(compared: pd.DataFrame, name: str) -> dict[str, tuple[float, float]]:
     """Returns the published number and ours of every row that has both, by its label."""
-    cells = compared[compared["column"] == name].to_dict("records")
-    both = [(cell["row"], cell["published"], cell["ours"]) for cell in cells]
+    cells = compared.loc[compared["column"] == name, ["row", "published", "ours"]]
     return {
         str(label): (float(published), float(ours))
-        for label, published, ours in both
+        for label, published, ours in cells.itertuples(index=False)
         if not (isinstance(published, str) or isinstance(ours, str) or pd.isna(published) or pd.isna(ours))
     }
 

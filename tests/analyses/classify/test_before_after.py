@@ -10,7 +10,7 @@ import pytest
 from made_runs import change_record, classify_tables, write_classification
 from scipy import stats
 
-from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs, roles_before_after
+from headlens.analyses.classify.overviews import pruned_findings, pruned_pairs, roles_before_after
 from headlens.analyses.report.registry import report_of
 from headlens.files import write_csv
 from headlens.pages.head_cards import head_page
