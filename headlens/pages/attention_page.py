@@ -81,17 +81,9 @@ def attention_page(title: str, view: AttentionView, measuring: Mapping[str, int]
         measuring: given where a server measures sentences that are typed in the page: `limit`, the letters that a
             sentence may have, and `translated`, whether a translation goes with each.
     """
-    return self_contained_page(
-        _HERE,
-        "attention.html",
-        style=view_style(),
-        script=view_script(),
-        more_policy="" if measuring is None else "; connect-src 'self'",
-        title=title,
-        command="attend",
-        wide=True,
-        data=script_data(attention_data(view) | {"measuring": measuring}),
-    )
+    policy, data = "" if measuring is None else "; connect-src 'self'", attention_data(view) | {"measuring": measuring}
+    looks: dict[str, Any] = {"style": view_style(), "script": view_script(), "more_policy": policy, "wide": True}
+    return self_contained_page(_HERE, "attention.html", **looks, title=title, command="attend", data=script_data(data))
 
 
 def view_style() -> str:
@@ -119,14 +111,7 @@ def _packed(own: SentenceMap) -> dict[str, Any]:
         side: None if made is None else vars(made) | {"forms": [*map(visible_text, made.forms)]}
         for side, made in (("query_groups", own.query_groups), ("key_groups", own.key_groups))
     }
-    return {
-        "state": own.state,
-        "stack": own.stack,
-        "queries": [*map(visible_text, own.queries)],
-        "keys": [*map(visible_text, own.keys)],
-        **groups,
-        "layers": layers,
-        "heads": heads,
-        "missing": np.argwhere(missing).tolist(),
-        "weights": base64.b64encode(packed).decode(),
-    }
+    sides = {"queries": [*map(visible_text, own.queries)], "keys": [*map(visible_text, own.keys)]}
+    shape = {"layers": layers, "heads": heads, "missing": np.argwhere(missing).tolist()}
+    weights = base64.b64encode(packed).decode()
+    return {"state": own.state, "stack": own.stack, **sides, **groups, **shape, "weights": weights}

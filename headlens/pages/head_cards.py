@@ -6,7 +6,6 @@ import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -235,23 +234,12 @@ def _add_series(models: dict[str, _Model], run: str, series: HeadSeries) -> None
             size = own[["layer", "head"]].astype(int).max() + 1
             model.stacks[stack] = np.maximum(model.stacks.get(stack, 0), size).tolist()
         low, high = series.bounds or ("", "")
+        numbers = {"values": series.value, "lows": low, "highs": high, "sure": series.sure}
         model.series.append(
-            {
-                "key": series.key,
-                "title": series.title,
-                "about": series.about,
-                "run": run,
-                "diverging": series.diverging,
-                "worse": series.worse,
-                "values": _grids(parts, series.value),
-                "lows": _grids(parts, low),
-                "highs": _grids(parts, high),
-                "sure": _grids(parts, series.sure),
-                "categories": [[name, colour] for name, colour in series.categories.items()],
-                "letters": _words(parts, series.letters),
-                "unit": series.unit,
-                "leads": _words(parts, series.lead),
-            }
+            {name: getattr(series, name) for name in ("key", "title", "about", "diverging", "worse", "unit")}
+            | {name: _grids(parts, column) for name, column in numbers.items()}
+            | {"run": run, "letters": _words(parts, series.letters), "leads": _words(parts, series.lead)}
+            | {"categories": [[name, colour] for name, colour in series.categories.items()]}
         )
 
 
@@ -296,14 +284,10 @@ def _first(model: _Model, findings: Sequence[str]) -> list[Any]:
         if int(layer) < size[0] and int(head) < size[1] and f"{name}.{layer}.{head}" not in model.removed:
             return [name, int(layer), int(head)]
     series = min(model.series, key=lambda one: (bool(one["categories"]), not one["diverging"]))
-    known = [
-        (abs(value), [stack, layer, head])
-        for stack, grid in series["values"].items()
-        for layer, row in enumerate(grid)
-        for head, value in enumerate(row)
-        if value is not None
-    ]
-    return max(known, key=itemgetter(0))[1]
+    sizes = {stack: np.abs(np.array(grid, np.float64)) for stack, grid in series["values"].items()}
+    stack = max(sizes, key=lambda stack: np.nanmax(sizes[stack], initial=-1.0))
+    layer, head = np.unravel_index(np.nanargmax(sizes[stack]), sizes[stack].shape)
+    return [stack, int(layer), int(head)]
 
 
 def _by_head(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -23,13 +23,7 @@ def visible(value: Any) -> Any:
 
 
 def self_contained_page(
-    package: str,
-    template: str,
-    *,
-    style: str,
-    script: str,
-    more_policy: str = "",
-    **content: Any,
+    package: str, template: str, style: str, script: str, more_policy: str = "", **content: Any
 ) -> str:
     """Returns a page as HTML in which every text is escaped and made visible.
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from headlens.plots.axis_labels import FAMILY, drawable_text
-from headlens.plots.head_grid import TOP, Panel, Sheet
+from headlens.plots.head_grid import TOP, Entries, Panel, Sheet
 from headlens.plots.style import INK, LABEL_SIZE, MISSING, SEQUENTIAL, SMALLEST_SIZE, TICK_SIZE, fold, ink_on
 
 BAR_WIDTH, TALLEST_BAR = 0.12, 2.6
@@ -84,13 +84,7 @@ def edges(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.floating], npt.NDArray
     return np.arange(shape[1] + 1) - 0.5, np.arange(shape[0] + 1) - 0.5
 
 
-def write(
-    axes: Axes,
-    words: npt.NDArray[np.generic],
-    inks: npt.NDArray[np.generic],
-    cell: tuple[float, float],
-    letters: int = 5,
-) -> None:
+def write(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float], letters: int = 5) -> None:
     """Writes a word into each cell; none where cells are too small to be read.
 
     Args:

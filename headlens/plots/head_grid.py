@@ -19,6 +19,7 @@ from headlens.plots.axis_labels import FAMILY
 from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, page_width
 
 Grid = npt.NDArray[np.float64]
+Entries = npt.NDArray[np.generic]  # of any kind, (layers, heads)
 
 # inches
 LEFT, BOTTOM, GAP, TOP, LINE = 0.40, 0.42, 0.12, 0.25, 0.135
@@ -91,7 +92,7 @@ def has_numbers(frame: pd.DataFrame, *columns: str) -> bool:
     return any(bool(np.isfinite(float_column(frame, column)).any()) for column in columns)
 
 
-def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.nan) -> npt.NDArray[np.generic]:
+def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.nan) -> Entries:
     """Returns an array (layers, heads) of one value per row of a table; `empty` where there is no such head."""
     layers, heads = rows["layer"].to_numpy(int), rows["head"].to_numpy(int)
     flat = np.asarray(values)

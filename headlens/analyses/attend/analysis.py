@@ -31,6 +31,7 @@ from headlens.runs.mask_options import MaskOptions
 from headlens.runs.model_mask import mask_source, under_mask
 from headlens.runs.model_record import model_label
 
+Lists = tuple[Frequency | None, Frequency | None]  # of words of the source and of the target side
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
 _NAMED = 3  # heads that the name of a state lists
 
@@ -67,7 +68,7 @@ def collect_attention(
     *,
     level: Level = "token",
     without: Sequence[Head] = (),
-    frequencies: tuple[Frequency | None, Frequency | None] = (None, None),
+    frequencies: Lists = (None, None),
 ) -> list[AttentionMaps]:
     """Run a few sentences, one at a time, and keep their attention maps.
 
@@ -144,18 +145,13 @@ def batch_of_one(feed: CorpusReader, example: Example) -> Batch:
 
 
 def _maps(
-    loaded: LoadedModel,
-    feed: CorpusReader,
-    batch: Batch,
-    weights: dict[Stack, Tensor],
-    level: Level,
-    frequencies: tuple[Frequency | None, Frequency | None],
+    loaded: LoadedModel, feed: CorpusReader, batch: Batch, weights: dict[Stack, Tensor], level: Level, lists: Lists
 ) -> AttentionMaps:
     example = batch.examples[0]
     tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
-    rows = {id(batch.source): (example.source, frequencies[0])}
+    rows = {id(batch.source): (example.source, lists[0])}
     if example.target is not None:
-        rows[id(batch.target)] = example.target, frequencies[1]
+        rows[id(batch.target)] = example.target, lists[1]
     labels: dict[Stack, tuple[list[str], list[str]]] = {}
     groups: dict[Stack, tuple[TokenGroups, TokenGroups]] = {}
     for stack, maps in weights.items():
@@ -236,28 +232,23 @@ def states_of(request: AttendRequest, models: Sequence[LoadedModel]) -> list[Att
 
 
 def attention_of_states(
-    states: Sequence[AttentionState],
-    examples: Sequence[Example],
-    selection: Selection,
-    level: Level,
-    tell: Callable[[str], None],
+    states: Sequence[AttentionState], examples: Sequence[Example], request: AttendRequest, tell: Callable[[str], None]
 ) -> list[SentenceMap]:
     """Runs sentences in every state; their maps are named by their numbers, from 1.
 
     Args:
         states: see `states_of`.
         examples: the sentences.
-        selection: of a stack.
-        level: tokens or words.
+        request: whose selection of a stack, and level of tokens or words, they have.
         tell: called with what the reader should know of a mask.
 
     Raises:
         InputError: if a sentence or the selection does not fit a model.
     """
-    maps: list[SentenceMap] = []
+    maps, asked = list[SentenceMap](), request.selection
     for number, state in enumerate(states):
         with under_mask(state.loaded.model, state.mask, tell):
-            found = collect_attention(state.loaded, examples, selection, level=level, without=state.without)
+            found = collect_attention(state.loaded, examples, asked, level=request.level, without=state.without)
         maps += [m for i, own in enumerate(found, 1) for m in own.sentence_maps(str(i), number)]
     return maps
 

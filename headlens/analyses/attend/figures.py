@@ -70,23 +70,18 @@ def layer_figures(
             together.setdefault((own.model, own.stack), []).append(own)
     for (sentence, stack), both in together.items():
         for number in range(max(len(own.weights) for own in both)) if layer is None else (layer,):
-            blocks = [
-                _block(own, number, asked, f"{models[own.state]}, " if len(both) > 1 else "")
-                for own in both
-                if number < len(own.weights)
-            ]
+            blocks = []
+            for own in (own for own in both if number < len(own.weights)):
+                weights, name = own.weights[number], f"{models[own.state]}, " if len(both) > 1 else ""
+                # Of heads that were cut out of the model there is nothing to draw.
+                drawn = [h for h in asked or range(len(weights)) if not np.isnan(weights[h]).all()]
+                titles = [f"{name}{stack}.{number}.{h}" for h in drawn]
+                blocks.append(MapBlock(weights[drawn], own.queries, own.keys, titles))
             title = f"Attention of {' and '.join(models)} in sentence {sentence}: {stack}, layer {number}"
             most = max(len(block.titles) for block in blocks)
             across = most if len(both) > 1 and most <= _ABREAST else None
             name = f"sentence{sentence}_{stack}_layer{number}" + ("" if head is None else f"_head{head}")
             yield name, draw_blocks([block for block in blocks if block.titles], title, across)
-
-
-def _block(own: SentenceMap, layer: int, asked: Sequence[int], name: str) -> MapBlock:
-    weights = own.weights[layer]  # (heads, query, key)
-    # Of heads that were cut out of the model there is nothing to draw.
-    heads = [h for h in asked or range(len(weights)) if not np.isnan(weights[h]).all()]
-    return MapBlock(weights[heads], own.queries, own.keys, [f"{name}{own.stack}.{layer}.{h}" for h in heads])
 
 
 def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None = None) -> Figure | None:

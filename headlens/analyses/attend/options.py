@@ -15,9 +15,11 @@ from headlens.options import (
     DEMO,
     HEADS,
     MODEL,
+    OUTPUT,
     CommandOptions,
     Given,
     Level,
+    Option,
     StackName,
     build,
     option,
@@ -29,11 +31,11 @@ from headlens.shared_options import FIGURES, LEVEL, MODEL_NAME
 if TYPE_CHECKING:
     from headlens.heads import Head, Stack
 
-
-from headlens.options import OUTPUT, Option
-
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
-SOURCE = Option(
+_HEADS = Option("Draw only these heads: 0,3,7 or 0-4.", HEADS, "NUMBERS", whole_numbers_and_ranges, shown="all")
+_WORDS = "Sentences, each in quotation marks, and optionally a second model, shown next to the first."
+_WITHOUT = "Heads to remove, comma-separated STACK.LAYER.HEAD; attention.html shows the unchanged model next to it."
+_SOURCE = Option(
     "Hugging Face id, local folder, or 'demo'; or a run folder: the run's model as it was run there, and the "
     "sentences kept in that folder.",
     metavar="RUN|MODEL",
@@ -52,14 +54,7 @@ class Selection:
     stack: StackName | None = option(None, "Draw only this stack.", HEADS)
     layer: int | None = option(None, "Draw only this layer.", HEADS, at_least=0)
     head: int | None = option(None, "Draw only this head, enlarged.", HEADS, at_least=0)
-    heads: tuple[int, ...] = option(
-        (),
-        "Draw only these heads: 0,3,7 or 0-4.",
-        HEADS,
-        metavar="NUMBERS",
-        parse=whole_numbers_and_ranges,
-        shown="all",
-    )
+    heads: tuple[int, ...] = option((), _HEADS)
 
     def __post_init__(self) -> None:
         if self.head is not None and self.heads:
@@ -100,26 +95,13 @@ class AttendRequest:
     """
 
     model: str = option(DEMO, MODEL_NAME)
-    words: tuple[str, ...] = option(
-        (),
-        "Sentences, each in quotation marks, and optionally a second model, shown next to the first.",
-        metavar="[SECOND] [SENTENCE]...",
-        shown="",
-        argument=True,
-    )
+    words: tuple[str, ...] = option((), _WORDS, metavar="[SECOND] [SENTENCE]...", shown="", argument=True)
     text: tuple[str, ...] = option((EXAMPLE,), "A sentence; can be repeated.", CORPUS)
     target_text: tuple[str, ...] = option((), "Translation of the sentence, for decoder and cross-attention.", CORPUS)
     second: str | None = option(
         None, "A second model to show side by side with the first.", MODEL, metavar="MODEL", shown="none"
     )
-    without: tuple[str, ...] = option(
-        (),
-        "Heads to remove, comma-separated STACK.LAYER.HEAD; attention.html shows the unchanged model next to it.",
-        HEADS,
-        metavar="HEADS",
-        parse=names,
-        shown="",
-    )
+    without: tuple[str, ...] = option((), _WITHOUT, HEADS, metavar="HEADS", parse=names, shown="")
     selection: Selection = field(default_factory=Selection)
     level: Level = option("token", LEVEL)
     mask: MaskOptions = field(default_factory=MaskOptions)
@@ -174,20 +156,15 @@ def sorted_arguments(values: Mapping[str, Any]) -> AttendRequest:
     return build(AttendRequest, values)
 
 
-COMMAND = CommandOptions(
-    "attend",
-    (AttendRequest,),
-    "run_attend",
-    make=sorted_arguments,
-    first=("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device"),
-)
+_FIRST = ("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device")
+COMMAND = CommandOptions("attend", (AttendRequest,), "run_attend", make=sorted_arguments, first=_FIRST)
 
 
 @dataclass(frozen=True)
 class ServeRequest:
     """What `headlens serve` is asked for: a model or the folder of a run, and the port of the page."""
 
-    source: str = option(DEMO, SOURCE)
+    source: str = option(DEMO, _SOURCE)
     port: int = option(
         0, "Local port to serve on.", OUTPUT, metavar="N", shown="any free port", at_least=0, at_most=65535
     )

@@ -44,7 +44,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     with open_run("attend", request.model, request, reporter) as run:
         models = [run.load(name, request.model_options) for name in filter(None, (request.model, request.second))]
         states = states_of(request, models)
-        maps = attention_of_states(states, examples, request.selection, request.level, run.tell)
+        maps = attention_of_states(states, examples, request, run.tell)
         notes = list(run.warnings)
         if request.text == (EXAMPLE,):
             notes.append(f"No sentence was given, and this one is shown: {EXAMPLE} Give yours in quotation marks.")

@@ -100,9 +100,8 @@ class SentenceServer(ThreadingHTTPServer):
         if not text.strip():
             raise OptionError("There is no sentence.", "Type one.")
         examples = sentence_examples([text], [translation] if translation.strip() else [])
-        asked = self.request
         with self.lock:
-            maps = attention_of_states(self.states, examples, asked.selection, asked.level, lambda _: None)
+            maps = attention_of_states(self.states, examples, self.request, lambda _: None)
         return attention_data(view_of(self.states, maps), LARGEST)
 
 

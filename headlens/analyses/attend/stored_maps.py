@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,20 +60,12 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
     advice = "Run the command again, or leave this run out."
     with read_errors(f"{paths[0]} and {LABELS}", "do not hold attention on sentences", advice):
         weights, labels = load_file(paths[0]), parse_json(paths[1].read_text(encoding="utf-8"))
-        return [
-            _read(model_of, name, stack, weights[f"{name}.{stack}"], texts)
-            for name, stacks in labels.items()
-            for stack, texts in mapping(stacks).items()
-        ]
+        kept = [(name, stack, texts) for name, stacks in labels.items() for stack, texts in mapping(stacks).items()]
+        maps = [_read(name, stack, weights[f"{name}.{stack}"], texts) for name, stack, texts in kept]
+        return [replace(own, model=model_of(own.model)) for own in maps]
 
 
-def _read(
-    model_of: Callable[[str], str],
-    name: str,
-    stack: str,
-    weights: npt.NDArray[np.floating],
-    labels: Mapping[str, Any],
-) -> SentenceMap:
+def _read(name: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapping[str, Any]) -> SentenceMap:
     queries, keys = (tuple(map(str, labels[side])) for side in ("queries", "keys"))
     if weights.ndim != 4 or weights.shape[2:] != (len(queries), len(keys)):
         raise ValueError(f"weights {weights.shape} do not fit {len(queries)} queries and {len(keys)} keys")
@@ -82,7 +75,7 @@ def _read(
     for group, side in zip(groups, (queries, keys), strict=True):
         if group is not None:
             group.check(len(side))
-    own = model_of(name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number)))
+    own = name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number))
     text = str(labels.get("text", ""))
     return SentenceMap(own, stack, queries, keys, weights, text, state, groups[0], groups[1], number)
 

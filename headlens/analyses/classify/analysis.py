@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -82,10 +81,6 @@ class Classification:
         more = {name: table.assign(model=model)[["model", *table.columns]] for name, table in self.more.items()}
         return {name: table.with_model(model) for name, table in self.tables.items()} | more
 
-    def counts(self) -> dict[str, Any]:
-        """How the corpus was read, as run.json records it."""
-        return {"encoding": asdict(self.encoding), "annotation": asdict(self.annotation)}
-
     def with_stability(self, drawn: Callable[[int], None] = lambda _: None) -> Classification:
         """The same with the column `role_stability` of `heads`, if that was asked for and heads have roles.
 
@@ -144,15 +139,9 @@ def classify_heads(
     if options.split_at is not None:
         check_split(corpus, options.split_at, paired=first.target is not None)
     feed.require_heads(loaded.name)
-    annotator = Annotator(
-        relations,
-        frequencies.source,
-        frequencies.target,
-        words=True,
-        pairs=feed.encoder.pairing == "joined" or options.split_at is not None,
-        sample=options.similarity == "sample",
-        seed=options.seed,
-    )
+    pairs, sample = feed.encoder.pairing == "joined" or options.split_at is not None, options.similarity == "sample"
+    sides = frequencies.source, frequencies.target
+    annotator = Annotator(relations, *sides, words=True, pairs=pairs, sample=sample, seed=options.seed)
     baseline, baseline_notes = None, list[str]()
     if baseline_corpus is not None:
         baseline, other_labels = _baseline(feed, baseline_corpus, relations, options.batch_tokens)

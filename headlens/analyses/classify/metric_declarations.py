@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 _DIFFERENCE = " difference"  # a column that no table has
 _NOTABLE = 0.1  # the least at which a difference has the darkest colour
 # Types of the fields of declarations, as JSON has them.
-_TYPES: dict[str, Any] = {
-    "str": str,
-    "bool": bool,
-    "float | None": (int, float, type(None)),
-    "tuple[MetricColumn, ...]": list,
-}
+_NUMBER = (int, float, type(None))
+_TYPES: dict[str, Any] = {"str": str, "bool": bool, "float | None": _NUMBER, "tuple[MetricColumn, ...]": list}
 
 
 @dataclass(frozen=True)

@@ -208,9 +208,8 @@ def _changed_roles(left: pd.DataFrame) -> str:
     if len(named) > _NAMED:
         named[_NAMED:] = [f"{len(named) - _NAMED} more"]
     verb = "has" if len(changed) < 2 else "have"
-    text = (
-        f"of the {counted(len(left), 'remaining head')}, {len(changed) or 'none'} {verb} a different role than before"
-    )
+    count = f"{len(changed) or 'none'} {verb}"
+    text = f"of the {counted(len(left), 'remaining head')}, {count} a different role than before"
     return f"{text}: {', '.join(named)}." if named else f"{text}."
 
 
@@ -244,6 +243,9 @@ def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
         "in the pruned model, on the same sentences."
     )
     return page_table("Roles before and after pruning", records, about)
+
+
+FIRST = (role_counts, roles_compared, roles_agree, roles_before_after, best_rows, measures)
 
 
 def _held(roles: pd.Series[str]) -> list[str]:

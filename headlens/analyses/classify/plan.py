@@ -28,14 +28,8 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
     if request.shard is not None:
         corpus = corpus.part(1 / parse_shard(request.shard).count)
     for place, name in enumerate(request.models):
-        work = Work(
-            f"classify the heads of {name}",
-            place,
-            tokens=corpus.tokens,
-            each=CLASSIFIED,
-            batch_tokens=request.options.batch_tokens or planner.batch_tokens,
-            length=corpus.length,
-        )
+        size, text = request.options.batch_tokens or planner.batch_tokens, f"classify the heads of {name}"
+        work = Work(text, place, tokens=corpus.tokens, each=CLASSIFIED, batch_tokens=size, length=corpus.length)
         if request.relevance:
             planner.add(replace(work, text=f"relevance of the heads of {name}", kind="backward", each=RELEVANCE))
         planner.add(work)

@@ -11,21 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from headlens.plots import style
+from headlens.plots import head_grid, style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, BAR_WIDTH, Scale, add_bars, bar_beside, colour_cells, paint, write
 from headlens.plots.curves import legend_below
-from headlens.plots.head_grid import (
-    StackRows,
-    by_model_and_stack,
-    each,
-    float_column,
-    flow,
-    has_numbers,
-    head_grid_figure,
-    panel,
-    scatter_grid,
-)
 from headlens.plots.style import BLUE, INK, PALE_BLUE, TICK_SIZE, VERMILION
 
 OFFSETS = ("<-8", *map(str, range(-8, 9)), ">8")
@@ -51,23 +40,25 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when nothing was measured.
     """
-    if not has_numbers(heads, "positional_share"):
+    if not head_grid.has_numbers(heads, "positional_share"):
         return None
-    pieces = by_model_and_stack(heads)
+    pieces = head_grid.by_model_and_stack(heads)
     # A column of its own says how many look at themselves: that is the most frequent offset of many heads.
-    shares = [np.fmax(float_column(p.rows, "positional_share"), float_column(p.rows, "self_share")) for p in pieces]
-    rows = flow([(p.model, panel(p.rows, share, p.name)) for p, share in zip(pieces, shares, strict=True)])
-    sheet = head_grid_figure(rows, "Most frequent offset of the most attended token", side=BAR_SLOT + 0.15)
+    columns = ("positional_share", "self_share")
+    shares = [np.fmax(*(head_grid.float_column(p.rows, name) for name in columns)) for p in pieces]
+    panels = [(p.model, head_grid.panel(p.rows, share, p.name)) for p, share in zip(pieces, shares, strict=True)]
+    rows = head_grid.flow(panels)
+    sheet = head_grid.head_grid_figure(rows, "Most frequent offset of the most attended token", side=BAR_SLOT + 0.15)
     # cells of a column are too narrow for more than a sign and a digit
     letters = 2 if style.in_column() else 5
     scale = Scale("share of tokens at that offset")
     ink = np.vectorize(scale.ink, otypes=[object])
-    for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
+    for (axes, item), part in zip(head_grid.each(sheet, rows), pieces, strict=True):
         paint(axes, item, scale)
-        itself = float_column(part.rows, "self_share") > float_column(part.rows, "positional_share")
-        offsets = np.where(itself, 0.0, float_column(part.rows, "positional_offset"))
+        itself = head_grid.float_column(part.rows, "self_share") > head_grid.float_column(part.rows, "positional_share")
+        offsets = np.where(itself, 0.0, head_grid.float_column(part.rows, "positional_offset"))
         signed = ["" if np.isnan(v) else f"{v:+.0f}".replace("-", "−") if v else "0" for v in offsets]
-        words = scatter_grid(part.rows, np.array(signed, object), empty="")
+        words = head_grid.scatter_grid(part.rows, np.array(signed, object), empty="")
         write(axes, words, ink(item.values), sheet.cell, letters)
     add_bars(sheet, scale)
     return sheet.figure
@@ -84,9 +75,9 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when nothing was measured.
     """
-    if not has_numbers(positions, "share"):
+    if not head_grid.has_numbers(positions, "share"):
         return None
-    pieces = [p for p in by_model_and_stack(positions) if has_numbers(p.rows, "share")]
+    pieces = [p for p in head_grid.by_model_and_stack(positions) if head_grid.has_numbers(p.rows, "share")]
     scale = Scale("share of query tokens")
     tables = [histogram(part) for part in pieces]
     below, abreast = (len(pieces), 1) if style.in_column() else (1, len(pieces))
@@ -101,11 +92,11 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def histogram(part: StackRows) -> pd.DataFrame:
+def histogram(part: head_grid.StackRows) -> pd.DataFrame:
     """Shares of a part's heads: a row for each, from layer 0 upwards, and a column for each of `OFFSETS`."""
     # A file gives text, a table in memory perhaps numbers.
     offsets = [str(int(o)) if isinstance(o, int | float | np.number) else str(o).strip() for o in part.rows["offset"]]
-    rows = part.rows[["layer", "head"]].assign(offset=offsets, share=float_column(part.rows, "share"))
+    rows = part.rows[["layer", "head"]].assign(offset=offsets, share=head_grid.float_column(part.rows, "share"))
     # A pivot_table would leave out heads without any share.
     return rows.pivot(index=["layer", "head"], columns="offset", values="share").reindex(columns=list(OFFSETS))  # noqa: PD010
 
@@ -147,13 +138,13 @@ def relation_offset_figures(offsets: pd.DataFrame, syntax: pd.DataFrame) -> Iter
     Yields:
         Name of the figure, with the stack where there are several, and the figure; None where there is no relation.
     """
-    parts = {part.stack: part for part in reversed(by_model_and_stack(offsets))}
+    parts = {part.stack: part for part in reversed(head_grid.by_model_and_stack(offsets))}
     for stack, part in reversed(parts.items()):
         scored = syntax[(syntax["model"] == part.model) & (syntax["stack"] == stack)] if len(syntax) else syntax
         yield "relation_offsets" if len(parts) == 1 else f"relation_offsets_{stack}", relation_offsets(part, scored)
 
 
-def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
+def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame) -> Figure | None:
     """How far the head of a dependent stands from it, for the relations with the most instances; a panel each.
 
     After Voita et al. (2019), section 5.2: syntactic heads are compared with the most frequent relative position. That
@@ -167,7 +158,7 @@ def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
         The figure, or None where there is no relation.
     """
     rows = part.rows[part.rows["direction"] == _UP]
-    counts = rows.assign(n=float_column(rows, "n")).groupby("relation", sort=False)["n"].sum()
+    counts = rows.assign(n=head_grid.float_column(rows, "n")).groupby("relation", sort=False)["n"].sum()
     names = counts.sort_values(ascending=False, kind="stable").head(MOST).index
     if not len(names):
         return None
@@ -194,7 +185,7 @@ def relation_offsets(part: StackRows, syntax: pd.DataFrame) -> Figure | None:
 def shares_by_offset(rows: pd.DataFrame) -> dict[int, float]:
     """Shares of the cases of a relation and direction by offset, of which those beyond 8 count with it as -9 and 9."""
     shares = dict.fromkeys(range(-_FARTHEST - 1, _FARTHEST + 2), 0.0)
-    for offset, share in zip(rows["offset"], float_column(rows, "share"), strict=True):
+    for offset, share in zip(rows["offset"], head_grid.float_column(rows, "share"), strict=True):
         number = int(str(offset).strip().strip("<>"))
         shares[int(np.clip(number, -_FARTHEST - 1, _FARTHEST + 1))] += share
     return shares
@@ -207,7 +198,7 @@ def fixed_offset(shares: Mapping[int, float], scored: pd.DataFrame) -> tuple[int
         shares: by offset, for tables without syntax: the nearer one, then the left one, of equal ones.
         scored: rows of `syntax.csv` of one relation and direction.
     """
-    known = scored[np.isfinite(float_column(scored, "baseline_offset"))] if len(scored) else scored
+    known = scored[np.isfinite(head_grid.float_column(scored, "baseline_offset"))] if len(scored) else scored
     if len(known):
         return int(known["baseline_offset"].iloc[0]), float(known["baseline"].iloc[0])
     inner = {offset: share for offset, share in shares.items() if abs(offset) <= _FARTHEST}
@@ -228,7 +219,7 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
     # Above all bars and lines, in their colours.
     looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": FAMILY, "va": "center"}
     axes.text(-_FARTHEST - 1.3, _ABOVE, f"{offset:+d}: {baseline:.0%}".replace("-", "−"), color=BLUE, **looks)
-    accuracy = float_column(scored, "accuracy")
+    accuracy = head_grid.float_column(scored, "accuracy")
     if np.isfinite(accuracy).any():
         best = scored.iloc[int(np.nanargmax(accuracy))]
         told = f"{int(best['layer'])}.{int(best['head'])}: {best['accuracy']:.0%}"

@@ -114,8 +114,8 @@ def _membership(groups: TokenGroups) -> Grid:
 
 def _words(groups: TokenGroups) -> list[int]:
     """The words of the text, by number: special tokens are none."""
-    special = {word for word, is_special in zip(groups.words, groups.special, strict=True) if is_special}
-    return [word for word in range(len(groups.forms)) if word not in special]
+    words: list[int] = np.setdiff1d(np.arange(len(groups.forms)), np.compress(groups.special, groups.words)).tolist()
+    return words
 
 
 def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:

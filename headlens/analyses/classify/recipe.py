@@ -111,7 +111,7 @@ def run_classify(
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
-        options = request.options
+        options, asked = request.options, request.relevance_options
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results, maps, facts = dict[str, Classification](), list[SentenceMap](), list[dict[str, Any]]()
         for number, name in enumerate(request.models):
@@ -122,7 +122,6 @@ def run_classify(
                     # First, for there are models that only relevance refuses.
                     text = f"relevance of the heads of {loaded.short_name}"
                     with run.corpus_pass(f"relevance-{number}", text, loaded, summary) as how:
-                        asked = request.relevance_options
                         relevance = head_relevance(loaded, corpus, asked, reading=reading, how=how)
                 text = f"classifying the heads of {loaded.short_name}"
                 with run.corpus_pass(f"classify-{number}", text, loaded, summary) as how:
@@ -137,7 +136,8 @@ def run_classify(
                     sides = frequencies.source, frequencies.target
                     shown = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN), frequencies=sides)
                     maps += [m for n, own in enumerate(shown) for m in own.sentence_maps(label, sentence=n)]
-            facts.append(model_record(loaded, label) | results[label].counts())
+            read = {"encoding": asdict(found.encoding), "annotation": asdict(found.annotation)}
+            facts.append(model_record(loaded, label) | read)
         tables, notes = _together(results, options.seed)
         notes += run.warnings
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])

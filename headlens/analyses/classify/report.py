@@ -141,12 +141,7 @@ def classify_figures(
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     makers = (
-        overviews.role_counts,
-        overviews.roles_compared,
-        overviews.roles_agree,
-        overviews.roles_before_after,
-        overviews.best_rows,
-        overviews.measures,
+        *overviews.FIRST,
         layer_smoothness.smoothness_overview,
         overviews.roles_held,
         top_heads,

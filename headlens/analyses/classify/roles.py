@@ -336,15 +336,9 @@ def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
     order = {"place": True, "models": False, "all": False, "role": True}
     shown = shown[shown["models"] > 0].sort_values(list(order), ascending=list(order.values()), kind="stable")
     return [
-        {
-            "stack": row["stack"],
-            "role": row["role"],
-            "model": row["model"],
-            "held by": f"{row['held']:.0f} of {row['heads']:.0f}",
-            "best head": head_name(row),
-            "its value": number_cell(row["value"]),
-            "score": number_cell(row["score"]),
-        }
+        {name: row[name] for name in ("stack", "role", "model")}
+        | {"held by": f"{row['held']:.0f} of {row['heads']:.0f}", "best head": head_name(row)}
+        | {"its value": number_cell(row["value"]), "score": number_cell(row["score"])}
         for row in shown.to_dict("records")
     ]
 

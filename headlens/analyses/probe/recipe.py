@@ -11,7 +11,6 @@ import pandas as pd
 
 from headlens.analyses.probe.analysis import (
     AttachmentCounts,
-    FittedProbe,
     ProbedSentence,
     TreeAttention,
     TreebankCounts,
@@ -80,7 +79,12 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
         scores = scored.table(options.replicates, options.seed)
         scores.insert(0, "model", loaded.short_name)
         tables = {"probe": scores, "probe_weights": heads.with_model(loaded.short_name)}
-        notes = _notes(data, probe) + run.warnings
+        notes = [
+            f"Learned from {counted(data.arcs, 'word')} of {counted(data.sentences, 'sentence')} in "
+            f"{counted(probe.steps, 'step')} of L-BFGS; {data.nbytes / 1e6:.1f} MB of attention were kept."
+        ]
+        notes += ["Learning has not converged: raise --l2, or read more sentences."] * (not probe.converged)
+        notes += run.warnings
         for name, counts in ((corpus.name, learned), (f"Held out, {held_out.name}", held)):
             notes += [f"{name}: {note}" for note in (*encoding_notes(reader, counts.encoding), *counts.notes())]
         if run.folder is not None:
@@ -104,14 +108,3 @@ def _treebanks(request: ProbeRequest, run: Run) -> list[tuple[Corpus, CorpusSumm
     if any(first_example(part).target is not None for part in (corpus, held_out)):
         raise OptionError("The probe reads single sentences, but the corpus has pairs.", "Give a treebank.")
     return [(part, summarise(part)) for part in (corpus, held_out)]
-
-
-def _notes(data: TreeAttention, probe: FittedProbe) -> list[str]:
-    """What the probe was learned from, and whether it was learned to the end."""
-    notes = [
-        f"Learned from {counted(data.arcs, 'word')} of {counted(data.sentences, 'sentence')} in "
-        f"{counted(probe.steps, 'step')} of L-BFGS; {data.nbytes / 1e6:.1f} MB of attention were kept."
-    ]
-    if not probe.converged:
-        notes.append("Learning has not converged: raise --l2, or read more sentences.")
-    return notes

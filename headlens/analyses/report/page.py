@@ -9,12 +9,10 @@ import base64
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from headlens.analyses.classify.overviews import pruned_findings, pruned_pairs
 from headlens.analyses.report.registry import report_of, report_of_run
@@ -95,46 +93,26 @@ class RunSection:
     undrawn: Sequence[str] = ()
 
 
-@dataclass
-class FigureGroup:
-    """The figures that have a caption, in every run that has them.
-
-    Args:
-        caption: of all.
-        pictures: of every run.
-        sources: names of the files that they are drawn from, in order.
-        commands: the command lines of the runs, as far as they are known, in order.
-    """
-
-    caption: Caption
-    pictures: list[Picture] = field(default_factory=list)
-    sources: dict[str, None] = field(default_factory=dict)
-    commands: dict[str, None] = field(default_factory=dict)
-
-
 def render(sections: Sequence[RunSection]) -> str:
     """Returns the page as HTML; the same runs give the same bytes."""
     runs = [section.run for section in sections]
     several = len(runs) > 1
-    tables = [
-        csv_table(
-            frame,
-            f"{name}.csv of {run.label}" if several else f"{name}.csv",
-            f"{name}.csv",
-            report_of(run.command).first.get(name, ""),
-            max(2_000, MOST_CELLS // len(runs)),
-        )
-        for run in runs
-        for name, frame in run.tables.items()
-    ]
+    tables, most = list[PageTable](), max(2_000, MOST_CELLS // len(runs))
+    for run in runs:
+        first, of = report_of(run.command).first, f" of {run.label}" if several else ""
+        files = {f"{name}.csv": (frame, first.get(name, "")) for name, frame in run.tables.items()}
+        tables += [csv_table(frame, file + of, file, by, most) for file, (frame, by) in files.items()]
     undrawn = [
         report_of_run(section.run).caption(name).title + (f" ({section.run.label})" if several else "")
         for section in sections
         for name in section.undrawn
     ]
     facts_of_heads = [(run.label, report_of(run.command).heads(run)) for run in runs]
-    told = [sentence for run in runs for sentence in report_of(run.command).findings(run)]
-    heads = head_page(facts_of_heads, pruned_pairs(runs), told)
+    findings, pruned = [(run.label, report_of(run.command).findings(run)) for run in runs], pruned_pairs(runs)
+    heads = head_page(facts_of_heads, pruned, [sentence for _, told in findings for sentence in told])
+    findings += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned]
+    views = [(run.label, view) for run in runs if (view := report_of_run(run).attention(run)) is not None]
+    room = LARGE_PAGE // max(1, len(views))
     return self_contained_page(
         _HERE,
         "report.html",
@@ -144,9 +122,9 @@ def render(sections: Sequence[RunSection]) -> str:
         title="Attention heads: " + ", ".join(r.label for r in runs) if several else " and ".join(runs[0].models),
         sections=sections,
         counts=counts,
-        findings=_findings(runs),
+        findings=[(label, sentences) for label, sentences in findings if sentences],
         heads=script_data(heads) if heads else None,
-        attention=_attention(runs),
+        attention=[(label, script_data(attention_data(view, room))) for label, view in views],
         overviews=overviews(runs),
         figures=_figures(sections),
         undrawn=undrawn,
@@ -158,41 +136,34 @@ def render(sections: Sequence[RunSection]) -> str:
     )
 
 
-def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
-    """Returns the findings of each run, below its label, and those about models before and after pruning."""
-    findings = [(run.label, report_of(run.command).findings(run)) for run in runs]
-    findings += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned_pairs(runs)]
-    return [(label, sentences) for label, sentences in findings if sentences]
-
-
-def _attention(runs: Sequence[RecordedRun]) -> list[tuple[str, Markup]]:
-    """Returns the data of the views of attention on sentences that runs keep, with their labels."""
-    views = [(run.label, report_of_run(run).attention(run)) for run in runs]
-    room = LARGE_PAGE // max(1, sum(view is not None for _, view in views))
-    return [(label, script_data(attention_data(view, room))) for label, view in views if view is not None]
-
-
 def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     """Returns the short tables of all commands, which are read first."""
     by_command = {run.command: [r for r in runs if r.command == run.command] for run in runs}
     return [table for command, own in by_command.items() for table in report_of(command).overviews(own)]
 
 
-def _figures(sections: Sequence[RunSection]) -> list[FigureGroup]:
-    """Figures in the order of the runs that have them, those of one name together, those of one caption in a group."""
-    groups: dict[tuple[str, Caption], FigureGroup] = {}
+def _figures(sections: Sequence[RunSection]) -> list[dict[str, Any]]:
+    """Figures in the order of the runs that have them, those of one name together, those of one caption in a group.
+
+    A group has the `caption`, the `pictures` of every run, and in their order the `sources`, names of the files that
+    they are drawn from, and the `commands`, the command lines of the runs as far as they are known.
+    """
+    groups: dict[tuple[str, Caption], dict[str, Any]] = {}
     command_lines = {section.run.label: section.run.command_line for section in sections}
     for section in sections:
         report = report_of_run(section.run)
         for picture in section.pictures:
             caption = report.caption(picture.name)
-            group = groups.setdefault((section.run.command, caption), FigureGroup(caption))
-            group.pictures.append(picture)
-            group.sources |= dict.fromkeys(f"{name}.csv" for name in report.drawn_from(picture.name))
+            made = {"caption": caption, "pictures": [], "sources": {}}
+            group = groups.setdefault((section.run.command, caption), made)
+            group["pictures"].append(picture)
+            group["sources"] |= dict.fromkeys(f"{name}.csv" for name in report.drawn_from(picture.name))
     for group in groups.values():
-        by_name = {name: [p for p in group.pictures if p.name == name] for name in (p.name for p in group.pictures)}
-        group.pictures = [*chain(*by_name.values())]
-        group.commands = dict.fromkeys(filter(None, (command_lines.get(picture.run) for picture in group.pictures)))
+        found = group["pictures"]
+        by_name = {name: [p for p in found if p.name == name] for name in (p.name for p in found)}
+        group["pictures"] = [*chain(*by_name.values())]
+        typed = (command_lines.get(picture.run) for picture in group["pictures"])
+        group["commands"] = dict.fromkeys(filter(None, typed))
     return list(groups.values())
 
 

@@ -55,15 +55,10 @@ class ReportRun:
     def rows(self) -> list[dict[str, Any]]:
         """Returns a row for every run: its command, model and status, and how many tables and figures it has."""
         return [
-            {
-                "run": section.run.label,
-                "command": section.run.command,
-                "model": ", ".join(section.run.models),
-                "status": section.run.status,
-                "tables": len(section.run.tables),
-                "figures": sum(picture.run != _ALL for picture in section.pictures),
-            }
+            {"run": run.label, "command": run.command, "model": ", ".join(run.models), "status": run.status}
+            | {"tables": len(run.tables), "figures": sum(picture.run != _ALL for picture in section.pictures)}
             for section in self.sections
+            for run in [section.run]
         ]
 
 

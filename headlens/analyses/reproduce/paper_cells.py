@@ -175,17 +175,9 @@ def _column_row(table: ComparedTable, column: ComparedColumn, compared: pd.DataF
     pairs = [(pair, baseline) for label, pair in numbers.items() if baseline and label != table.baseline]
     pairs += [(pair, others[label]) for label, pair in numbers.items() if label in others]
     signs = [same for pair in pairs for same in _same_sign(*pair)]
-    row = {
-        "table": table.title,
-        "column": column.name,
-        "published": int(cells["published"].notna().sum()),
-        "cells": len(words),
-        "agreeing": agreeing,
-        "pairs": len(orders),
-        "same_order": sum(orders),
-        "signs": len(signs),
-        "same_sign": sum(signs),
-    }
+    row: dict[str, Any] = {"table": table.title, "column": column.name}
+    row |= {"published": int(cells["published"].notna().sum()), "cells": len(words), "agreeing": agreeing}
+    row |= {"pairs": len(orders), "same_order": sum(orders), "signs": len(signs), "same_sign": sum(signs)}
     return row | {"agreement": _words(table, column, row)}
 
 

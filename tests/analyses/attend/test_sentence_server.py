@@ -186,7 +186,7 @@ def test_source_and_translation(marian_tokenizer: PreTrainedTokenizerBase) -> No
 def run_of(folder: Path, arguments: dict[str, Any], server: SentenceServer) -> Path:
     """A run of `attend` that keeps a sentence which the server measured."""
     request = server.request
-    maps = attention_of_states(server.states, sentence_examples(["Dogs bark."]), request.selection, "token", print)
+    maps = attention_of_states(server.states, sentence_examples(["Dogs bark."]), request, print)
     with RunFolder.create(folder, command="attend", model="demo") as run:
         run.start({"arguments": arguments})
         write_maps(run, maps)
