@@ -78,7 +78,7 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     """What every step would do, asked of its plan."""
     from headlens.analyses.commands import commands
     from headlens.analyses.planning.plan import plan_of
-    from headlens.analyses.reproduce.availability import missing_of
+    from headlens.analyses.reproduce.recipe import missing_of
     from headlens.pages.page_tables import summary_table
 
     from .plan import size_text
@@ -87,7 +87,7 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     rows, plans, models = [], [], dict[str, str]()
     missing = missing_of(recipe.steps)
     for step in recipe.steps:
-        options = recipe.filled(step, {name: name for name in models}, models)
+        options = step.filled({name: name for name in models}, models)
         with screen.status(f"planning {step.name}"):
             try:
                 declared = commands()[step.command]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from headlens.analyses.attend.serve_options import SERVE, ServeRequest
+from headlens.analyses.attend.options import SERVE, ServeRequest
 
 from .command import with_options
 from .screen import Screen

@@ -23,8 +23,7 @@ _LEVEL = 0.05  # of significance
 def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
     """Roles by number of heads, and the best heads of the relations that heads follow farthest above a fixed offset."""
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
-    from headlens.analyses.classify.role_agreement import role_records
-    from headlens.analyses.classify.roles import role_family
+    from headlens.analyses.classify.roles import role_family, role_records
     from headlens.analyses.classify.syntax_figure import best_heads, gain, verdicts
     from headlens.analyses.layer_smoothness import smoothness_on_console
     from headlens.pages.page_tables import page_table, summary_table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,7 @@ def write_classification(
         }
         if removed:
             facts["heads_removed"] = [f"encoder.{layer}.{head}" for layer, head in removed]
-        metrics = [declaration.as_record() for declaration in registered_declarations()]
+        metrics = [asdict(declaration) for declaration in registered_declarations()]
         notes = ["34 words share a token."]
         run.finish({"models": [facts], "corpus": corpus, "metrics": metrics, "notes": notes, **info})
     return folder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,62 +54,36 @@ def attention_data(view: AttentionView, room: int = LARGEST) -> dict[str, Any]:
         room: bytes of packed weights.
     """
     shown: list[dict[str, Any]] = []
-    left_out = 0
     for maps in view.sentences.values():
         packed = [_packed(own) for own in maps]
         room -= sum(len(own["weights"]) for own in packed)
         if room >= 0:
             shown.append({"text": visible_text(_text(maps[0])), "maps": packed})
-        else:
-            left_out += 1
-    states = [*map(visible_text, view.states)]
+    left_out, states = len(view.sentences) - len(shown), [*map(visible_text, view.states)]
     return {"states": states, "linked": view.one_model, "sentences": shown, "left_out": left_out}
 
 
 def size_notes(page: str, view: AttentionView) -> list[str]:
     """Returns what the reader should know of the size of a page, beginning with its size in MB where it is large."""
-    size = len(page.encode())
-    if size <= LARGE_PAGE:
+    if (size := len(page.encode())) <= LARGE_PAGE:
         return []
-    shown = len(attention_data(view)["sentences"])
-    several = len(view.sentences)
+    shown, several = len(attention_data(view)["sentences"]), len(view.sentences)
     whole = "" if shown == several else f", and shows only {shown} of {counted(several, 'sentence')}"
     return [f"attention.html is {size / 1e6:.1f} MB{whole}: fewer or shorter sentences give a smaller page."]
 
 
-@dataclass(frozen=True)
-class Measuring:
-    """What a page needs to have sentences measured that are typed in it.
-
-    Args:
-        limit: letters that a sentence may have.
-        translated: whether a translation goes with each sentence.
-    """
-
-    limit: int
-    translated: bool
-
-
-def attention_page(title: str, view: AttentionView, measuring: Measuring | None = None) -> str:
+def attention_page(title: str, view: AttentionView, measuring: Mapping[str, int] | None = None) -> str:
     """Returns a page of its own with the view, as HTML.
 
     Args:
         title: what it shows.
         view: the sentences.
-        measuring: given where a server measures sentences that are typed in the page.
+        measuring: given where a server measures sentences that are typed in the page: `limit`, the letters that a
+            sentence may have, and `translated`, whether a translation goes with each.
     """
-    more = {} if measuring is None else {"limit": measuring.limit, "translated": measuring.translated}
-    return self_contained_page(
-        _HERE,
-        "attention.html",
-        style=view_style(),
-        script=view_script(),
-        more_policy="" if measuring is None else "; connect-src 'self'",
-        title=title,
-        command="attend",
-        wide=True,
-        data=script_data(attention_data(view) | {"measuring": more or None}),
-    )
+    policy, data = "" if measuring is None else "; connect-src 'self'", attention_data(view) | {"measuring": measuring}
+    looks: dict[str, Any] = {"style": view_style(), "script": view_script(), "more_policy": policy, "wide": True}
+    return self_contained_page(_HERE, "attention.html", **looks, title=title, command="attend", data=script_data(data))
 
 
 def view_style() -> str:
@@ -137,14 +111,7 @@ def _packed(own: SentenceMap) -> dict[str, Any]:
         side: None if made is None else vars(made) | {"forms": [*map(visible_text, made.forms)]}
         for side, made in (("query_groups", own.query_groups), ("key_groups", own.key_groups))
     }
-    return {
-        "state": own.state,
-        "stack": own.stack,
-        "queries": [*map(visible_text, own.queries)],
-        "keys": [*map(visible_text, own.keys)],
-        **groups,
-        "layers": layers,
-        "heads": heads,
-        "missing": np.argwhere(missing).tolist(),
-        "weights": base64.b64encode(packed).decode(),
-    }
+    sides = {"queries": [*map(visible_text, own.queries)], "keys": [*map(visible_text, own.keys)]}
+    shape = {"layers": layers, "heads": heads, "missing": np.argwhere(missing).tolist()}
+    weights = base64.b64encode(packed).decode()
+    return {"state": own.state, "stack": own.stack, **sides, **groups, **shape, "weights": weights}

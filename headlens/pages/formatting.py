@@ -22,8 +22,6 @@ _LATEX = str.maketrans({
     "–": "--", "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\rightarrow$",
     "λ": r"$\lambda$", "μ": r"$\mu$", "×": r"$\times$", "\n": " ", "\t": " ",
 })  # fmt: skip
-# Control characters, ends of lines, halves of characters and what is none: TeX stops at them, files cannot hold them.
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 # The sign of a number; a hyphen within a word or a range is none.
 _MINUS = re.compile(r"(?<![^ \[(,])-(?=\d)")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from matplotlib.colors import to_hex
 
 from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers, scatter_grid
 from headlens.plots.style import DIVERGING, PALE, SEQUENTIAL
+from headlens.visible_text import visible_text
 
 LONGEST = 40  # tokens of a sentence whose attention a card shows
 REMOVED = "removed"
@@ -184,125 +184,97 @@ class _Model:
 
 
 def head_page(
-    facts: Sequence[tuple[str, HeadFacts]],
-    safe: Callable[[str], str],
-    pruned: Sequence[PrunedPair] = (),
-    findings: Sequence[str] = (),
+    facts: Sequence[tuple[str, HeadFacts]], pruned: Sequence[PrunedPair] = (), findings: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Returns everything the page needs to show heads, in types of JSON; empty without a series.
 
     Args:
         facts: of every run, with its label.
-        safe: makes text safe to be seen.
         pruned: models of which only some heads are left, beside the whole ones.
         findings: sentences that begin with a model; the first head that they name is shown at first.
     """
-    page = _HeadPage(safe)
+    models: dict[str, _Model] = {}
     for run, own in facts:
         for series in own.series:
-            page.add_series(safe(run), series)
+            _add_series(models, run, series)
     # Cards are for heads that stand in the grid.
     for run, own in facts:
-        page.add_cards(safe(run), own)
-    if not page.models:
-        return {}
-    for pair in pruned:
+        _add_cards(models, run, own)
+    for pair in pruned if models else ():
         if pair.before != pair.after:  # models of one name share a grid
-            after, before = page.models[pair.after], page.models[pair.before]
-            after.before, after.removed = list(page.models).index(pair.before), pair.removed
+            after, before = models[pair.after], models[pair.before]
+            after.before, after.removed = list(models).index(pair.before), pair.removed
             # The last layer or head may be gone.
             after.stacks = {stack: list(size) for stack, size in before.stacks.items()}
-    for name, model in page.models.items():
-        model.first = _first(
-            model, [text.removeprefix(name) for text in findings if text.startswith((f"{name},", f"{name}:"))]
-        )
+    for name, model in models.items():
+        own_findings = [text.removeprefix(name) for text in findings if text.startswith((f"{name},", f"{name}:"))]
+        model.first = _first(model, own_findings)
     colours = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "pale": PALE}
-    return {
-        "scales": {name: [to_hex(colormaps[c](x)) for x in np.linspace(0, 1, _STEPS)] for name, c in colours.items()},
-        "models": [vars(model) for model in page.models.values()],
-    }
+    scales = {name: [to_hex(colormaps[c](x)) for x in np.linspace(0, 1, _STEPS)] for name, c in colours.items()}
+    return {"scales": scales, "models": [_visible(vars(model)) for model in models.values()]} if models else {}
 
 
-class _HeadPage:
-    """Collects the facts about heads by model.
+def _visible(value: Any) -> Any:
+    """Returns JSON data in which no text hides anything."""
+    if isinstance(value, dict):
+        return {key: _visible(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_visible(inner) for inner in value]
+    return visible_text(value) if isinstance(value, str) else value
 
-    Args:
-        safe: makes text safe to be seen.
-    """
 
-    def __init__(self, safe: Callable[[str], str]) -> None:
-        self.safe = safe
-        self.models: dict[str, _Model] = {}
+def _add_series(models: dict[str, _Model], run: str, series: HeadSeries) -> None:
+    """Adds a number of the heads of every model that has one, and the place of these heads in the grid."""
+    for name, rows in series.rows.groupby("model", sort=False):
+        if not has_numbers(rows, series.value):
+            continue
+        model = models.setdefault(str(name), _Model(str(name)))
+        parts = {part.stack: part.rows for part in by_model_and_stack(rows)}
+        for stack, own in parts.items():
+            size = own[["layer", "head"]].astype(int).max() + 1
+            model.stacks[stack] = np.maximum(model.stacks.get(stack, 0), size).tolist()
+        low, high = series.bounds or ("", "")
+        numbers = {"values": series.value, "lows": low, "highs": high, "sure": series.sure}
+        model.series.append(
+            {name: getattr(series, name) for name in ("key", "title", "about", "diverging", "worse", "unit")}
+            | {name: _grids(parts, column) for name, column in numbers.items()}
+            | {"run": run, "letters": _words(parts, series.letters), "leads": _words(parts, series.lead)}
+            | {"categories": [[name, colour] for name, colour in series.categories.items()]}
+        )
 
-    def add_series(self, run: str, series: HeadSeries) -> None:
-        for name, rows in series.rows.groupby("model", sort=False):
-            if not has_numbers(rows, series.value):
-                continue
-            model = self.models.setdefault(str(name), _Model(self.safe(str(name))))
-            parts = {part.stack: part.rows for part in by_model_and_stack(rows)}
-            for stack, own in parts.items():
-                size = own[["layer", "head"]].astype(int).max() + 1
-                model.stacks[stack] = np.maximum(model.stacks.get(stack, 0), size).tolist()
-            low, high = series.bounds or ("", "")
-            model.series.append(
-                {
-                    "key": series.key,
-                    "title": self.safe(series.title),
-                    "about": self.safe(series.about),
-                    "run": run,
-                    "diverging": series.diverging,
-                    "worse": series.worse,
-                    "values": _grids(parts, series.value),
-                    "lows": _grids(parts, low),
-                    "highs": _grids(parts, high),
-                    "sure": _grids(parts, series.sure),
-                    "categories": [[self.safe(name), colour] for name, colour in series.categories.items()],
-                    "letters": self._words(parts, series.letters),
-                    "unit": self.safe(series.unit),
-                    "leads": self._words(parts, series.lead),
-                }
-            )
 
-    def add_cards(self, run: str, facts: HeadFacts) -> None:
-        """Adds what the cards of heads show: words, shares, and attention on sentences."""
-        for words in facts.words:
-            for model, rows in self._in_grid(words.rows):
-                heads = {name: [self.safe(str(text)) for text in lines["text"]] for name, lines in _by_head(rows)}
-                model.words.append({"title": self.safe(words.title), "run": run, "heads": heads})
-        for shares in facts.shares:
-            for model, rows in self._in_grid(shares.rows):
-                categories = rows["category"].astype(str).drop_duplicates().tolist()
-                known = rows.assign(category=rows["category"].astype(str), share=float_column(rows, "share"))
-                by_head = {
-                    name: own[np.isfinite(own["share"])].set_index("category")["share"].to_dict()
-                    for name, own in _by_head(known)
-                }
-                rounded = {
-                    name: [float(f"{own.get(category, 0.0):.3g}") for category in categories]
-                    for name, own in by_head.items()
-                }
-                shown = {"title": self.safe(shares.title), "run": run, "categories": [*map(self.safe, categories)]}
-                model.shares.append({**shown, "heads": rounded})
-        for sentence in facts.maps:
-            if sentence.model in self.models and max(len(sentence.queries), len(sentence.keys)) <= LONGEST:
-                sides = {side: [self.safe(t) for t in getattr(sentence, side)] for side in ("queries", "keys")}
-                text = self.safe(sentence.text) or " ".join(sides["queries"])
-                attention = {"text": text, "run": run, **sides, "heads": _bytes_by_head(sentence)}
-                self.models[sentence.model].maps.append(attention)
+def _add_cards(models: Mapping[str, _Model], run: str, facts: HeadFacts) -> None:
+    """Adds what the cards of heads show: words, shares, and attention on sentences."""
+    for words in facts.words:
+        for model, rows in _in_grid(models, words.rows):
+            texts = {name: [str(text) for text in lines["text"]] for name, lines in _by_head(rows)}
+            model.words.append({"title": words.title, "run": run, "heads": texts})
+    for shares in facts.shares:
+        for model, rows in _in_grid(models, shares.rows):
+            known = rows.assign(category=rows["category"].astype(str), share=float_column(rows, "share"))
+            categories = known["category"].drop_duplicates().tolist()
+            heads = {}
+            for name, own in _by_head(known):
+                share = own[np.isfinite(own["share"])].set_index("category")["share"].to_dict()
+                heads[name] = [float(f"{share.get(category, 0.0):.3g}") for category in categories]
+            model.shares.append({"title": shares.title, "run": run, "categories": categories, "heads": heads})
+    for sentence in facts.maps:
+        if sentence.model in models and max(len(sentence.queries), len(sentence.keys)) <= LONGEST:
+            sides = {"queries": [*sentence.queries], "keys": [*sentence.keys]}
+            text = sentence.text or " ".join(sentence.queries)
+            attention = {"text": text, "run": run, **sides, "heads": _bytes_by_head(sentence)}
+            models[sentence.model].maps.append(attention)
 
-    def _words(self, parts: Mapping[str, pd.DataFrame], column: str) -> dict[str, list[list[str]]]:
-        """Texts (layers, heads) of a column by stack."""
-        return {
-            stack: scatter_grid(rows, rows[column].astype(str).map(self.safe).to_numpy(object), empty="").tolist()
-            for stack, rows in parts.items()
-            if column
-        }
 
-    def _in_grid(self, rows: pd.DataFrame) -> Iterator[tuple[_Model, pd.DataFrame]]:
-        """Yields the rows of every model that has a grid of heads."""
-        for name, model_rows in rows.groupby("model", sort=False):
-            if str(name) in self.models:
-                yield self.models[str(name)], model_rows
+def _words(parts: Mapping[str, pd.DataFrame], column: str) -> dict[str, list[list[str]]]:
+    """Texts (layers, heads) of a column by stack."""
+    texts = {stack: rows[column].astype(str).to_numpy(object) for stack, rows in parts.items() if column}
+    return {stack: scatter_grid(parts[stack], own, empty="").tolist() for stack, own in texts.items()}
+
+
+def _in_grid(models: Mapping[str, _Model], rows: pd.DataFrame) -> Iterator[tuple[_Model, pd.DataFrame]]:
+    """Yields the rows of every model that has a grid of heads."""
+    return ((models[str(name)], own) for name, own in rows.groupby("model", sort=False) if str(name) in models)
 
 
 def _first(model: _Model, findings: Sequence[str]) -> list[Any]:
@@ -312,14 +284,10 @@ def _first(model: _Model, findings: Sequence[str]) -> list[Any]:
         if int(layer) < size[0] and int(head) < size[1] and f"{name}.{layer}.{head}" not in model.removed:
             return [name, int(layer), int(head)]
     series = min(model.series, key=lambda one: (bool(one["categories"]), not one["diverging"]))
-    known = [
-        (abs(value), [stack, layer, head])
-        for stack, grid in series["values"].items()
-        for layer, row in enumerate(grid)
-        for head, value in enumerate(row)
-        if value is not None
-    ]
-    return max(known, key=itemgetter(0))[1]
+    sizes = {stack: np.abs(np.array(grid, np.float64)) for stack, grid in series["values"].items()}
+    stack = max(sizes, key=lambda stack: np.nanmax(sizes[stack], initial=-1.0))
+    layer, head = np.unravel_index(np.nanargmax(sizes[stack]), sizes[stack].shape)
+    return [stack, int(layer), int(head)]
 
 
 def _by_head(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -339,11 +307,8 @@ def _grids(parts: Mapping[str, pd.DataFrame], column: str) -> dict[str, list[lis
 
 def _bytes_by_head(sentence: SentenceMap) -> dict[str, str]:
     """Weights (query, key) by the name of the head, a byte for each: the page shows no finer shades."""
+    shades = np.rint(255 * np.clip(np.nan_to_num(sentence.weights), 0, 1)).astype(np.uint8)
     return {
-        f"{sentence.stack}.{layer}.{head}": base64.b64encode(
-            np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8).tobytes()
-        ).decode()
-        for layer, heads in enumerate(sentence.weights)
-        for head, weights in enumerate(heads)
-        if np.isfinite(weights).all()
+        f"{sentence.stack}.{layer}.{head}": base64.b64encode(shades[layer, head].tobytes()).decode()
+        for layer, head in np.argwhere(np.isfinite(sentence.weights).all((2, 3)))
     }

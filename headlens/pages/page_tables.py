@@ -115,12 +115,10 @@ def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFram
     Numbers stand right, floats with three decimals. Nothing in a cell is read as markup, so `[CLS]` or a model called
     `[bold]` appears as it is. Missing values are empty cells.
     """
-    records: Sequence[Mapping[Any, object]] = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
-    names = _filled(records)
-    values = {name: [record.get(name) for record in records] for name in names}
-    columns = tuple(Column(str(name), all(_is_missing(v) or _is_number(v) for v in values[name])) for name in names)
-    cells = tuple(tuple(Cell(cell_text(record.get(name))) for name in names) for record in records)
-    return PageTable(title, columns, cells).console()
+    values = _filled(rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows)
+    heads = (Column(str(name), all(_is_missing(v) or _is_number(v) for v in own)) for name, own in values.items())
+    cells = zip(*([Cell(cell_text(value)) for value in own] for own in values.values()), strict=True)
+    return PageTable(title, tuple(heads), tuple(cells)).console()
 
 
 def page_table(title: str, records: Sequence[Mapping[str, Any]], about: str = "") -> PageTable:
@@ -128,8 +126,7 @@ def page_table(title: str, records: Sequence[Mapping[str, Any]], about: str = ""
 
     Columns that are empty throughout are left out.
     """
-    names = _filled(records)
-    return _table(title, {name: [record[name] for record in records] for name in names}, about=about)
+    return _table(title, _filled(records), about=about)
 
 
 def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cells: int = MOST_CELLS) -> PageTable:
@@ -163,12 +160,11 @@ def _table(title: str, values: Mapping[str, Sequence[Any]], about: str = "", rem
     return PageTable(title, tuple(head for head, _ in columns), rows, about, remark, len(rows) <= OPEN_ROWS)
 
 
-def _filled(records: Sequence[Mapping[Any, object]]) -> list[Any]:
-    """Returns the names of the columns that are not empty throughout; all names where all columns are."""
-    names = list(records[0]) if records else []
-    values = {name: [record.get(name) for record in records] for name in names}
+def _filled(records: Sequence[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
+    """Returns the columns that are not empty throughout; all columns where all are."""
+    values = {name: [record.get(name) for record in records] for name in (records[0] if records else ())}
     texts = {name: [v.text if isinstance(v, Cell) else cell_text(v) for v in own] for name, own in values.items()}
-    return [name for name in names if any(texts[name])] or names
+    return {name: own for name, own in values.items() if any(texts[name])} or values
 
 
 def _beside(names: Sequence[str]) -> list[str]:
@@ -235,8 +231,8 @@ def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:
         # `<-8` sorts half a step before -8, `>8` half a step behind 8.
         steps = {"<": -0.5, ">": 0.5}
         keys = [repr(float(match[2]) + steps[match[1]]) if match and match[1] else "" for match in matches]
-        return Column(name, numeric=True), [Cell(word, key) for word, key in zip(words, keys, strict=True)]
-    return Column(name), [Cell(word) for word in words]
+        return Column(name, numeric=True), list(map(Cell, words, keys))
+    return Column(name), list(map(Cell, words))
 
 
 def _is_number(value: object) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -24,14 +23,7 @@ def visible(value: Any) -> Any:
 
 
 def self_contained_page(
-    package: str,
-    template: str,
-    *,
-    style: str,
-    script: str,
-    more_policy: str = "",
-    filters: Mapping[str, Callable[..., Any]] | None = None,
-    **content: Any,
+    package: str, template: str, style: str, script: str, more_policy: str = "", **content: Any
 ) -> str:
     """Returns a page as HTML in which every text is escaped and made visible.
 
@@ -41,25 +33,17 @@ def self_contained_page(
         style: of the page, a file of headlens.
         script: of the page, a file of headlens.
         more_policy: what the page may do beside showing itself, in words of its content security policy.
-        filters: functions of the template.
         content: variables of the template; those of `page.html` are `title`, `command` and `wide`: whether the
             page takes the width of the window.
     """
-    return (
-        _environment(package, tuple((filters or {}).items()))
-        .get_template(template)
-        .render(
-            policy=policy(style, script, more_policy),
-            style=Markup(style),  # noqa: S704 - a file of this package
-            script=Markup(script),  # noqa: S704 - a file of this package
-            **content,
-        )
-    )
+    files = {"style": Markup(style), "script": Markup(script)}  # noqa: S704 - of this package
+    made = _environment(package).get_template(template)
+    return made.render(policy=policy(style, script, more_policy), **files, **content)
 
 
 @cache
-def _environment(package: str, filters: tuple[tuple[str, Callable[..., Any]], ...]) -> Environment:
-    made = Environment(
+def _environment(package: str) -> Environment:
+    return Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("headlens.pages")]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -67,8 +51,6 @@ def _environment(package: str, filters: tuple[tuple[str, Callable[..., Any]], ..
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(filters)
-    return made
 
 
 @cache

@@ -31,15 +31,11 @@ def drawable_text(text: str) -> str:
     Dollar signs are escaped (they would open a formula); line breaks stay, since titles have them;
     characters that cannot be printed, or for which no installed font has a glyph, become `□`.
     """
-    safe = "".join(c if c == "\n" or _drawable(c) else _VISIBLE.get(c, UNKNOWN) for c in text)
-    return safe.replace("$", r"\$")
+    drawn = {c for c in text if c == "\n" or (c.isprintable() and ord(c) in _glyphs())}
+    return "".join(c if c in drawn else _VISIBLE.get(c, UNKNOWN) for c in text).replace("$", r"\$")
 
 
 def token_label(token: str, longest: int = 16) -> str:
     """Returns a token as a tick label: `drawable_text`, with visible white space, cut to `longest` characters."""
     label = "".join(_VISIBLE.get(c, c) for c in token)
     return drawable_text(label if len(label) <= longest else label[: longest - 1] + "…")
-
-
-def _drawable(character: str) -> bool:
-    return character.isprintable() and ord(character) in _glyphs()

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from headlens.plots.axis_labels import FAMILY, drawable_text
-from headlens.plots.head_grid import TOP, Panel, Sheet
+from headlens.plots.head_grid import TOP, Entries, Panel, Sheet
 from headlens.plots.style import INK, LABEL_SIZE, MISSING, SEQUENTIAL, SMALLEST_SIZE, TICK_SIZE, fold, ink_on
 
 BAR_WIDTH, TALLEST_BAR = 0.12, 2.6
@@ -68,11 +68,15 @@ def paint(axes: Axes, panel: Panel, scale: Scale) -> QuadMesh:
     ground = np.ma.masked_where(~panel.present, np.zeros(panel.values.shape))
     axes.pcolormesh(*mesh_edges, ground, cmap=ListedColormap([MISSING]), edgecolors="white", linewidth=0.3)
     # Hatched, since the middle of a scale may be all but white.
-    for layer, head in np.argwhere(~panel.present):
-        place = (head - 0.5, layer - 0.5)
-        axes.add_patch(Rectangle(place, 1, 1, facecolor="none", edgecolor=MISSING, hatch="////", linewidth=0))
+    mark_cells(axes, ~panel.present, facecolor="none", edgecolor=MISSING, hatch="////", linewidth=0)
     values = np.ma.masked_invalid(panel.values)
     return axes.pcolormesh(*mesh_edges, values, edgecolors="white", linewidth=0.3, **scale.limits)
+
+
+def colour_cells(axes: Axes, values: npt.NDArray[np.floating], scale: Scale, **looks: Any) -> None:
+    """Colours cells (rows, columns) that stand at whole numbers; grey where there is no value."""
+    axes.set_facecolor(MISSING)
+    axes.pcolormesh(*edges(values.shape), np.ma.masked_invalid(values), **scale.limits, **looks)
 
 
 def edges(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
@@ -80,13 +84,7 @@ def edges(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.floating], npt.NDArray
     return np.arange(shape[1] + 1) - 0.5, np.arange(shape[0] + 1) - 0.5
 
 
-def write(
-    axes: Axes,
-    words: npt.NDArray[np.generic],
-    inks: npt.NDArray[np.generic],
-    cell: tuple[float, float],
-    letters: int = 5,
-) -> None:
+def write(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float], letters: int = 5) -> None:
     """Writes a word into each cell; none where cells are too small to be read.
 
     Args:
@@ -116,11 +114,10 @@ def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> floa
     return min(TICK_SIZE, 0.94 * cell[0] * 72 / width, (0.75 if len(lines) == 1 else 0.40) * cell[1] * 72)
 
 
-def frame_cells(axes: Axes, marked: npt.NDArray[np.bool_], colour: str = INK, line: float = 1.2) -> None:
-    """Draws a frame around every marked cell (layers, heads), its line so many points wide."""
+def mark_cells(axes: Axes, marked: npt.NDArray[np.bool_], **looks: Any) -> None:
+    """Draws a rectangle over every marked cell (layers, heads), which looks as matplotlib is told."""
     for layer, head in np.argwhere(marked):
-        box = Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=colour, linewidth=line, zorder=3)
-        axes.add_patch(box)
+        axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, **looks))
 
 
 def add_bars(sheet: Sheet, *scales: Scale, below: bool = False) -> None:

@@ -45,17 +45,6 @@ class Animation:
     draw: Callable[[int], None]
 
 
-class _HaltingWriter(PillowWriter):
-    """Writes a GIF whose last frame lasts longer."""
-
-    _frames: list[Any]
-
-    def finish(self) -> None:
-        # Pillow makes one long frame of equal frames.
-        self._frames.extend(self._frames[-1:] * (_LAST_FRAMES - 1))
-        super().finish()
-
-
 def check_formats(formats: Sequence[str]) -> None:
     """Refuses formats that a figure cannot be written in.
 
@@ -102,11 +91,14 @@ def write_animation(animation: Animation, path: str | Path) -> Path:
     Raises:
         OutputError: if the folder cannot be written or the disk is full.
     """
-    writer = _HaltingWriter(fps=_PER_SECOND)
+    writer = PillowWriter(fps=_PER_SECOND)
     with atomic_path(path) as temporary, _SETTINGS, mpl.rc_context({"savefig.bbox": None}):
         writer.setup(animation.figure, str(temporary), dpi=MOVING_DPI)
         for number in range(animation.frames):
             animation.draw(number)
             writer.grab_frame()
+        # The last frame lasts longer: Pillow makes one long frame of equal frames.
+        frames: list[Any] = vars(writer)["_frames"]
+        frames += frames[-1:] * (_LAST_FRAMES - 1)
         writer.finish()
     return Path(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from headlens.plots.axis_labels import FAMILY
 from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, page_width
 
 Grid = npt.NDArray[np.float64]
+Entries = npt.NDArray[np.generic]  # of any kind, (layers, heads)
 
 # inches
 LEFT, BOTTOM, GAP, TOP, LINE = 0.40, 0.42, 0.12, 0.25, 0.135
@@ -91,7 +92,7 @@ def has_numbers(frame: pd.DataFrame, *columns: str) -> bool:
     return any(bool(np.isfinite(float_column(frame, column)).any()) for column in columns)
 
 
-def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.nan) -> npt.NDArray[np.generic]:
+def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.nan) -> Entries:
     """Returns an array (layers, heads) of one value per row of a table; `empty` where there is no such head."""
     layers, heads = rows["layer"].to_numpy(int), rows["head"].to_numpy(int)
     flat = np.asarray(values)
@@ -164,11 +165,10 @@ def head_grid_figure(
             layers, heads = item.values.shape
             low = height - top - _title_height(line, slots) - layers * cell[1]
             place = (left + LEFT) / width, low / height, heads * cell[0] / width, layers * cell[1] / height
-            axes = figure.add_axes(place)
+            in_order.append(axes := figure.add_axes(place))
             style.dress(axes, "head", "layer")
             style.heading(axes, item.title, slot - 0.05, shift=LEFT - 0.08)
             number_axes(axes, item.values.shape, cell)
-            in_order.append(axes)
         top += _row_height(line, slots, cell[1])
     # Lines of a narrow sheet become rows again.
     remaining = iter(in_order)
@@ -231,6 +231,5 @@ def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -
 
 
 def each(sheet: Sheet, rows: Sequence[Sequence[Panel]]) -> Iterator[tuple[Axes, Panel]]:
-    """Yields the axes of a sheet, each paired with the panel to be drawn there, row by row."""
-    for axes, panels in zip(sheet.axes, rows, strict=True):
-        yield from zip(axes, panels, strict=True)
+    """Returns the axes of a sheet, each paired with the panel to be drawn there, row by row."""
+    return zip(chain(*sheet.axes), chain(*rows), strict=True)

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
+from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, mark_cells, paint, write
 from headlens.plots.head_grid import (
     Grid,
     Panel,
@@ -110,8 +109,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
     for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
         paint(axes, item, scale)
         unsure = scatter_grid(part.rows, cells.unsure(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
-        for layer, head in np.argwhere(unsure):
-            axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, facecolor="white", alpha=_VEIL, linewidth=0))
+        mark_cells(axes, unsure, facecolor="white", alpha=_VEIL, linewidth=0)
         inks = np.where(unsure, INK, np.vectorize(scale.ink, otypes=[object])(item.values))
         if is_written(sheet.cell):
             write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)
@@ -169,7 +167,7 @@ def paired_maps(
     columns: Mapping[str, str],
     scales: Sequence[Scale],
     title: str,
-    remark: Callable[[StackRows, str], str] | None = None,
+    remark: Callable[[StackRows, str], str] = lambda _part, _name: "",
 ) -> Figure | None:
     """Draws several columns of one table side by side, in rows for each model and stack; numbers where there is room.
 
@@ -187,15 +185,13 @@ def paired_maps(
         return None
     rows: list[list[Panel]] = []
     drawn_scales: list[Scale] = []
-    parts = by_model_and_stack(heads)
     # The same number for all models, whose panels are to stand below each other.
     abreast = max(2, MOST_HEADS // (int(heads["head"].max()) + 1))
-    for p in parts:
+    for p in by_model_and_stack(heads):
         # What a stack cannot have, such as the token itself for cross-attention, is left out.
         known = [(n, w, s) for (n, w), s in zip(columns.items(), cycle(scales), strict=False) if has_numbers(p.rows, n)]
         panels = [
-            panel(p.rows, float_column(p.rows, name), f"{p.name}: {words}{remark(p, name) if remark else ''}")
-            for name, words, _ in known
+            panel(p.rows, float_column(p.rows, name), f"{p.name}: {words}{remark(p, name)}") for name, words, _ in known
         ]
         rows += [panels[start : start + abreast] for start in range(0, len(panels), abreast)]
         drawn_scales += [scale for _, _, scale in known]

@@ -45,8 +45,7 @@ def sweeps(patterns: Iterable[object]) -> dict[str, dict[str, str]]:
         if match := _KEPT.fullmatch(pattern) or _LEARNED.fullmatch(pattern):
             by_run.setdefault(match["run"], {})[pattern] = match["strength"]
     by_run = {run: strengths for run, strengths in by_run.items() if len(strengths) > 1}
-    names = short_names(by_run)
-    return {names[run]: strengths for run, strengths in by_run.items()}
+    return dict(zip(short_names(by_run).values(), by_run.values(), strict=True))
 
 
 def count_curves(rows: pd.DataFrame) -> int:
@@ -96,17 +95,15 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> int:
     for row in rows[rows["control"] == "kept"].sort_values("value", ascending=False, kind="stable").to_dict("records"):
         where = "" if row["layers"] == "all" else f" {row['layers']}"
         top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
-        share = round(row["share"], 6)
-        names.setdefault(share, {}).setdefault(round(row["value"], 9), []).append(
-            f"{short[str(row['pattern'])]}{where}"
-        )
+        share, name = round(row["share"], 6), f"{short[str(row['pattern'])]}{where}"
+        names.setdefault(share, {}).setdefault(round(row["value"], 9), []).append(name)
         tops[share] = max(top, tops.get(share, top))
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
-    for place, own in ((place, names[place[0]]) for place in tops.items()):
+    for place in tops.items():
         # Names at the edges run inwards, to stay within the panel.
         relative = (place[0] - left) / (right - left) if right > left else 0.5
         side = "left" if relative < _EDGE else "right" if relative > 1 - _EDGE else "center"
-        told = "\n".join(", ".join(alike) for alike in own.values())
+        told = "\n".join(", ".join(alike) for alike in names[place[0]].values())
         text = axes.annotate(told, place, (0, 2), textcoords="offset points", ha=side, va="bottom", bbox=ground)
         text.set(fontsize=TICK_SIZE - 1, color=INK)
     return max(map(len, names.values()), default=0)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -78,7 +77,19 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
         dress(axes, drawable_text(panel.about), "")
         above = one_line(panel.title, width - names - 0.3, TICK_SIZE)
         axes.set_title(above, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
-        _draw(axes, panel)
+        draw_level(axes, panel.level, panel.level_name, sideways=True)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))  # small differences have long numbers
+        for number, group in enumerate(panel.groups):
+            at = np.array([list(panel.names).index(name) for name in group.names], dtype=np.float64)
+            at += 0.6 * ((number + 0.5) / len(panel.groups) - 0.5) if panel.apart else 0.0
+            draw_level(axes, group.level, f"{panel.level_name}, {group.label}", sideways=True, colour=group.colour)
+            draw_intervals(axes, at, group.rows, group.colour, sideways=True)
+            size, values = 3.5 if group.marker == "o" else 7.0, float_column(group.rows, "value")
+            looks: dict[str, Any] = {"color": group.colour, "marker": group.marker, "markersize": size, "linestyle": ""}
+            axes.plot(values, at, label=group.label, zorder=3, **looks)
+        shown = [one_line(name, _LONGEST, TICK_SIZE) for name in panel.names]
+        axes.set_yticks(range(len(shown)), shown, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
+        axes.set_ylim(len(shown) - 0.5, -0.5)
     for about in {panel.about for panel in panels}:
         alike = [axes for axes, panel in zip(grid.flat, panels, strict=True) if panel.about == about]
         lows, highs = zip(*(axes.get_xlim() for axes in alike), strict=True)
@@ -86,21 +97,3 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
             axes.set_xlim(min(lows), max(highs))
     legend_below(figure, figure.axes)
     return figure
-
-
-def _draw(axes: Axes, panel: PointPanel) -> None:
-    draw_level(axes, panel.level, panel.level_name, sideways=True)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))  # small differences have long numbers
-    names = list(panel.names)
-    for number, group in enumerate(panel.groups):
-        at = np.array([names.index(name) for name in group.names], dtype=np.float64)
-        at += 0.6 * ((number + 0.5) / len(panel.groups) - 0.5) if panel.apart else 0.0
-        draw_level(axes, group.level, f"{panel.level_name}, {group.label}", sideways=True, colour=group.colour)
-        draw_intervals(axes, at, group.rows, group.colour, sideways=True)
-        values = float_column(group.rows, "value")
-        size = 3.5 if group.marker == "o" else 7.0
-        looks: dict[str, Any] = {"color": group.colour, "markersize": size, "linestyle": ""}
-        axes.plot(values, at, marker=group.marker, label=group.label, zorder=3, **looks)
-    shown = [one_line(name, _LONGEST, TICK_SIZE) for name in names]
-    axes.set_yticks(range(len(names)), shown, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
-    axes.set_ylim(len(names) - 0.5, -0.5)

@@ -21,8 +21,7 @@ from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import FAMILY, drawable_text, token_label
 
-COLUMN_WIDTH = 3.3
-FULL_WIDTH = 7.0
+COLUMN_WIDTH, FULL_WIDTH = 3.3, 7.0
 WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
 _PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
 _CORPUS: ContextVar[str] = ContextVar("corpus", default="")
@@ -31,31 +30,19 @@ _NAME = 2.0  # inches that the name of a corpus may have
 T = TypeVar("T")
 
 # points
-TITLE_SIZE = 9.0
-HEADING_SIZE = 8.0
+TITLE_SIZE, HEADING_SIZE, LABEL_SIZE, TICK_SIZE, SMALLEST_SIZE = 9.0, 8.0, 8.0, 7.0, 3.2
 HEADING_LINE = 1.2 * HEADING_SIZE / 72  # inches
-LABEL_SIZE = 8.0
-TICK_SIZE = 7.0
-SMALLEST_SIZE = 3.2
 
 # Okabe and Ito's palette, told apart by colour-blind readers
-BLUE = "#0072B2"
-GREEN = "#009E73"
-ORANGE = "#E69F00"
-PURPLE = "#CC79A7"
-SKY = "#56B4E9"
-PALE_BLUE = "#8DB9DB"
-YELLOW = "#F0E442"
-VERMILION = "#D55E00"
+BLUE, GREEN, ORANGE, PURPLE = "#0072B2", "#009E73", "#E69F00", "#CC79A7"
+SKY, PALE_BLUE, YELLOW, VERMILION = "#56B4E9", "#8DB9DB", "#F0E442", "#D55E00"
 BROWN = "#7A4B2A"  # not of the palette; darker than all of it
 
 INK = "#222222"
 FAINT = "#767676"  # the lightest grey that has a contrast of 4.5 on white
-MISSING = "#BDBDBD"
-NO_ROLE = "#EBEBEB"
+MISSING, NO_ROLE = "#BDBDBD", "#EBEBEB"
 
-SEQUENTIAL = "viridis"
-PALE = "Blues"
+SEQUENTIAL, PALE = "viridis", "Blues"
 DIVERGING = "RdBu"  # blue is a gain, above 0; red a loss
 GAIN, LOSS = BLUE, "#B2182B"  # the same as single colours
 MASKED = "#3C4A57"  # positions that no attention goes to; white are those it may go to

@@ -15,7 +15,7 @@ from transformers import BertConfig
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning import planned_sizes
 from headlens.analyses.planning.speed import Speed
-from headlens.analyses.reproduce import availability
+from headlens.analyses.reproduce import recipe as recipe_module
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
 
 from .conftest import Headlens
@@ -216,7 +216,7 @@ def test_options_that_the_small_setting_leaves_out() -> None:
 def test_steps_that_need_what_is_not_here_are_left_out(
     headlens: Headlens, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(availability, "choose_device", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(recipe_module, "choose_device", lambda _: torch.device("cpu"))
     recipe.write_text(OWN.replace('why = "a model"', 'why = "a model"\ngpu = true'), encoding="utf-8")
     done = headlens("reproduce", recipe, "--out", "out", "--json")
     assert done.code == 0, done.err

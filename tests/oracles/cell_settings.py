@@ -205,7 +205,7 @@ def _facts(
     facts |= {name: where.get(name) for name in named}
     facts["model"] = where.get("model", source.step if source.step in ("bert", "albert") else None)
     chain = [step, *(steps[name] for name in step.references if name in steps)]
-    facts["corpora"] = " ".join(text for own in chain for text in own.texts)
+    facts["corpora"] = " ".join(text for own in chain for text in own.texts())
     return facts
 
 

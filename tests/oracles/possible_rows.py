@@ -38,7 +38,7 @@ def request_of(recipe: PaperRecipe, step: Step) -> Any:
 
 
 def _made(recipe: PaperRecipe, step: Step) -> Any:
-    options = recipe.filled(step, {s.name: f"runs/{s.name}" for s in recipe.steps})
+    options = step.filled({s.name: f"runs/{s.name}" for s in recipe.steps})
     command = commands()[step.command]
     return command.request(command.named(options, recipe.name))
 

@@ -14,7 +14,7 @@ from saved import build
 from transformers import PreTrainedTokenizerBase
 
 import headlens
-from headlens.analyses.attend.compared_states import states_of
+from headlens.analyses.attend.analysis import states_of
 from headlens.analyses.attend.options import AttendRequest
 from headlens.analyses.attend.sentence_server import SentenceServer
 from headlens.models.loading import LoadedModel

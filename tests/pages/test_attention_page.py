@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from headlens.pages.attention_page import AttentionView, Measuring, attention_data, attention_page, size_notes
+from headlens.pages.attention_page import AttentionView, attention_data, attention_page, size_notes
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.pages.self_contained import LARGE_PAGE
 from headlens.visible_text import visible_text
@@ -118,7 +118,7 @@ def test_hostile_words_end_nothing_and_hide_nothing(words: str) -> None:
 
 def test_a_page_fetches_nothing_unless_a_server_is_behind_it() -> None:
     view = AttentionView(["m"], [sentence(softmax(1, 1, 2, 2))])
-    alone, served = (unescape(attention_page("A", view, own)) for own in (None, Measuring(100, translated=True)))
+    alone, served = (unescape(attention_page("A", view, own)) for own in (None, {"limit": 100, "translated": True}))
     assert "default-src 'none'" in alone
     assert "connect-src" not in alone
     assert "connect-src 'self'" in served

@@ -33,11 +33,12 @@ def facts(folder: Path) -> HeadFacts:
 
 
 def test_series_as_grids() -> None:
-    page = head_page([("run", HeadFacts([SERIES]))], str.upper)
+    hiding = HeadSeries("v", "value <b>\x1b", "about", ROWS.assign(model="m\x1b"), "value", ("low", "low"))
+    page = head_page([("run\x1b", HeadFacts([hiding]))])
     (model,) = page["models"]
-    assert (model["name"], model["stacks"]) == ("M", {"encoder": [2, 3], "cross": [1, 2]})
+    assert (model["name"], model["stacks"]) == (r"m\x1b", {"encoder": [2, 3], "cross": [1, 2]})
     (series,) = model["series"]
-    assert (series["title"], series["run"]) == ("VALUE <B>", "RUN")
+    assert (series["title"], series["run"]) == (r"value <b>\x1b", r"run\x1b")
     # four digits; None where there is no head or no number
     assert series["values"]["encoder"] == [[0.1235, None, None], [None, None, -3.0]]
     assert series["lows"]["encoder"] == series["highs"]["encoder"] == [[0.1, None, None], [None, None, None]]
@@ -56,14 +57,14 @@ def test_series_as_grids() -> None:
     ],
 )
 def test_the_head_that_is_shown_at_first(findings: list[str], first: list[object]) -> None:
-    (model,) = head_page([("run", HeadFacts([SERIES]))], str, findings=findings)["models"]
+    (model,) = head_page([("run", HeadFacts([SERIES]))], findings=findings)["models"]
     assert model["first"] == first
 
 
 def test_nothing_without_a_number() -> None:
     empty = HeadSeries("v", "v", "", ROWS.assign(value=np.nan), "value")
     words = HeadWords("w", ROWS.assign(text="t"))
-    assert head_page([], str) == head_page([("run", HeadFacts([empty], [words]))], str) == {}
+    assert head_page([]) == head_page([("run", HeadFacts([empty], [words]))]) == {}
 
 
 def test_words_shares_and_maps_of_the_models_that_are_there() -> None:
@@ -78,7 +79,7 @@ def test_words_shares_and_maps_of_the_models_that_are_there() -> None:
     maps = [SentenceMap("m", "encoder", "ab", "abc", weights), SentenceMap("other", "encoder", "ab", "abc", weights)]
     long = SentenceMap("m", "encoder", "a", "k" * (LONGEST + 1), np.zeros((1, 1, 1, LONGEST + 1)))
     found = HeadFacts([SERIES], [words], [HeadShares("s", shares)], [*maps, long])
-    (model,) = head_page([("run", found)], str)["models"]
+    (model,) = head_page([("run", found)])["models"]
     assert model["words"][0]["heads"] == {"encoder.0.0": ["a", "d"], "encoder.1.2": ["b"], "cross.0.1": ["c"]}
     assert model["shares"][0]["categories"] == ["<-8", "0"]
     assert model["shares"][0]["heads"] == {"encoder.0.0": [0.123, 1.0], "encoder.1.2": [0.0, 0.0]}

@@ -1,14 +1,15 @@
-"""The attention maps of given sentences: the recipe of `headlens attend`."""
+"""The attention maps of given sentences: what `headlens attend` measures, in one state of a model or in several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
 
-from headlens.analyses.attend.options import Selection
+from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.attention.capture import Capture
 from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
@@ -18,15 +19,21 @@ from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import Frequency, rarity, unit_forms
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
-from headlens.heads import Head, Stack
+from headlens.heads import Head, Stack, parse_heads
 from headlens.interventions.gates import HeadGates
 from headlens.metrics.words import WordLevel, word_level, word_weights
 from headlens.models.loading import LoadedModel
 from headlens.options import Level
+from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.model_mask import mask_source, under_mask
+from headlens.runs.model_record import model_label
 
+Lists = tuple[Frequency | None, Frequency | None]  # of words of the source and of the target side
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
+_NAMED = 3  # heads that the name of a state lists
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ def collect_attention(
     *,
     level: Level = "token",
     without: Sequence[Head] = (),
-    frequencies: tuple[Frequency | None, Frequency | None] = (None, None),
+    frequencies: Lists = (None, None),
 ) -> list[AttentionMaps]:
     """Run a few sentences, one at a time, and keep their attention maps.
 
@@ -94,8 +101,7 @@ def collect_attention(
             for site in session.sites:
                 if selection.takes(site.stack):
                     own = stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
-                    for number in (i for i, head in enumerate(site.heads) if head in without):
-                        own[number] = torch.nan
+                    own[[head in without for head in site.heads]] = torch.nan
             stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
             collected.append(_maps(loaded, feed, batch, stacked, level, frequencies))
     return collected
@@ -103,15 +109,12 @@ def collect_attention(
 
 def shown_examples(corpus: Corpus, loaded: LoadedModel, most: int = 1) -> list[Example]:
     """The first sentences of 8 to 20 tokens that the model can read, with their translations."""
-    feed, found = None, list[Example]()
-    for example in corpus:
-        feed = feed or CorpusReader.of(loaded, example)
-        encoded = feed.encoder.encode(example)
-        if encoded is not None and _SHORTEST <= len(encoded.source.ids) <= _LONGEST:
-            found.append(example)
-            if len(found) == most:
-                break
-    return found
+    if (first := next(iter(corpus), None)) is None:
+        return []
+    encode = CorpusReader.of(loaded, first).encoder.encode
+    encoded = ((example, encode(example)) for example in corpus)
+    fitting = (example for example, row in encoded if row and _SHORTEST <= len(row.source.ids) <= _LONGEST)
+    return list(islice(fitting, most))
 
 
 def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
@@ -142,60 +145,114 @@ def batch_of_one(feed: CorpusReader, example: Example) -> Batch:
 
 
 def _maps(
-    loaded: LoadedModel,
-    feed: CorpusReader,
-    batch: Batch,
-    weights: dict[Stack, Tensor],
-    level: Level,
-    frequencies: tuple[Frequency | None, Frequency | None],
+    loaded: LoadedModel, feed: CorpusReader, batch: Batch, weights: dict[Stack, Tensor], level: Level, lists: Lists
 ) -> AttentionMaps:
     example = batch.examples[0]
-    lists = {id(batch.source): frequencies[0], id(batch.target): frequencies[1]}
     tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
-    rows = {id(batch.source): example.source} | ({id(batch.target): example.target} if example.target else {})
+    rows = {id(batch.source): (example.source, lists[0])}
+    if example.target is not None:
+        rows[id(batch.target)] = example.target, lists[1]
     labels: dict[Stack, tuple[list[str], list[str]]] = {}
     groups: dict[Stack, tuple[TokenGroups, TokenGroups]] = {}
-    for stack, maps in list(weights.items()):
+    for stack, maps in weights.items():
         site = next(s for s in feed.sites if s.stack == stack)
         sides = [side for side in tokens.of(site) if side is not None]
         words = [word_level(side.to("cpu")) for side in sides]
         if level == "word":
             weights[stack] = word_weights(maps, words[0], words[1])
-        both = [
-            (
-                _labels(loaded, rows[id(side)], word, level),
-                _groups(loaded, rows[id(side)], side, word, level, lists[id(side)]),
-            )
-            for side, word in zip(sides, words, strict=True)
-        ]
-        labels[stack], groups[stack] = (both[0][0], both[1][0]), (both[0][1], both[1][1])
+        told = [_told(loaded, s, word, level, *rows[id(s)]) for s, word in zip(sides, words, strict=True)]
+        labels[stack], groups[stack] = zip(*told, strict=True)
     source = example.source.sentence
     return AttentionMaps(Example(source, example.target.sentence if example.target else None), weights, labels, groups)
 
 
-def _groups(
-    loaded: LoadedModel,
-    row: EncodedSequence,
-    side: Tokens,
-    words: WordLevel,
-    level: Level,
-    frequency: Frequency | None,
-) -> TokenGroups:
-    forms = _labels(loaded, row, words, "word")
-    ranks = [] if frequency is None else rarity([unit_forms(row)], frequency)[0]
-    # Special tokens are words of their own there, and have no number of a word in the text.
-    rarest = [place for place, word in enumerate(words.tokens.word[0].tolist()) if word >= 0 and 2 in ranks[word:][:1]]
-    if level == "word":
-        return TokenGroups([*range(len(forms))], forms, words.tokens.special[0].tolist(), rarest)
-    return TokenGroups(words.unit[0].tolist(), forms, side.special[0].tolist(), rarest)
-
-
-def _labels(loaded: LoadedModel, row: EncodedSequence, words: WordLevel, level: Level) -> list[str]:
+def _told(
+    loaded: LoadedModel, side: Tokens, words: WordLevel, level: Level, row: EncodedSequence, frequency: Frequency | None
+) -> tuple[list[str], TokenGroups]:
+    """The texts of the tokens of a side, or of its words, and what belongs together among them."""
     assert loaded.tokenizer is not None
     names = [str(n) for n in loaded.tokenizer.convert_ids_to_tokens(list(row.ids))]
-    if level == "token":
-        return names
-    forms = unit_forms(row)
+    forms, of_units = unit_forms(row), words.tokens.word[0].tolist()
     first = {int(u): i for i, u in reversed(list(enumerate(words.unit[0])))}
-    word = words.tokens.word[0].tolist()
-    return [forms[w] if w >= 0 else names[first[u]] for u, w in enumerate(word)]
+    # Special tokens are words of their own here, and have no number of a word in the text.
+    texts = [forms[w] if w >= 0 else names[first[u]] for u, w in enumerate(of_units)]
+    ranks = [] if frequency is None else rarity([forms], frequency)[0]
+    rarest = [place for place, word in enumerate(of_units) if word >= 0 and 2 in ranks[word:][:1]]
+    if level == "word":
+        return texts, TokenGroups([*range(len(texts))], texts, words.tokens.special[0].tolist(), rarest)
+    return names, TokenGroups(words.unit[0].tolist(), texts, side.special[0].tolist(), rarest)
+
+
+@dataclass(frozen=True)
+class AttentionState:
+    """A model in a state: under a mask or not, with all its heads or without some.
+
+    Args:
+        name: of the state.
+        model: name of the model, which two of its states share.
+        loaded: the model.
+        mask: the mask that it runs under.
+        without: the heads that it runs without.
+    """
+
+    name: str
+    model: str
+    loaded: LoadedModel
+    mask: MaskOptions
+    without: Sequence[Head] = ()
+
+
+def states_of(request: AttendRequest, models: Sequence[LoadedModel]) -> list[AttentionState]:
+    """Returns the states of a request: what was asked for, and beside a changed model the same model as it is.
+
+    Args:
+        request: whose mask and heads they have.
+        models: one model, or two to be compared.
+
+    Raises:
+        OptionError: if heads or mask cannot be read.
+    """
+    without, source = parse_heads(request.without), mask_source(request.mask)
+    change = "" if source is None else f" under {source.name}"
+    if source is not None and request.mask.layers is not None:
+        change += f" in layers {request.mask.layers}"
+    if without:
+        more = len(without) - _NAMED
+        change += f" without {', '.join(map(str, without[:_NAMED]))}" + (f" and {more} more" if more > 0 else "")
+    names: list[str] = []
+    for loaded in models:
+        names.append(model_label(loaded, names))
+    states = [
+        AttentionState(name + change, name, loaded, request.mask, without)
+        for name, loaded in zip(names, models, strict=True)
+    ]
+    if change and len(models) == 1:
+        states.append(AttentionState(names[0], names[0], models[0], MaskOptions()))
+    return states
+
+
+def attention_of_states(
+    states: Sequence[AttentionState], examples: Sequence[Example], request: AttendRequest, tell: Callable[[str], None]
+) -> list[SentenceMap]:
+    """Runs sentences in every state; their maps are named by their numbers, from 1.
+
+    Args:
+        states: see `states_of`.
+        examples: the sentences.
+        request: whose selection of a stack, and level of tokens or words, they have.
+        tell: called with what the reader should know of a mask.
+
+    Raises:
+        InputError: if a sentence or the selection does not fit a model.
+    """
+    maps, asked = list[SentenceMap](), request.selection
+    for number, state in enumerate(states):
+        with under_mask(state.loaded.model, state.mask, tell):
+            found = collect_attention(state.loaded, examples, asked, level=request.level, without=state.without)
+        maps += [m for i, own in enumerate(found, 1) for m in own.sentence_maps(str(i), number)]
+    return maps
+
+
+def view_of(states: Sequence[AttentionState], maps: Sequence[SentenceMap]) -> AttentionView:
+    """Returns the view of sentences in their states."""
+    return AttentionView([state.name for state in states], maps, len({state.model for state in states}) == 1)

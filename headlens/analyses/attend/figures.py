@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
-from headlens.plots.cell_drawing import Scale, add_bar
+from headlens.plots.cell_drawing import Scale, add_bar, colour_cells
 
 # inches
 _TITLE, _SIDE, _GAP, _TOP = 0.24, 0.80, 0.10, 0.32
@@ -43,11 +43,6 @@ class MapBlock:
             raise ValueError(f"weights {self.weights.shape} do not fit titles, query and key labels {shape}")
 
 
-def drawn_maps(maps: Sequence[SentenceMap], models: int) -> list[SentenceMap]:
-    """Returns the maps that figures show: of two models those of both, of the states of one those of the first."""
-    return [own for own in maps if own.state < models]
-
-
 def layer_figures(
     maps: Sequence[SentenceMap],
     models: Sequence[str],
@@ -58,7 +53,8 @@ def layer_figures(
     """Draws a figure for each sentence, stack and layer, of all heads, of some, or of one, large.
 
     Args:
-        maps: of sentences, whose `model` is the number of the sentence, and whose `state` that of the model.
+        maps: of sentences, whose `model` is the number of the sentence, and whose `state` that of the model; of the
+            states of one model only the first is drawn.
         models: their names, for the titles; the maps of two stand on one figure, in lines of their own.
         layer: the only layer that is drawn; None for all.
         head: the only head that is drawn; None for all.
@@ -70,53 +66,22 @@ def layer_figures(
     asked = heads if head is None else (head,)
     together: dict[tuple[str, str], list[SentenceMap]] = {}
     for own in maps:
-        together.setdefault((own.model, own.stack), []).append(own)
+        if own.state < len(models):
+            together.setdefault((own.model, own.stack), []).append(own)
     for (sentence, stack), both in together.items():
         for number in range(max(len(own.weights) for own in both)) if layer is None else (layer,):
-            blocks = [
-                _block(own, number, asked, f"{models[own.state]}, " if len(both) > 1 else "")
-                for own in both
-                if number < len(own.weights)
-            ]
+            blocks = []
+            for own in (own for own in both if number < len(own.weights)):
+                weights, name = own.weights[number], f"{models[own.state]}, " if len(both) > 1 else ""
+                # Of heads that were cut out of the model there is nothing to draw.
+                drawn = [h for h in asked or range(len(weights)) if not np.isnan(weights[h]).all()]
+                titles = [f"{name}{stack}.{number}.{h}" for h in drawn]
+                blocks.append(MapBlock(weights[drawn], own.queries, own.keys, titles))
             title = f"Attention of {' and '.join(models)} in sentence {sentence}: {stack}, layer {number}"
             most = max(len(block.titles) for block in blocks)
             across = most if len(both) > 1 and most <= _ABREAST else None
             name = f"sentence{sentence}_{stack}_layer{number}" + ("" if head is None else f"_head{head}")
             yield name, draw_blocks([block for block in blocks if block.titles], title, across)
-
-
-def _block(own: SentenceMap, layer: int, asked: Sequence[int], name: str) -> MapBlock:
-    weights = own.weights[layer]  # (heads, query, key)
-    # Of heads that were cut out of the model there is nothing to draw.
-    heads = [h for h in asked or range(len(weights)) if not np.isnan(weights[h]).all()]
-    return MapBlock(weights[heads], own.queries, own.keys, [f"{name}{own.stack}.{layer}.{h}" for h in heads])
-
-
-def attention_maps(
-    weights: npt.NDArray[np.floating],
-    query_labels: Sequence[str],
-    key_labels: Sequence[str],
-    titles: Sequence[str],
-    title: str = "",
-    across: int | None = None,
-) -> Figure | None:
-    """Attention weights of one sentence in one model: a grid of heads, or one head large; see `draw_blocks`.
-
-    Args:
-        weights: (heads, query, key); NaN is drawn grey.
-        query_labels: tokens that attend.
-        key_labels: tokens attended to.
-        titles: one per head.
-        title: title of the figure.
-        across: maps side by side; None for as many as can be read.
-
-    Returns:
-        The figure, or None when there is no head or no finite weight.
-
-    Raises:
-        ValueError: if labels or titles do not fit the weights.
-    """
-    return draw_blocks([MapBlock(weights, query_labels, key_labels, titles)], title, across)
 
 
 def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None = None) -> Figure | None:
@@ -145,18 +110,12 @@ def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None 
     points = float(np.clip(0.85 * 72 * cell, 3.5, 8.5))  # of labels
     left_margin = max(_margin(queries, points) for queries, _ in labels)
     across_map = cell * max(len(keys) for _, keys in labels)
-    downs = [
-        cell * len(queries)
-        + _TITLE
-        + (max(style.heading_lines(text, across_map) for text in block.titles) - 1) * style.HEADING_LINE
-        for block, (queries, _) in zip(blocks, labels, strict=True)
-    ]
-    heights = [
-        -(-len(block.titles) // columns) * down + _margin(keys, points)
-        for block, down, (_, keys) in zip(blocks, downs, labels, strict=True)
-    ]
-    width = max(2.2, left_margin + columns * (across_map + _GAP) + _SIDE)
-    height = max(2.2, _TOP + sum(heights))
+    downs, heights = [], []
+    for block, (queries, keys) in zip(blocks, labels, strict=True):
+        title_lines = max(style.heading_lines(text, across_map) for text in block.titles)
+        downs.append(cell * len(queries) + _TITLE + (title_lines - 1) * style.HEADING_LINE)
+        heights.append(-(-len(block.titles) // columns) * downs[-1] + _margin(keys, points))
+    width, height = max(2.2, left_margin + columns * (across_map + _GAP) + _SIDE), max(2.2, _TOP + sum(heights))
     figure = style.new_figure(width, height)
     style.headline(figure, title)
     largest = max(float(np.nanmax(block.weights)) for block in blocks if np.isfinite(block.weights).any())
@@ -173,16 +132,7 @@ def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None 
             # Labels stand beside the first map of a line and below the last one of a column.
             is_first, is_last = column == 0, number + columns >= len(block.titles)
             style.dress(axes, "key" * is_last, "query" * is_first)
-            axes.set_facecolor(style.MISSING)
-            axes.pcolormesh(
-                np.arange(len(keys) + 1) - 0.5,
-                np.arange(len(queries) + 1) - 0.5,
-                np.ma.masked_invalid(matrix),
-                cmap=scale.map,
-                vmin=scale.low,
-                vmax=scale.high,
-                rasterized=matrix.size > 2500,
-            )
+            colour_cells(axes, matrix, scale, rasterized=matrix.size > 2500)
             axes.invert_yaxis()
             style.heading(axes, block.titles[number], across_map)
             below, beside = (keys if is_last else []), (queries if is_first else [])

@@ -15,9 +15,11 @@ from headlens.options import (
     DEMO,
     HEADS,
     MODEL,
+    OUTPUT,
     CommandOptions,
     Given,
     Level,
+    Option,
     StackName,
     build,
     option,
@@ -30,6 +32,15 @@ if TYPE_CHECKING:
     from headlens.heads import Head, Stack
 
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
+_HEADS = Option("Draw only these heads: 0,3,7 or 0-4.", HEADS, "NUMBERS", whole_numbers_and_ranges, shown="all")
+_WORDS = "Sentences, each in quotation marks, and optionally a second model, shown next to the first."
+_WITHOUT = "Heads to remove, comma-separated STACK.LAYER.HEAD; attention.html shows the unchanged model next to it."
+_SOURCE = Option(
+    "Hugging Face id, local folder, or 'demo'; or a run folder: the run's model as it was run there, and the "
+    "sentences kept in that folder.",
+    metavar="RUN|MODEL",
+    argument=True,
+)
 
 
 @dataclass(frozen=True)
@@ -43,14 +54,7 @@ class Selection:
     stack: StackName | None = option(None, "Draw only this stack.", HEADS)
     layer: int | None = option(None, "Draw only this layer.", HEADS, at_least=0)
     head: int | None = option(None, "Draw only this head, enlarged.", HEADS, at_least=0)
-    heads: tuple[int, ...] = option(
-        (),
-        "Draw only these heads: 0,3,7 or 0-4.",
-        HEADS,
-        metavar="NUMBERS",
-        parse=whole_numbers_and_ranges,
-        shown="all",
-    )
+    heads: tuple[int, ...] = option((), _HEADS)
 
     def __post_init__(self) -> None:
         if self.head is not None and self.heads:
@@ -69,13 +73,14 @@ class Selection:
                 "Choose one of these; decoder and cross need a translation (--target-text).",
             )
         selected = [h for h in heads if self.stack in (None, h.stack)]
-        for name, number, numbers in (
-            ("layer", self.layer, {h.layer for h in selected}),
-            ("head", self.head, {h.head for h in selected if self.layer in (None, h.layer)}),
-            *(("heads", head, {h.head for h in selected if self.layer in (None, h.layer)}) for head in self.heads),
-        ):
+        in_layer = {h.head for h in selected if self.layer in (None, h.layer)}
+        asked = [("layer", self.layer, {h.layer for h in selected}), ("head", self.head, in_layer)]
+        for name, number, numbers in [*asked, *(("heads", head, in_layer) for head in self.heads)]:
             if number is not None and number not in numbers:
-                raise OptionError(f"--{name} {number} is out of range.", f"Choose {_span(numbers)}; both count from 0.")
+                # With gaps where heads were cut out.
+                whole = len(numbers) == max(numbers) + 1
+                span = f"0 to {max(numbers)}" if whole else ", ".join(map(str, sorted(numbers)))
+                raise OptionError(f"--{name} {number} is out of range.", f"Choose {span}; both count from 0.")
 
     def takes(self, stack: Stack) -> bool:
         """Whether heads of this stack are selected; without a selected stack all are."""
@@ -90,26 +95,13 @@ class AttendRequest:
     """
 
     model: str = option(DEMO, MODEL_NAME)
-    words: tuple[str, ...] = option(
-        (),
-        "Sentences, each in quotation marks, and optionally a second model, shown next to the first.",
-        metavar="[SECOND] [SENTENCE]...",
-        shown="",
-        argument=True,
-    )
+    words: tuple[str, ...] = option((), _WORDS, metavar="[SECOND] [SENTENCE]...", shown="", argument=True)
     text: tuple[str, ...] = option((EXAMPLE,), "A sentence; can be repeated.", CORPUS)
     target_text: tuple[str, ...] = option((), "Translation of the sentence, for decoder and cross-attention.", CORPUS)
     second: str | None = option(
         None, "A second model to show side by side with the first.", MODEL, metavar="MODEL", shown="none"
     )
-    without: tuple[str, ...] = option(
-        (),
-        "Heads to remove, comma-separated STACK.LAYER.HEAD; attention.html shows the unchanged model next to it.",
-        HEADS,
-        metavar="HEADS",
-        parse=names,
-        shown="",
-    )
+    without: tuple[str, ...] = option((), _WITHOUT, HEADS, metavar="HEADS", parse=names, shown="")
     selection: Selection = field(default_factory=Selection)
     level: Level = option("token", LEVEL)
     mask: MaskOptions = field(default_factory=MaskOptions)
@@ -164,15 +156,21 @@ def sorted_arguments(values: Mapping[str, Any]) -> AttendRequest:
     return build(AttendRequest, values)
 
 
-def _span(numbers: set[int]) -> str:
-    """What can be chosen: `0 to 11`, or `0, 2, 3` where heads were cut out."""
-    return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else ", ".join(map(str, sorted(numbers)))
+_FIRST = ("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device")
+COMMAND = CommandOptions("attend", (AttendRequest,), "run_attend", make=sorted_arguments, first=_FIRST)
 
 
-COMMAND = CommandOptions(
-    "attend",
-    (AttendRequest,),
-    "run_attend",
-    make=sorted_arguments,
-    first=("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device"),
-)
+@dataclass(frozen=True)
+class ServeRequest:
+    """What `headlens serve` is asked for: a model or the folder of a run, and the port of the page."""
+
+    source: str = option(DEMO, _SOURCE)
+    port: int = option(
+        0, "Local port to serve on.", OUTPUT, metavar="N", shown="any free port", at_least=0, at_most=65535
+    )
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+
+
+# It writes no run, so that it is none of the commands that Python and recipes have.
+SERVE = CommandOptions("serve", (ServeRequest,), "")

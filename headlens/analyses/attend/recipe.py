@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.attend.compared_states import attention_of_states, states_of, view_of
-from headlens.analyses.attend.figures import drawn_maps, layer_figures
-from headlens.analyses.attend.options import EXAMPLE, AttendRequest, Selection
+from headlens.analyses.attend.analysis import attention_of_states, states_of, view_of
+from headlens.analyses.attend.figures import layer_figures
+from headlens.analyses.attend.options import EXAMPLE, AttendRequest
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.corpora.text import sentence_examples
 from headlens.heads import parse_heads
 from headlens.pages.attention_page import attention_page, size_notes
-from headlens.pages.head_cards import SentenceMap
-from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
@@ -47,7 +44,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     with open_run("attend", request.model, request, reporter) as run:
         models = [run.load(name, request.model_options) for name in filter(None, (request.model, request.second))]
         states = states_of(request, models)
-        maps = attention_of_states(states, examples, request.selection, request.level, run.tell)
+        maps = attention_of_states(states, examples, request, run.tell)
         notes = list(run.warnings)
         if request.text == (EXAMPLE,):
             notes.append(f"No sentence was given, and this one is shown: {EXAMPLE} Give yours in quotation marks.")
@@ -61,19 +58,12 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
                 path.write_text(page, encoding="utf-8", newline="\n")
             notes += size_notes(page, view)
             if request.figures:
-                names = list(dict.fromkeys(state.model for state in states))
-                _write_figures(run.folder, maps, names, request.selection, run.reporter)
+                names, asked = list(dict.fromkeys(state.model for state in states)), request.selection
+                layers = sum(len(own.weights) if asked.layer is None else 1 for own in maps if not own.state)
+                with run.reporter.progress("drawing", layers) as advance:
+                    for name, figure in layer_figures(maps, names, asked.layer, asked.head, asked.heads):
+                        run.folder.figure(name, figure)
+                        advance(1)
             records = {state.model: model_record(state.loaded, state.model) for state in states}
             run.folder.finish({"models": [*records.values()], "states": list(view.states), "notes": notes})
         return AttendRun(run.path, run.files, notes)
-
-
-def _write_figures(
-    folder: RunFolder, maps: Sequence[SentenceMap], models: Sequence[str], selection: Selection, reporter: Reporter
-) -> None:
-    drawn = drawn_maps(maps, len(models))
-    layers = sum(len(own.weights) if selection.layer is None else 1 for own in drawn if not own.state)
-    with reporter.progress("drawing", layers) as advance:
-        for name, figure in layer_figures(drawn, models, selection.layer, selection.head, selection.heads):
-            folder.figure(name, figure)
-            advance(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headlens.analyses.attend.figures import drawn_maps, layer_figures
+from headlens.analyses.attend.figures import layer_figures
 from headlens.analyses.attend.stored_maps import read_maps
 from headlens.pages.attention_page import AttentionView
 from headlens.pages.command_report import CommandReport, Figures
@@ -12,8 +12,7 @@ from headlens.runs.reading import RecordedRun
 
 def _heads(run: RecordedRun) -> HeadFacts:
     """Returns the attention maps of a run, whose sentences are numbered, in the state that was asked for."""
-    model = run.models[0]
-    return HeadFacts(maps=[own for own in read_maps(run, lambda _: model) if not own.state])
+    return HeadFacts(maps=[own for own in read_maps(run, lambda _: run.models[0]) if not own.state])
 
 
 def _attention(run: RecordedRun) -> AttentionView | None:
@@ -29,8 +28,7 @@ def _attention(run: RecordedRun) -> AttentionView | None:
 def attend_figures(run: RecordedRun) -> Figures:
     """Draws the maps that the run keeps, of the layer and the heads that it was asked for."""
     layer, head, heads = (run.argument(name, None) for name in ("layer", "head", "heads"))
-    maps = drawn_maps(read_maps(run, str), len(run.models))
-    return layer_figures(maps, run.models, layer, head, heads or ())
+    return layer_figures(read_maps(run, str), run.models, layer, head, heads or ())
 
 
 # The page shows the pictures that lie in the folder: those of an interrupted run are there before its maps are.

@@ -20,14 +20,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.attend.compared_states import AttentionState, attention_of_states, states_of, view_of
-from headlens.analyses.attend.options import COMMAND, AttendRequest
-from headlens.analyses.attend.serve_options import ServeRequest
+from headlens.analyses.attend.analysis import AttentionState, attention_of_states, states_of, view_of
+from headlens.analyses.attend.options import COMMAND, AttendRequest, ServeRequest
 from headlens.corpora.text import sentence_examples
 from headlens.errors import HeadlensError, OptionError, OutputError
 from headlens.models.loading import load
-from headlens.nested_text import parse_json
-from headlens.pages.attention_page import LARGEST, AttentionView, Measuring, attention_data, attention_page
+from headlens.nested_text import conform, parse_json
+from headlens.pages.attention_page import LARGEST, AttentionView, attention_data, attention_page
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.progress import Reporter
@@ -38,6 +37,8 @@ LONGEST_TEXT = 2_000  # letters
 _MOST_BYTES = 50_000  # of a request: two such texts, whatever their letters
 _PATIENCE = 20  # seconds for which a browser may be silent
 _HERE = "127.0.0.1"
+_SAFETY = {"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer"}
+_HEADERS = {"Cache-Control": "no-store", **_SAFETY}
 # What a run says of its model; where that is computed and whom it trusts is for whoever serves it to say.
 _OF_THE_RUN = ("second", "without", "level", "stack", "revision", "dtype", "source_language", "target_language")
 
@@ -81,7 +82,7 @@ class SentenceServer(ThreadingHTTPServer):
         view = view_of(self.states, self.kept)
         translated = all(state.loaded.model.config.is_encoder_decoder for state in self.states)
         title = f"Attention of {' and '.join(view.states)}"
-        return attention_page(title, view, Measuring(LONGEST_TEXT, translated)).encode()
+        return attention_page(title, view, {"limit": LONGEST_TEXT, "translated": translated}).encode()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing of browsers that left before their answer."""
@@ -100,9 +101,7 @@ class SentenceServer(ThreadingHTTPServer):
             raise OptionError("There is no sentence.", "Type one.")
         examples = sentence_examples([text], [translation] if translation.strip() else [])
         with self.lock:
-            maps = attention_of_states(
-                self.states, examples, self.request.selection, self.request.level, lambda _: None
-            )
+            maps = attention_of_states(self.states, examples, self.request, lambda _: None)
         return attention_data(view_of(self.states, maps), LARGEST)
 
 
@@ -128,9 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             typed = parse_json(self.rfile.read(int(length)))
-            text, translation = (typed[name] for name in ("text", "translation"))
-            if not isinstance(text, str) or not isinstance(translation, str):
-                raise TypeError
+            text, translation = (conform(typed[name], str) for name in ("text", "translation"))
         except (ValueError, TypeError, KeyError):
             self._refuse(HTTPStatus.BAD_REQUEST)
             return
@@ -165,14 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
         self.send_response(status)
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(content))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("X-Frame-Options", "DENY"),
-            ("Referrer-Policy", "no-referrer"),
-        ):
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **_HEADERS}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
@@ -196,8 +186,10 @@ def open_server(
         InputError: whatever is wrong with what was asked for.
     """
     folder = Path(request.source).expanduser()
-    run = read_recorded(folder, folder.name) if _is_run(folder) else None
-    asked = _asked(request) if run is None else _asked_by(run, request)
+    is_run = (folder / RUN_FILE).is_file() and not (folder / "config.json").exists()
+    run = read_recorded(folder, folder.name) if is_run else None
+    asked = AttendRequest(request.source, mask=request.mask, model_options=request.model_options)
+    asked = asked if run is None else _asked_by(run, request)
     models = []
     for name in filter(None, (asked.model, asked.second)):
         with reporter.status(f"loading {name}"):
@@ -206,14 +198,6 @@ def open_server(
             tell(f"{models[-1].name}: {note}")
     view = None if run is None else attention(run)
     return SentenceServer(states_of(asked, models), asked, [] if view is None else [*view.maps], request.port)
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / RUN_FILE).is_file() and not (folder / "config.json").exists()
-
-
-def _asked(request: ServeRequest) -> AttendRequest:
-    return AttendRequest(request.source, mask=request.mask, model_options=request.model_options)
 
 
 def _asked_by(run: RecordedRun, request: ServeRequest) -> AttendRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,9 @@ def write_maps(run: RunFolder, maps: Sequence[SentenceMap]) -> None:
     for own in maps:
         name = own.model + _ending(SENTENCE, own.sentence) + _ending(STATE, own.state)
         weights[f"{name}.{own.stack}"] = np.ascontiguousarray(own.weights, np.float32)
-        facts = {key: list(getattr(own, key)) for key in ("queries", "keys")} | {
-            "text": own.text,
-            "state": own.state,
-            "sentence": own.sentence,
-        }
-        groups = ((key, getattr(own, key)) for key in _GROUPS)
-        facts |= {key: vars(group) for key, group in groups if group is not None}
+        facts: dict[str, Any] = {key: list(getattr(own, key)) for key in ("queries", "keys")}
+        facts |= {key: getattr(own, key) for key in ("text", "state", "sentence")}
+        facts |= {key: vars(group) for key in _GROUPS if (group := getattr(own, key)) is not None}
         labels.setdefault(name, {})[own.stack] = facts
     with run.file(WEIGHTS) as path:
         # save_file has an error of its own for a full disk
@@ -63,20 +60,12 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
     advice = "Run the command again, or leave this run out."
     with read_errors(f"{paths[0]} and {LABELS}", "do not hold attention on sentences", advice):
         weights, labels = load_file(paths[0]), parse_json(paths[1].read_text(encoding="utf-8"))
-        return [
-            _read(model_of, name, stack, weights[f"{name}.{stack}"], texts)
-            for name, stacks in labels.items()
-            for stack, texts in mapping(stacks).items()
-        ]
+        kept = [(name, stack, texts) for name, stacks in labels.items() for stack, texts in mapping(stacks).items()]
+        maps = [_read(name, stack, weights[f"{name}.{stack}"], texts) for name, stack, texts in kept]
+        return [replace(own, model=model_of(own.model)) for own in maps]
 
 
-def _read(
-    model_of: Callable[[str], str],
-    name: str,
-    stack: str,
-    weights: npt.NDArray[np.floating],
-    labels: Mapping[str, Any],
-) -> SentenceMap:
+def _read(name: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapping[str, Any]) -> SentenceMap:
     queries, keys = (tuple(map(str, labels[side])) for side in ("queries", "keys"))
     if weights.ndim != 4 or weights.shape[2:] != (len(queries), len(keys)):
         raise ValueError(f"weights {weights.shape} do not fit {len(queries)} queries and {len(keys)} keys")
@@ -88,7 +77,7 @@ def _read(
             group.check(len(side))
     own = name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number))
     text = str(labels.get("text", ""))
-    return SentenceMap(model_of(own), stack, queries, keys, weights, text, state, groups[0], groups[1], number)
+    return SentenceMap(own, stack, queries, keys, weights, text, state, groups[0], groups[1], number)
 
 
 def _ending(kind: str, number: int) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial, reduce
-from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.classify.roles import label, mark_syntactic, role_scores, too_little_notes
-from headlens.analyses.classify.stability import SentenceGroups, group_of, role_stability
 from headlens.analyses.relevance.analysis import HeadRelevances, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.attention.edits_and_observers import Tokens
@@ -24,6 +24,7 @@ from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import frequent_relations, label_notes
 from headlens.corpora.sentence import Corpus
@@ -31,13 +32,16 @@ from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.metric import Metric, MetricSettings, Statistics
+from headlens.metrics.metric import MetricSettings, Statistics
 from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
+
+# Sentences are drawn in so many groups, each of random ones: sums are kept for every group, not for every sentence.
+GROUPS = 25
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,6 @@ class Classification:
         more = {name: table.assign(model=model)[["model", *table.columns]] for name, table in self.more.items()}
         return {name: table.with_model(model) for name, table in self.tables.items()} | more
 
-    def counts(self) -> dict[str, Any]:
-        """How the corpus was read, as run.json records it."""
-        return {"encoding": asdict(self.encoding), "annotation": asdict(self.annotation)}
-
     def with_stability(self, drawn: Callable[[int], None] = lambda _: None) -> Classification:
         """The same with the column `role_stability` of `heads`, if that was asked for and heads have roles.
 
@@ -94,12 +94,8 @@ class Classification:
 
     def with_relevance(self, relevances: HeadRelevances) -> Classification:
         """The same with the relevance of heads in `heads` and a table of its own."""
-        heads = self.tables["heads"].rows
-        tables = {
-            **self.tables,
-            "heads": _ordered(HeadTable(heads.drop(columns="relevance")).join(relevances.of_heads())),
-            "relevance": relevances.table,
-        }
+        heads = HeadTable(self.tables["heads"].rows.drop(columns="relevance")).join(relevances.of_heads())
+        tables = {**self.tables, "heads": _ordered(heads), "relevance": relevances.table}
         return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *relevances.notes])))
 
 
@@ -138,16 +134,14 @@ def classify_heads(
     if relations is None:
         relations = common_relations(summary or summarise(corpus), options.thresholds.min_instances)
     frequencies = frequencies or Frequencies()
-    feed = _reader(loaded, corpus, options)
-    annotator = Annotator(
-        relations,
-        frequencies.source,
-        frequencies.target,
-        words=True,
-        pairs=feed.encoder.pairing == "joined" or options.split_at is not None,
-        sample=options.similarity == "sample",
-        seed=options.seed,
-    )
+    first = first_example(corpus)
+    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
+    if options.split_at is not None:
+        check_split(corpus, options.split_at, paired=first.target is not None)
+    feed.require_heads(loaded.name)
+    pairs, sample = feed.encoder.pairing == "joined" or options.split_at is not None, options.similarity == "sample"
+    sides = frequencies.source, frequencies.target
+    annotator = Annotator(relations, *sides, words=True, pairs=pairs, sample=sample, seed=options.seed)
     baseline, baseline_notes = None, list[str]()
     if baseline_corpus is not None:
         baseline, other_labels = _baseline(feed, baseline_corpus, relations, options.batch_tokens)
@@ -155,19 +149,21 @@ def classify_heads(
     settings = MetricSettings(relations, options.exclude_self, baseline)
     metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
     refuse_collisions(metrics)
-    measured = _measure(feed, corpus, annotator, metrics, options, corpus_pass or CorpusPass())
-    encoding, annotation, statistics = measured.encoding, measured.annotation, measured.statistics
+    statistics = Statistics(metrics, feed.sites, level=options.level)
+    similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
+    groups = SentenceGroups() if options.stability else None
+    tally = _measure(feed, corpus, annotator, (statistics, similarity, groups), options, corpus_pass or CorpusPass())
+    encoding, annotation = tally.encoding, tally.annotation
     if not encoding.sentences:
         raise nothing_read(corpus, feed, encoding)
     if annotation.trees:
         check_relations(options.relations or (), annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
-    tables = _head_tables(statistics, measured.similarity, thresholds)
+    tables = _head_tables(statistics, similarity, thresholds)
     if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
         tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles="", roles_by_weight=""))
     scores = role_scores(tables["heads"], tables.get("syntax"), thresholds)
-    if too_little:
-        scores = scores.assign(held=0)
+    scores = scores.assign(held=0) if too_little else scores
     notes = [
         *too_little,
         *encoding_notes(feed, encoding),
@@ -177,37 +173,25 @@ def classify_heads(
         *pair_notes(annotation, tables["heads"].rows, options.split_at),
         *baseline_notes,
     ]
-    groups = measured.groups
-    resampled = None if groups is None else partial(_resampled, groups, statistics, thresholds, options)
-    more = {**statistics.more_tables(), "roles": scores}
+    resampled, more = None, {**statistics.more_tables(), "roles": scores}
+    if groups is not None:
+        roles = partial(_roles, statistics, thresholds)
+        resampled = partial(role_stability, groups, roles, options.stability, options.seed)
     return Classification(tables, encoding, annotation, notes, more, bool(too_little), resampled)
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What one pass over a corpus gave: the observers with their sums, and what became of the sentences."""
-
-    statistics: Statistics
-    similarity: HeadSimilarity | None
-    groups: SentenceGroups | None
-    encoding: EncodingCounts
-    annotation: AnnotationCounts
 
 
 def _measure(
     feed: CorpusReader,
     corpus: Corpus,
     annotator: Annotator,
-    metrics: Sequence[Metric],
+    sums_of: tuple[Statistics, HeadSimilarity | None, SentenceGroups | None],
     options: ClassifyOptions,
     corpus_pass: CorpusPass,
-) -> _Measured:
+) -> PassState:
     """Passes a corpus through the model; for `stability` the sums of each group of sentences are kept, too."""
-    statistics = Statistics(metrics, feed.sites, level=options.level)
-    similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
-    groups = SentenceGroups() if options.stability else None
+    statistics, similarity, groups = sums_of
     feed = feed if groups is None else replace(feed, group=group_of)
-    observers = [statistics] if similarity is None else [statistics, similarity]
+    observers = [own for own in (statistics, similarity) if own is not None]
     session = AttentionSession(feed.model, observers=observers, kernel=options.kernel)
     sums = {"statistics": statistics.totals} if groups is None else groups.totals
     tally = PassState(sums if similarity is None else {**sums, "similarity": similarity.totals})
@@ -216,8 +200,7 @@ def _measure(
         counts = AnnotationCounts()
         if groups is not None:
             statistics.totals = groups.of(batch.examples)
-        tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
-        with session.batch(tokens):
+        with session.batch(annotator.annotate(batch, counts, decoder_only=feed.decoder_only)):
             feed.model(**batch.inputs, **feed.arguments)
         return counts
 
@@ -225,17 +208,7 @@ def _measure(
         corpus_pass.run(feed, corpus, step, tally, options.batch_tokens)
     if groups is not None:
         statistics.totals = groups.added()
-    return _Measured(statistics, similarity, groups, tally.encoding, tally.annotation)
-
-
-def _reader(loaded: LoadedModel, corpus: Corpus, options: ClassifyOptions) -> CorpusReader:
-    """Opens the way of a corpus into the model, and refuses what it cannot be asked."""
-    first = first_example(corpus)
-    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
-    if options.split_at is not None:
-        check_split(corpus, options.split_at, paired=first.target is not None)
-    feed.require_heads(loaded.name)
-    return feed
+    return tally
 
 
 def common_relations(summary: CorpusSummary, min_instances: int) -> tuple[str, ...]:
@@ -250,8 +223,7 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
     Raises:
         OptionError: naming them and the relations that do occur.
     """
-    missing = [r for r in relations if not counts.get(r)]
-    if not missing:
+    if not (missing := [r for r in relations if not counts.get(r)]):
         return
     there = [r for r, n in counts.items() if n]
     known = ", ".join(sorted(r for r in there if ":" not in r)) or "none"
@@ -287,8 +259,8 @@ def _baseline(
     offsets: dict[Stack, Tensor] = {}
     for batch in feed.batches(corpus, batch_tokens):
         tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
-        sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
-        for stack, side in sides.items():
+        sides: Sequence[tuple[Stack, Tokens | None]] = (("encoder", tokens.encoder), ("decoder", tokens.decoder))
+        for stack, side in sides:
             if side is not None and side.arcs is not None:
                 offsets[stack] = count_offsets(side.arcs, len(relations)) + offsets.get(stack, 0)
     if not counts.arcs:
@@ -313,8 +285,7 @@ def _head_tables(
     if "syntax" in tables:
         tables["syntax"] = mark_syntactic(tables["syntax"], thresholds)
     heads = _with_roles(statistics, tables.get("syntax"), thresholds)
-    pairs, embedding = (None, None) if similarity is None else (similarity.table(), similarity.embedding())
-    if pairs is not None and embedding is not None:
+    if similarity is not None and (pairs := similarity.table()) and (embedding := similarity.embedding()):
         tables["similarity"] = pairs
         heads = heads.join(embedding)
     return {"heads": _ordered(heads), **tables}
@@ -324,23 +295,13 @@ def _with_roles(statistics: Statistics, syntax: HeadTable | None, thresholds: Th
     return label(reduce(HeadTable.join, statistics.head_tables()), syntax, thresholds)
 
 
-def _resampled(
-    groups: SentenceGroups,
-    statistics: Statistics,
-    thresholds: Thresholds,
-    options: ClassifyOptions,
-    drawn: Callable[[int], None],
-) -> Array:
-    """Share of draws in which every head keeps its role, see `headlens.analyses.classify.stability`."""
-
-    def roles(totals: Accumulator) -> list[str]:
-        own = Statistics(statistics.metrics, statistics.sites, level=options.level)
-        own.totals = totals
-        syntax = next((m.table(own.sums(m)) for m in own.metrics if isinstance(m, Syntax)), None)
-        marked = None if syntax is None else mark_syntactic(syntax, thresholds)
-        return _with_roles(own, marked, thresholds).rows["role"].tolist()
-
-    return role_stability(groups, roles, options.stability, options.seed, drawn)
+def _roles(statistics: Statistics, thresholds: Thresholds, totals: Accumulator) -> list[str]:
+    """The roles of heads by other sums than those of all sentences."""
+    own = Statistics(statistics.metrics, statistics.sites, level=statistics.level)
+    own.totals = totals
+    syntax = next((m.table(own.sums(m)) for m in own.metrics if isinstance(m, Syntax)), None)
+    marked = None if syntax is None else mark_syntactic(syntax, thresholds)
+    return _with_roles(own, marked, thresholds).rows["role"].tolist()
 
 
 def head_columns() -> list[str]:
@@ -353,3 +314,60 @@ def _ordered(heads: HeadTable) -> HeadTable:
     """The columns of the contract first, empty where nothing was measured; others follow."""
     first = [*KEY_COLUMNS, *head_columns()]
     return HeadTable(heads.rows.reindex(columns=[*first, *(c for c in heads.rows.columns if c not in first)]))
+
+
+def group_of(example: EncodedExample) -> int:
+    """Returns the number of the group of a sentence, which depends on its text alone."""
+    return zlib.crc32(example.key.encode()) % GROUPS
+
+
+class SentenceGroups:
+    """The sums of each group of sentences, by name."""
+
+    def __init__(self) -> None:
+        self.totals = {f"statistics-{number}": Accumulator() for number in range(GROUPS)}
+
+    def of(self, examples: Sequence[EncodedExample]) -> Accumulator:
+        """Returns the sums to which a batch adds, all of whose sentences are of one group."""
+        return self.totals[f"statistics-{group_of(examples[0])}"]
+
+    def added(self, times: Sequence[int] | Array = (1,) * GROUPS) -> Accumulator:
+        """Returns the sums of all groups, each counted so many times; (groups,)."""
+        found = Accumulator()
+        for totals, number in zip(self.totals.values(), times, strict=True):
+            if number:
+                found.add_arrays({name: array * number for name, array in totals.arrays().items()})
+        return found
+
+
+def role_stability(
+    groups: SentenceGroups,
+    roles: Callable[[Accumulator], Sequence[str]],
+    resamples: int,
+    seed: int,
+    drawn: Callable[[int], None] = lambda _: None,
+) -> Array:
+    """Returns the share of resamples in which every head has the role that it has on all sentences; (heads,).
+
+    Groups of sentences are drawn with replacement, as many as there are (bootstrap of clusters: sentences of a group
+    are random ones, so that the spread is that of sentences).
+
+    Args:
+        groups: the sums of a corpus.
+        roles: gives the roles of all heads from sums.
+        resamples: how often groups are drawn.
+        seed: of the draws.
+        drawn: called after every one, with 1.
+    """
+    generator = np.random.default_rng(seed)
+    own = np.array(roles(groups.added()), dtype=object)
+    filled = np.array([bool(list(totals)) for totals in groups.totals.values()])
+    kept = np.zeros(len(own))
+    for _ in range(resamples):
+        # Of a small corpus some groups are empty, and never drawn.
+        times = np.zeros(GROUPS, dtype=np.int64)
+        times[filled] = generator.multinomial(filled.sum(), np.full(filled.sum(), 1 / filled.sum()))
+        kept += np.array(roles(groups.added(times)), dtype=object) == own
+        drawn(1)
+    share: Array = kept / resamples
+    return share

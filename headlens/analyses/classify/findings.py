@@ -57,7 +57,7 @@ _ENDS = {
 def recorded_findings(run: RecordedRun) -> list[str]:
     """Returns what a run of `headlens classify` found, and its relevance where it was measured."""
     heads = run.tables.get("heads", pd.DataFrame(columns=["model"]))
-    few = frozenset(str(model) for model in heads["model"].unique() if _read_too_little(run, str(model)))
+    few = [model for model in map(str, heads["model"].unique()) if _read_too_little(run, model)]
     return [*classify_findings(run.tables, few), *relevance_findings(run)]
 
 
@@ -68,10 +68,8 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
         tables: `heads`, and `syntax` where there were trees.
         few: models that read too little for roles.
     """
-    heads, syntax = (
-        {part.name: part for part in by_model_and_stack(tables[name])} if name in tables else {}
-        for name in ("heads", "syntax")
-    )
+    known = (tables.get(name, pd.DataFrame(columns=["model", "stack"])) for name in ("heads", "syntax"))
+    heads, syntax = ({part.name: part for part in by_model_and_stack(table)} for table in known)
     found = []
     for name in dict.fromkeys([*heads, *syntax]):
         part, relations = heads.get(name), syntax.get(name)
@@ -114,11 +112,8 @@ def _best_relation(syntax: pd.DataFrame) -> str:
     found, start = reversed(ends) if direction == "dep->head" else ends
     article = "an" if start[0] in "aeiou" else "a"
     others = len(sure.drop_duplicates(["layer", "head"])) - 1
-    more = (
-        f" {counted(others, 'other head')} {'also follows' if others == 1 else 'also follow'} a relation."
-        if others
-        else ""
-    )
+    also = "also follows" if others == 1 else "also follow"
+    more = f" {counted(others, 'other head')} {also} a relation." if others else ""
     return (
         f"{head_name(best)} finds the {found} of {article} {start} ({relation} {direction}) in "
         f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases; a fixed offset does so "

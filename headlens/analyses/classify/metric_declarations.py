@@ -6,7 +6,7 @@ A run records them, so that a page is drawn without the metrics themselves, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 _DIFFERENCE = " difference"  # a column that no table has
 _NOTABLE = 0.1  # the least at which a difference has the darkest colour
 # Types of the fields of declarations, as JSON has them.
-_TYPES: dict[str, Any] = {
-    "str": str,
-    "bool": bool,
-    "float | None": (int, float, type(None)),
-    "tuple[MetricColumn, ...]": list,
-}
+_NUMBER = (int, float, type(None))
+_TYPES: dict[str, Any] = {"str": str, "bool": bool, "float | None": _NUMBER, "tuple[MetricColumn, ...]": list}
 
 
 @dataclass(frozen=True)
@@ -84,10 +80,6 @@ class MetricDeclaration:
             raise ValueError(f"matplotlib has no colour map {unknown.pop()!r}")
         return replace(declaration, columns=columns)
 
-    def as_record(self) -> dict[str, Any]:
-        """Returns the declaration as JSON values, as run.json holds it."""
-        return asdict(self)
-
     def figure(self, heads: pd.DataFrame) -> Figure | None:
         """Draws the metric's columns as heatmaps, one row of panels for each model and stack.
 
@@ -108,39 +100,33 @@ class MetricDeclaration:
         alike = len({(c.scale or c.unit, c.colours, c.high) for c in drawn}) == 1
         scales = []
         for columns in [drawn] if alike else [[column] for column in drawn]:
-            first = columns[0]
+            head = columns[0]
             values = np.concatenate([float_column(heads, column.name) for column in columns])
             # Shares from 0 to 1, so that a chance level never looks like a finding; else from 0 to the largest value.
             largest = float(max(values[np.isfinite(values)], default=0.0)) or 1.0
-            high = largest if first.high is None else first.high
-            label = first.scale or f"{first.title} ({first.unit})"
-            scales.append(Scale(label, high=high, colours=first.colours))
+            high = largest if head.high is None else head.high
+            scales.append(Scale(head.scale or f"{head.title} ({head.unit})", high=high, colours=head.colours))
         shown = {c.name: c.panel for c in drawn}
         if self.difference and len(drawn) == 2:
-            heads = _with_difference(heads, drawn)
+            # The second column less the first, and an interval as wide as that of the first, for its scale.
+            first, second = (float_column(heads, column.name) for column in drawn)
+            low, upper = (float_column(heads, f"{drawn[0].name}_ci_{end}") for end in ("low", "high"))
+            apart, half = second - first, (upper - low) / 2
+            heads = heads.assign(**{_DIFFERENCE: apart, "ci_low": apart - half, "ci_high": apart + half})
             shown[_DIFFERENCE] = self.difference
             around = centred_scale(f"difference of {drawn[0].title}", heads, _DIFFERENCE, DIVERGING)
             # Hundredths are no finding, however few there are of anything else.
             end = max(around.high, _NOTABLE)
             beyond = around.beyond if end == around.high else "neither"
             scales = [*(scales * 2)[:2], replace(around, low=-end, high=end, beyond=beyond)]
-        chances = {column.name: column for column in drawn if column.chance}
 
         def remark(part: StackRows, name: str) -> str:
-            column = chances.get(name)
+            column = next((column for column in drawn if column.name == name and column.chance), None)
             chance = float_column(part.rows, "" if column is None else column.chance)
             known = chance[np.isfinite(chance)]
             return "" if column is None or not known.size else f"\n({column.chance_name} {known.mean():.3f})"
 
         return paired_maps(heads, shown, scales, self.title, remark)
-
-
-def _with_difference(heads: pd.DataFrame, columns: Sequence[MetricColumn]) -> pd.DataFrame:
-    """Adds the second column less the first, and an interval as wide as that of the first, for its scale."""
-    first, second = (float_column(heads, column.name) for column in columns)
-    low, high = (float_column(heads, f"{columns[0].name}_ci_{end}") for end in ("low", "high"))
-    apart, half = second - first, (high - low) / 2
-    return heads.assign(**{_DIFFERENCE: apart, "ci_low": apart - half, "ci_high": apart + half})
 
 
 def _checked(kind: Any, record: Any) -> Any:
@@ -196,13 +182,6 @@ def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaratio
             if not np.isfinite(values).any():
                 continue
             best = part.rows.iloc[int(np.nanargmax(values))]
-            yield {
-                "model": part.model,
-                "stack": part.stack,
-                "measure": titled[0].title,
-                "unit": titled[0].unit,
-                "mean": float(np.nanmean(values)),
-                "lowest": float(np.nanmin(values)),
-                "highest": float(np.nanmax(values)),
-                "head": head_name(best),
-            }
+            about = {"model": part.model, "stack": part.stack, "measure": titled[0].title, "unit": titled[0].unit}
+            numbers = {"mean": float(np.nanmean(values)), "lowest": float(np.nanmin(values))}
+            yield {**about, **numbers, "highest": float(np.nanmax(values)), "head": head_name(best)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from headlens import shared_options
 from headlens.analyses.relevance.options import RelevanceOptions
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.corpora.relations import normalise
@@ -27,25 +28,22 @@ from headlens.options import (
 )
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import (
-    BATCH_TOKENS,
-    BATCH_TOKENS_SHOWN,
-    CORPUS_SOURCE,
-    FIGURES,
-    FREQUENCY,
-    LEVEL,
-    LONG_SENTENCES,
-    PARSER,
-    SEED,
-    SEVERAL_MODELS,
-)
 
 if TYPE_CHECKING:
     from headlens.metrics.accumulator import Array
 
-MarginKind = Literal["absolute", "relative"]
 _SHARE: dict[str, Any] = {"metavar": "0…1", "parse": share}
-SimilarityMode = Literal["sample", "all", "off"]
+_RELATIONS = "Dependency relations, comma-separated UD names."
+_MANY = "all that reach --min-instances"
+_SPLIT_AT = "Separator between two texts in one sentence, such as >>: they are read as a pair in one sequence."
+_SIMILARITY = "Compute distances between heads from one query token per sentence, from all tokens, or not at all."
+_STABILITY = "Resample the sentences this many times, and report how often each head keeps its role."
+_BASELINE = "Corpus from which the offsets of the baseline are taken."
+_ALIGNMENTS = "Gold word alignments, one line per pair: 0-0 1-2, possible links 1?2 or 1p2 (Pharaoh format)."
+_SHARD = "Read only one part of the sentences, such as 2/5, and keep its sums for --merge."
+_MERGE = (
+    "Run folder of one part (--shard); give the option once per part: their sums are added up, and no text is read."
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Thresholds:
     margin: float = option(
         0.10, "Margin by which a syntactic head must beat the baseline.", ROLES, metavar="NUMBER", parse=amount
     )
-    margin_kind: MarginKind = option(
+    margin_kind: Literal["absolute", "relative"] = option(
         "absolute", "Whether the margin is added to the baseline or is a fraction of it.", ROLES
     )
     min_instances: int = option(30, "For relations with fewer instances, no role is assigned.", ROLES, at_least=1)
@@ -108,39 +106,16 @@ class ClassifyOptions:
     measured beside those that are registered.
     """
 
-    relations: tuple[str, ...] | None = option(
-        None,
-        "Dependency relations, comma-separated UD names.",
-        STATISTICS,
-        metavar="NAMES",
-        parse=names,
-        shown="all that reach --min-instances",
-    )
+    relations: tuple[str, ...] | None = option(None, _RELATIONS, STATISTICS, metavar="NAMES", parse=names, shown=_MANY)
     thresholds: Thresholds = field(default_factory=Thresholds)
-    level: Level = option("token", LEVEL)
-    split_at: str | None = option(
-        None,
-        "Separator between two texts in one sentence, such as >>: they are read as a pair in one sequence.",
-        CORPUS,
-        metavar="TEXT",
-        shown="",
-    )
+    level: Level = option("token", shared_options.LEVEL)
+    split_at: str | None = option(None, _SPLIT_AT, CORPUS, metavar="TEXT", shown="")
     exclude_self: bool = option(False, "For syntax, ignore the attention of a word to itself.", STATISTICS)
-    similarity: SimilarityMode = option(
-        "sample",
-        "Compute distances between heads from one query token per sentence, from all tokens, or not at all.",
-        STATISTICS,
-    )
-    stability: int = option(
-        0,
-        "Resample the sentences this many times, and report how often each head keeps its role.",
-        ROLES,
-        metavar="N",
-        at_least=0,
-    )
-    batch_tokens: int | None = option(None, BATCH_TOKENS, shown=BATCH_TOKENS_SHOWN)
-    seed: int = option(0, SEED)
-    long_sentences: LongSentences = option("skip", LONG_SENTENCES)
+    similarity: Literal["sample", "all", "off"] = option("sample", _SIMILARITY, STATISTICS)
+    stability: int = option(0, _STABILITY, ROLES, metavar="N", at_least=0)
+    batch_tokens: int | None = option(None, shared_options.BATCH_TOKENS, shown=shared_options.BATCH_TOKENS_SHOWN)
+    seed: int = option(0, shared_options.SEED)
+    long_sentences: LongSentences = option("skip", shared_options.LONG_SENTENCES)
     kernel: Literal["fast", "eager"] = option(
         "fast", "fast; or eager, which is slower but bit for bit the model's own attention.", MODEL
     )
@@ -161,46 +136,22 @@ class ClassifyRequest:
     `baseline_corpus` is named.
     """
 
-    models: tuple[str, ...] = option((DEMO,), SEVERAL_MODELS)
-    corpus: str = option(DEMO, CORPUS_SOURCE)
+    models: tuple[str, ...] = option((DEMO,), shared_options.SEVERAL_MODELS)
+    corpus: str = option(DEMO, shared_options.CORPUS_SOURCE)
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
-    parser: str = option("gold", PARSER)
-    frequency: str = option("wordfreq:en", FREQUENCY)
+    parser: str = option("gold", shared_options.PARSER)
+    frequency: str = option("wordfreq:en", shared_options.FREQUENCY)
     target_frequency: str = option("none", "Word frequencies for the target side.", STATISTICS, metavar="LIST")
-    baseline_corpus: str | None = option(
-        None,
-        "Corpus from which the offsets of the baseline are taken.",
-        STATISTICS,
-        metavar="SOURCE",
-        shown="the corpus itself",
-    )
-    alignments: str | None = option(
-        None,
-        "Gold word alignments, one line per pair: 0-0 1-2, possible links 1?2 or 1p2 (Pharaoh format).",
-        CORPUS,
-        metavar="FILE",
-        shown="",
-    )
-    shard: str | None = option(
-        None,
-        "Read only one part of the sentences, such as 2/5, and keep its sums for --merge.",
-        CORPUS,
-        metavar="I/N",
-        shown="all",
-    )
-    merge: tuple[Path, ...] = option(
-        (),
-        "Run folder of one part (--shard); give the option once per part: their sums are added up, and no text is "
-        "read.",
-        CORPUS,
-        metavar="DIR",
-    )
+    baseline_corpus: str | None = option(None, _BASELINE, STATISTICS, metavar="SOURCE", shown="the corpus itself")
+    alignments: str | None = option(None, _ALIGNMENTS, CORPUS, metavar="FILE", shown="")
+    shard: str | None = option(None, _SHARD, CORPUS, metavar="I/N", shown="all")
+    merge: tuple[Path, ...] = option((), _MERGE, CORPUS, metavar="DIR")
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     relevance: bool = option(False, "Also measure the relevance of heads.", RELEVANCE)
     relevance_options: RelevanceOptions = field(default_factory=RelevanceOptions)
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = option(True, FIGURES)
+    figures: bool = option(True, shared_options.FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
@@ -214,9 +165,5 @@ class ClassifyRequest:
             )
 
 
-COMMAND = CommandOptions(
-    "classify",
-    (ClassifyRequest,),
-    "run_classify",
-    first=("corpus", "target", "column", "limit", "parser", "frequency", "relations", "relevance", "mask", "device"),
-)
+_FIRST = ("corpus", "target", "column", "limit", "parser", "frequency", "relations", "relevance", "mask", "device")
+COMMAND = CommandOptions("classify", (ClassifyRequest,), "run_classify", first=_FIRST)

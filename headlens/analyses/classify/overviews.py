@@ -1,42 +1,51 @@
-"""What a reader of classifications looks for first, over one run or several: roles, and the best heads."""
+"""What a reader of classifications looks for first, over one run or several: roles, and the best heads.
+
+Of a model before and after pruning, classified on the same sentences: what went, and what became of the rest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
-from headlens.analyses.classify.role_agreement import role_agreement, role_records
+from headlens.analyses.classify.roles import role_agreement, role_records
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
+from headlens.errors import counted
+from headlens.heads import KEY_COLUMNS
+from headlens.pages.head_cards import REMOVED, PrunedPair
 from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families, family
 from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.statistics.intervals import mean_interval
 
 _BOUNDS = ("ci_low", "accuracy", "ci_high", "baseline")
+_NAMED = 6  # heads that a sentence names
 
 
 def fewest(run: RecordedRun) -> int:
     """Returns the `--min-instances` of a recorded run, or the default if the run has none."""
-    instances = run.argument("min_instances", FEWEST)
-    return instances if isinstance(instances, int) else FEWEST
+    return asked if isinstance(asked := run.argument("min_instances", FEWEST), int) else FEWEST
 
 
 def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
     """How many heads of every stack have which role as their strongest."""
-    counted = [
+    parts = [
         (run, part, pd.Series(families(part.rows["role"])).value_counts())
         for run, heads in tables_of(runs, "heads")
         for part in by_model_and_stack(heads)
     ]
-    present = [name for name in FAMILIES if any(name in counts for *_, counts in counted)]
+    present = [name for name in FAMILIES if any(name in counts for *_, counts in parts)]
     records = [
         run_label(run, runs)
         | {"model": part.model, "stack": part.stack, "heads": len(part.rows)}
-        | {"no role" if name == NONE else name: int(counts.get(name, 0)) for name in present}
-        for run, part, counts in counted
+        | {_spelled(name): int(counts.get(name, 0)) for name in present}
+        for run, part, counts in parts
     ]
     about = "How many heads have each role as their strongest; a head that holds several is counted once."
     return page_table("Roles", records, about)
@@ -88,22 +97,20 @@ def _labelled(runs: Sequence[RecordedRun], name: str, *needed: str) -> pd.DataFr
 
 def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     """The best head of every relation and direction; those of several runs and models stand below each other."""
-    records: list[dict[str, Any]] = []
+    by_relation: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for run, syntax in tables_of(runs, "syntax"):
         best = best_heads(syntax)
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             low, value, high, base = bounds = Interval(*(float(row[name]) for name in _BOUNDS))
             shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None
-            records.append(
+            # Those of several runs and models stand below each other.
+            by_relation.setdefault((row["relation"], row["direction"]), []).append(
                 {"relation": row["relation"], "direction": row["direction"]}
                 | run_label(run, runs)
                 | {"model": row["model"], "head": head_name(row), "n": row["n"], "accuracy": number_cell(value)}
                 | {"95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown)}
                 | {"baseline": number_cell(base), "syntactic": verdict}
             )
-    # Those of several runs and models stand below each other.
-    order = list(dict.fromkeys((record["relation"], record["direction"]) for record in records))
-    records.sort(key=lambda record: order.index((record["relation"], record["direction"])))
     about = (
         "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the most frequent offset (tick); "
         "words that are read as one unit count as one. The best head was picked on the instances it is scored on. "
@@ -111,7 +118,7 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
         "significantly after the correction for all heads, "
         "relations and directions."
     )
-    return page_table("Best head for every relation", records, about)
+    return page_table("Best head for every relation", [*chain(*by_relation.values())], about)
 
 
 def measures(runs: Sequence[RecordedRun]) -> PageTable:
@@ -123,12 +130,8 @@ def measures(runs: Sequence[RecordedRun]) -> PageTable:
 
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
     """Every head that has a role, with the numbers that roles come from."""
-    numbers = {
-        "confidence": "confidence",
-        "positional_share": "at its most frequent non-zero offset",
-        "rare_top1": "at the rarest word",
-        "entropy_norm": "entropy",
-    }
+    numbers = {"confidence": "confidence", "positional_share": "at its most frequent non-zero offset"}
+    numbers |= {"rare_top1": "at the rarest word", "entropy_norm": "entropy"}
     records = [
         run_label(run, runs)
         | {"model": row["model"], "head": head_name(row), "roles": row["roles"]}
@@ -137,6 +140,117 @@ def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
         for row in heads.assign(**{name: float_column(heads, name) for name in numbers}).to_dict("records")
         if family(row["role"]) != NONE
     ]
-    return page_table(
-        "Heads that have a role", records, "All the roles of a head, the strongest first; shares from 0 to 1."
+    about = "All the roles of a head, the strongest first; shares from 0 to 1."
+    return page_table("Heads that have a role", records, about)
+
+
+class _Classified(NamedTuple):
+    """A model of a run: rows of `heads.csv` by the name of their head, and the heads that it had lost."""
+
+    corpus: Any
+    model: str
+    heads: pd.DataFrame
+    removed: frozenset[str]
+
+
+def pruned_pairs(runs: Sequence[RecordedRun]) -> list[PrunedPair]:
+    """Every pruned model with the first whole one that has its heads and read the same tokens."""
+    known = []
+    for run, heads in tables_of([run for run in runs if run.command == "classify"], "heads"):
+        for model, rows in heads.groupby("model", sort=False):
+            columns = {name: float_column(rows, name) for name in ("tokens", "confidence")}
+            named = rows[KEY_COLUMNS].assign(role=families(rows["role"]), **columns)
+            named.index = pd.Index(map(head_name, rows.to_dict("records")), name="name")
+            known.append(_Classified(run.corpus.get("sha256"), str(model), named, run.heads_removed(str(model))))
+    pairs = []
+    for pruned in known:
+        whole = next((other for other in known if not other.removed and _fit(other, pruned)), None)
+        if pruned.removed and whole is not None:
+            # Heads that are silent at their depth alone have rows still.
+            left = pruned.heads[~pruned.heads.index.isin(list(pruned.removed))].drop(columns=KEY_COLUMNS)
+            heads = whole.heads.merge(left, "left", "name", suffixes=("_before", "_after")).reset_index()
+            pairs.append(PrunedPair(whole.model, pruned.model, heads.fillna({"role_after": REMOVED})))
+    return pairs
+
+
+def _fit(whole: _Classified, pruned: _Classified) -> bool:
+    """Whether the heads of one are those of the other and those that it lost, and both read the same."""
+    tokens, left = whole.heads["tokens"], pruned.heads["tokens"]
+    same_heads = {*left.index} | pruned.removed == {*tokens.index}
+    return same_heads and whole.corpus == pruned.corpus and tokens[left.index].equals(left)
+
+
+def pruned_findings(pair: PrunedPair) -> list[str]:
+    """How many heads went, by their roles; what became of the roles and the confidence of the others."""
+    sentences = []
+    for stack, rows in pair.heads.groupby("stack", sort=False):
+        left = rows[rows["role_after"] != REMOVED]
+        if not (gone := len(rows) - len(left)):
+            continue
+        before, after = rows["role_before"].value_counts(), left["role_before"].value_counts()
+        by_role = [
+            f"{after.get(role, 0)} of {before[role]} {'without one' if role == NONE else role}"
+            for role in _held(rows["role_before"])
+        ]
+        went = "was removed" if gone == 1 else "were removed"
+        found = [f"{gone} of the {counted(len(rows), 'head')} of {pair.before} {went}."]
+        if len(left):
+            found[0] += f" The heads left, by their earlier role: {', '.join(by_role)}."
+            found += [_changed_roles(left), _changed_confidence(left)]
+        sentences += [f"{pair.after}, {stack}: {text}" for text in found]
+    return sentences
+
+
+def _changed_roles(left: pd.DataFrame) -> str:
+    changed = left[left["role_before"] != left["role_after"]]
+    rows = changed[["name", "role_before", "role_after"]].itertuples(index=False)
+    named = [f"{name} ({_spelled(was)}, then {_spelled(now)})" for name, was, now in rows]
+    if len(named) > _NAMED:
+        named[_NAMED:] = [f"{len(named) - _NAMED} more"]
+    verb = "has" if len(changed) < 2 else "have"
+    count = f"{len(changed) or 'none'} {verb}"
+    text = f"of the {counted(len(left), 'remaining head')}, {count} a different role than before"
+    return f"{text}: {', '.join(named)}." if named else f"{text}."
+
+
+def _changed_confidence(left: pd.DataFrame) -> str:
+    change = (left["confidence_after"] - left["confidence_before"]).to_numpy()
+    mean, low, high = map(number_text, mean_interval(change))
+    most = left.iloc[int(np.argmax(np.abs(change)))]
+    interval = f" (95% interval over heads [{low}, {high}])" if len(left) > 1 else ""
+    was, now = number_text(most["confidence_before"]), number_text(most["confidence_after"])
+    return (
+        f"the confidence of the heads that are left changed by {mean} on average{interval}, most of all that of "
+        f"{most['name']} from {was} to {now}."
     )
+
+
+def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
+    """For every role before pruning how many heads went, and what roles the others hold now."""
+    pairs = pruned_pairs(runs)
+    now = _held(pd.concat([pair.heads["role_after"] for pair in pairs])) if pairs else []
+    records = [
+        {"model": pair.after, "pruned from": pair.before, "stack": stack, "role before": _spelled(role)}
+        | {"heads": len(rows), REMOVED: int((rows["role_after"] == REMOVED).sum())}
+        | {f"then {_spelled(name)}": int((rows["role_after"] == name).sum()) for name in now}
+        for pair in pairs
+        for stack, stack_heads in pair.heads.groupby("stack", sort=False)
+        for role in _held(stack_heads["role_before"])
+        for rows in [stack_heads[stack_heads["role_before"] == role]]
+    ]
+    about = (
+        "The heads of the unpruned model by strongest role, and what became of them: removed, or the role they hold "
+        "in the pruned model, on the same sentences."
+    )
+    return page_table("Roles before and after pruning", records, about)
+
+
+FIRST = (role_counts, roles_compared, roles_agree, roles_before_after, best_rows, measures)
+
+
+def _held(roles: pd.Series[str]) -> list[str]:
+    return [name for name in FAMILIES if name in set(roles)]
+
+
+def _spelled(role: str) -> str:
+    return "no role" if role == NONE else role

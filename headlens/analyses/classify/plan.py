@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headlens.analyses.classify.options import ClassifyRequest
-from headlens.analyses.classify.parts import partial_sums_of
 from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.relevance.plan import RELEVANCE
-from headlens.runs.corpus_parts import parse_shard
+from headlens.runs.corpus_parts import PartialSums, parse_shard
+from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
 
 # What headlens's own benchmarks measured (tests/benchmarks), beside plain passes.
@@ -22,20 +22,14 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
         planner.model(name, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.merge:
-        partial_sums_of(request)
+        PartialSums.of(request.merge, "classify", arguments(replace(request, shard=None)))  # checks the parts
         planner.notes.append("No model runs: the sums of the parts are added up.")
         return planner.plan()
     if request.shard is not None:
         corpus = corpus.part(1 / parse_shard(request.shard).count)
     for place, name in enumerate(request.models):
-        work = Work(
-            f"classify the heads of {name}",
-            place,
-            tokens=corpus.tokens,
-            each=CLASSIFIED,
-            batch_tokens=request.options.batch_tokens or planner.batch_tokens,
-            length=corpus.length,
-        )
+        size, text = request.options.batch_tokens or planner.batch_tokens, f"classify the heads of {name}"
+        work = Work(text, place, tokens=corpus.tokens, each=CLASSIFIED, batch_tokens=size, length=corpus.length)
         if request.relevance:
             planner.add(replace(work, text=f"relevance of the heads of {name}", kind="backward", each=RELEVANCE))
         planner.add(work)

@@ -1,31 +1,34 @@
-"""Where heads point, relative to the token they read from."""
+"""Where heads point, relative to the token they read from, and where the other word of a dependency relation stands."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
-from headlens.plots import style
-from headlens.plots.cell_drawing import BAR_SLOT, BAR_WIDTH, Scale, add_bars, bar_beside, paint, write
-from headlens.plots.head_grid import (
-    StackRows,
-    by_model_and_stack,
-    each,
-    float_column,
-    flow,
-    has_numbers,
-    head_grid_figure,
-    panel,
-    scatter_grid,
-)
-from headlens.plots.style import INK
+from headlens.plots import head_grid, style
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import BAR_SLOT, BAR_WIDTH, Scale, add_bars, bar_beside, colour_cells, paint, write
+from headlens.plots.curves import legend_below
+from headlens.plots.style import BLUE, INK, PALE_BLUE, TICK_SIZE, VERMILION
 
 OFFSETS = ("<-8", *map(str, range(-8, 9)), ">8")
-_TALLEST, _WORDS = 7.0, 0.8  # inches of the offset profile's columns, and of the words around them
+_TALLEST, _WORDS = 7.0, 0.8  # inches of the offset profile's columns, and of the words around all panels
 _NAMES = 0.30  # inches for the numbers of heads and of layers, beside a profile
 _HEAD_SIZE = 5.0  # points
+MOST = 12  # relations
+_REACH = 63  # of `relation_offsets.csv`, whose ends hold all that is farther
+TOLD_OFFSETS = (f"<-{_REACH}", *map(str, range(-_REACH, _REACH + 1)), f">{_REACH}")
+_UP = "dep->head"
+_FARTHEST = 8
+_SLOT, _PANEL = 1.6, 1.25  # inches: width and height of a panel of a relation
+_TOP, _ABOVE = 1.28, 1.15  # of the axis of shares, and where the numbers stand
+_BEST: dict[str, Any] = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (4, 2)), "zorder": 3}
 
 
 def positional_map(heads: pd.DataFrame) -> Figure | None:
@@ -37,24 +40,26 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when nothing was measured.
     """
-    if not has_numbers(heads, "positional_share"):
+    if not head_grid.has_numbers(heads, "positional_share"):
         return None
-    pieces = by_model_and_stack(heads)
+    pieces = head_grid.by_model_and_stack(heads)
     # A column of its own says how many look at themselves: that is the most frequent offset of many heads.
-    shares = [np.fmax(float_column(p.rows, "positional_share"), float_column(p.rows, "self_share")) for p in pieces]
-    rows = flow([(p.model, panel(p.rows, share, p.name)) for p, share in zip(pieces, shares, strict=True)])
-    sheet = head_grid_figure(rows, "Most frequent offset of the most attended token", side=BAR_SLOT + 0.15)
+    columns = ("positional_share", "self_share")
+    shares = [np.fmax(*(head_grid.float_column(p.rows, name) for name in columns)) for p in pieces]
+    panels = [(p.model, head_grid.panel(p.rows, share, p.name)) for p, share in zip(pieces, shares, strict=True)]
+    rows = head_grid.flow(panels)
+    sheet = head_grid.head_grid_figure(rows, "Most frequent offset of the most attended token", side=BAR_SLOT + 0.15)
     # cells of a column are too narrow for more than a sign and a digit
     letters = 2 if style.in_column() else 5
     scale = Scale("share of tokens at that offset")
     ink = np.vectorize(scale.ink, otypes=[object])
-    for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
+    for (axes, item), part in zip(head_grid.each(sheet, rows), pieces, strict=True):
         paint(axes, item, scale)
-        itself = float_column(part.rows, "self_share") > float_column(part.rows, "positional_share")
-        offsets = np.where(itself, 0.0, float_column(part.rows, "positional_offset"))
+        itself = head_grid.float_column(part.rows, "self_share") > head_grid.float_column(part.rows, "positional_share")
+        offsets = np.where(itself, 0.0, head_grid.float_column(part.rows, "positional_offset"))
         signed = ["" if np.isnan(v) else f"{v:+.0f}".replace("-", "−") if v else "0" for v in offsets]
-        words = np.array(signed, object)
-        write(axes, scatter_grid(part.rows, words, empty=""), ink(item.values), sheet.cell, letters)
+        words = head_grid.scatter_grid(part.rows, np.array(signed, object), empty="")
+        write(axes, words, ink(item.values), sheet.cell, letters)
     add_bars(sheet, scale)
     return sheet.figure
 
@@ -70,9 +75,9 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when nothing was measured.
     """
-    if not has_numbers(positions, "share"):
+    if not head_grid.has_numbers(positions, "share"):
         return None
-    pieces = [p for p in by_model_and_stack(positions) if has_numbers(p.rows, "share")]
+    pieces = [p for p in head_grid.by_model_and_stack(positions) if head_grid.has_numbers(p.rows, "share")]
     scale = Scale("share of query tokens")
     tables = [histogram(part) for part in pieces]
     below, abreast = (len(pieces), 1) if style.in_column() else (1, len(pieces))
@@ -87,23 +92,20 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def histogram(part: StackRows) -> pd.DataFrame:
+def histogram(part: head_grid.StackRows) -> pd.DataFrame:
     """Shares of a part's heads: a row for each, from layer 0 upwards, and a column for each of `OFFSETS`."""
     # A file gives text, a table in memory perhaps numbers.
     offsets = [str(int(o)) if isinstance(o, int | float | np.number) else str(o).strip() for o in part.rows["offset"]]
-    rows = part.rows[["layer", "head"]].assign(offset=offsets, share=float_column(part.rows, "share"))
+    rows = part.rows[["layer", "head"]].assign(offset=offsets, share=head_grid.float_column(part.rows, "share"))
     # A pivot_table would leave out heads without any share.
-    table = rows.pivot(index=["layer", "head"], columns="offset", values="share")  # noqa: PD010
-    return table.reindex(columns=list(OFFSETS))
+    return rows.pivot(index=["layer", "head"], columns="offset", values="share").reindex(columns=list(OFFSETS))  # noqa: PD010
 
 
 def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> None:
     """Draws the heads of a histogram as lines, in axes that are about so many inches high."""
-    values, lines = table.to_numpy(), table.index.to_frame(index=False)
+    lines = table.index.to_frame(index=False)
     style.dress(axes, "offset of the\nmost attended token", "layer and head")
-    borders = (np.arange(size + 1) - 0.5 for size in reversed(values.shape))
-    axes.pcolormesh(*borders, np.ma.masked_invalid(values), **scale.limits)
-    axes.set_facecolor(style.MISSING)
+    colour_cells(axes, table.to_numpy(), scale)
     axes.set_xticks([0, 5, 9, 13, 18], ["<−8", "−4", "0", "+4", ">8"])
     layers = lines["layer"].to_numpy()
     starts = np.flatnonzero(np.diff(layers, prepend=-1))
@@ -114,12 +116,8 @@ def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> No
     axes.set_yticks(middles[::step], [str(layers[i]) for i in starts[::step]])
     axes.tick_params(axis="y", which="major", pad=72 * _NAMES / 2, length=0)
     axes.yaxis.labelpad = 5
-    _number_heads(axes, lines, length / len(lines))
-
-
-def _number_heads(axes: Axes, lines: pd.DataFrame, line: float) -> None:
-    """Number the heads of every layer on the minor axis, in steps that leave room; `line` inches high each."""
-    room = 1.25 * _HEAD_SIZE / 72
+    # The heads of every layer are numbered on the minor axis, in steps that leave room.
+    line, room = length / len(lines), 1.25 * _HEAD_SIZE / 72
     step = style.tick_step(line, room)
     left = lines.groupby("layer")["head"].transform("size") - lines.groupby("layer").cumcount()
     # the last number of a layer must not touch the first one of the next
@@ -128,3 +126,108 @@ def _number_heads(axes: Axes, lines: pd.DataFrame, line: float) -> None:
     axes.yaxis.remove_overlapping_locs = False
     axes.set_yticks(shown.index.to_numpy(), shown["head"].astype(str).to_list(), minor=True)
     axes.tick_params(axis="y", which="minor", labelsize=_HEAD_SIZE, length=1.5, width=0.4, pad=1, labelcolor=INK)
+
+
+def relation_offset_figures(offsets: pd.DataFrame, syntax: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
+    """Draws the relations of every stack, by its first model: other models read the same trees.
+
+    Args:
+        offsets: rows of `relation_offsets.csv`, of one model or several.
+        syntax: rows of `syntax.csv`; without any there are neither baselines from elsewhere nor best heads.
+
+    Yields:
+        Name of the figure, with the stack where there are several, and the figure; None where there is no relation.
+    """
+    parts = {part.stack: part for part in reversed(head_grid.by_model_and_stack(offsets))}
+    for stack, part in reversed(parts.items()):
+        scored = syntax[(syntax["model"] == part.model) & (syntax["stack"] == stack)] if len(syntax) else syntax
+        yield "relation_offsets" if len(parts) == 1 else f"relation_offsets_{stack}", relation_offsets(part, scored)
+
+
+def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame) -> Figure | None:
+    """How far the head of a dependent stands from it, for the relations with the most instances; a panel each.
+
+    After Voita et al. (2019), section 5.2: syntactic heads are compared with the most frequent relative position. That
+    bar is dark and has its number, the accuracy of the best head is a dashed line.
+
+    Args:
+        part: rows of `relation_offsets.csv` of one model and stack.
+        syntax: rows of `syntax.csv` of the same; its baseline counts, which may come from another corpus.
+
+    Returns:
+        The figure, or None where there is no relation.
+    """
+    rows = part.rows[part.rows["direction"] == _UP]
+    counts = rows.assign(n=head_grid.float_column(rows, "n")).groupby("relation", sort=False)["n"].sum()
+    names = counts.sort_values(ascending=False, kind="stable").head(MOST).index
+    if not len(names):
+        return None
+    width = style.page_width()
+    abreast = min(len(names), int(width // _SLOT))
+    lines = -(-len(names) // abreast)
+    title = f"Position of the governor relative to its dependent, by relation\n{part.name}"
+    figure = style.constrained_figure(width, _WORDS + _PANEL * lines, title)
+    grid = figure.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(names) :]:
+        axes.remove()
+    for place, (axes, name) in enumerate(zip(grid.flat, names, strict=False)):
+        scored = syntax[(syntax["relation"] == name) & (syntax["direction"] == _UP)] if len(syntax) else syntax
+        shares = shares_by_offset(rows[rows["relation"] == name])
+        is_first, is_last = place % abreast == 0, place + abreast >= len(names)
+        style.dress(axes, "distance to the governor, in words" * is_last, "share of cases" * is_first)
+        axes.tick_params(labelbottom=is_last)
+        _draw(axes, shares, scored)
+        style.heading(axes, f"{name} (n = {counts[name]:,.0f})", width / abreast - 0.3)
+    legend_below(figure, list(figure.axes), 1 if abreast > 2 else 3)
+    return figure
+
+
+def shares_by_offset(rows: pd.DataFrame) -> dict[int, float]:
+    """Shares of the cases of a relation and direction by offset, of which those beyond 8 count with it as -9 and 9."""
+    shares = dict.fromkeys(range(-_FARTHEST - 1, _FARTHEST + 2), 0.0)
+    for offset, share in zip(rows["offset"], head_grid.float_column(rows, "share"), strict=True):
+        number = int(str(offset).strip().strip("<>"))
+        shares[int(np.clip(number, -_FARTHEST - 1, _FARTHEST + 1))] += share
+    return shares
+
+
+def fixed_offset(shares: Mapping[int, float], scored: pd.DataFrame) -> tuple[int, float]:
+    """Returns the offset that the baseline chooses, and the share of cases it has right.
+
+    Args:
+        shares: by offset, for tables without syntax: the nearer one, then the left one, of equal ones.
+        scored: rows of `syntax.csv` of one relation and direction.
+    """
+    known = scored[np.isfinite(head_grid.float_column(scored, "baseline_offset"))] if len(scored) else scored
+    if len(known):
+        return int(known["baseline_offset"].iloc[0]), float(known["baseline"].iloc[0])
+    inner = {offset: share for offset, share in shares.items() if abs(offset) <= _FARTHEST}
+    best = max(inner, key=lambda offset: (inner[offset], -abs(offset), -offset))
+    return best, inner[best]
+
+
+def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None:
+    offset, baseline = fixed_offset(shares, scored)
+    # The baseline's bar, which may be one of the farther ones, is a part of the column at the end.
+    place = int(np.clip(offset, -_FARTHEST - 1, _FARTHEST + 1))
+    # The first one stands in the legend; those at the ends are many offsets together, which no baseline could choose.
+    first = sorted(shares, key=abs)
+    bars = axes.bar(first, [shares[at] for at in first], 0.8, color=PALE_BLUE, label="governor at this offset")
+    for bar in bars[-2:]:
+        bar.set(hatch="//////", edgecolor="white", linewidth=0)
+    axes.bar([place], [baseline], 0.8, color=BLUE, label="baseline: always predict this offset")
+    # Above all bars and lines, in their colours.
+    looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": FAMILY, "va": "center"}
+    axes.text(-_FARTHEST - 1.3, _ABOVE, f"{offset:+d}: {baseline:.0%}".replace("-", "−"), color=BLUE, **looks)
+    accuracy = head_grid.float_column(scored, "accuracy")
+    if np.isfinite(accuracy).any():
+        best = scored.iloc[int(np.nanargmax(accuracy))]
+        told = f"{int(best['layer'])}.{int(best['head'])}: {best['accuracy']:.0%}"
+        axes.text(_FARTHEST + 1.3, _ABOVE, told, color=VERMILION, ha="right", **looks)
+        axes.axhline(float(best["accuracy"]), label="accuracy of the best head (layer.head)", **_BEST)
+    axes.set_xlim(-_FARTHEST - 1.6, _FARTHEST + 1.6)
+    axes.set_ylim(0, _TOP)
+    axes.set_yticks([0, 0.5, 1])
+    ticks = [-_FARTHEST - 1, -4, 0, 4, _FARTHEST + 1]
+    axes.set_xticks(ticks, [OFFSETS[0].replace("-", "−"), "−4", "0", "+4", OFFSETS[-1]])
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))

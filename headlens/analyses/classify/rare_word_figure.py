@@ -18,8 +18,8 @@ from headlens.heads import Head
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
-from headlens.plots.cell_drawing import Scale, bar_beside
-from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
+from headlens.plots.cell_drawing import Scale, bar_beside, edges
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
 from headlens.plots.style import PALE, VERMILION
 
 _MAP, _WORDS, _LEGEND = 2.05, 1.1, 0.2  # inches: height of a map, of the words around it, and of the legend
@@ -68,15 +68,14 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
     """
     found = []
     for part in by_model_and_stack(heads):
-        if not has_numbers(part.rows, "rare_top1"):
+        shares = float_column(part.rows, "rare_top1")
+        if not np.isfinite(shares).any():
             continue
-        best = part.rows.iloc[int(np.nanargmax(float_column(part.rows, "rare_top1")))]
+        best = part.rows.iloc[int(np.nanargmax(shares))]
         head = Head(best["stack"], int(best["layer"]), int(best["head"]))
         own = [word_map(kept, head) for kept in maps if (kept.model, kept.stack) == (part.model, part.stack)]
-        known = [sentence for sentence in own if sentence is not None]
-        if known:
-            share = float(np.nanmax(float_column(part.rows, "rare_top1")))
-            title = f"Rare words: {head} of {part.model} ({share:.0%} at the rarest)"
+        if known := [sentence for sentence in own if sentence is not None]:
+            title = f"Rare words: {head} of {part.model} ({np.nanmax(shares):.0%} at the rarest)"
             # The best of many need not be a head for rare words.
             if not any("rare" in str(roles).split("; ") for roles in part.rows.get("roles", ())):
                 title += "\nNo head holds the role; this one comes closest"
@@ -115,8 +114,8 @@ def _membership(groups: TokenGroups) -> Grid:
 
 def _words(groups: TokenGroups) -> list[int]:
     """The words of the text, by number: special tokens are none."""
-    special = {word for word, is_special in zip(groups.words, groups.special, strict=True) if is_special}
-    return [word for word in range(len(groups.forms)) if word not in special]
+    words: list[int] = np.setdiff1d(np.arange(len(groups.forms)), np.compress(groups.special, groups.words)).tolist()
+    return words
 
 
 def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
@@ -141,16 +140,14 @@ def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
 
 def _draw(axes: Axes, sentence: WordMap, scale: Scale) -> None:
     style.dress(axes, "attended word", "attending word")
-    axes.pcolormesh(*(np.arange(size + 1) - 0.5 for size in reversed(sentence.weights.shape)), sentence.weights,
-                    **scale.limits)  # fmt: skip
+    axes.pcolormesh(*edges(sentence.weights.shape), sentence.weights, **scale.limits)
     inks = [scale.ink(float(weight)) for weight in sentence.weights.max(axis=1)]
     axes.scatter(sentence.pointed, range(len(sentence.queries)), s=4, c=inks, linewidths=0, zorder=3)
-    for place in sentence.rarest:
-        box = Rectangle((place - 0.5, -0.5), 1, len(sentence.queries), fill=False, edgecolor=VERMILION, linewidth=1.2)
-        axes.add_patch(box)
     font: dict[str, Any] = {"fontsize": _SIZE, "fontfamily": FAMILY}
     axes.set_xticks(range(len(sentence.keys)), [token_label(w, _LETTERS) for w in sentence.keys], rotation=90, **font)
     axes.set_yticks(range(len(sentence.queries)), [token_label(w, _LETTERS) for w in sentence.queries], **font)
     for place in sentence.rarest:
+        box = Rectangle((place - 0.5, -0.5), 1, len(sentence.queries), fill=False, edgecolor=VERMILION, linewidth=1.2)
+        axes.add_patch(box)
         axes.get_xticklabels()[place].set(fontweight="bold", color=VERMILION)
     axes.invert_yaxis()

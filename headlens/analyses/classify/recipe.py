@@ -1,10 +1,16 @@
-"""`classify_heads` with everything around it: corpus and models by name, a run folder with tables and figures."""
+"""`classify_heads` with everything around it: corpus and models by name, a run folder with tables and figures.
+
+A corpus is parsed once, block by block, so that an interrupted run parses no sentence twice.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,34 +28,41 @@ from headlens.analyses.classify.analysis import (
 from headlens.analyses.classify.findings import classify_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
-from headlens.analyses.classify.parsing import keep_trees
-from headlens.analyses.classify.parts import open_part
 from headlens.analyses.classify.report import classify_figures
-from headlens.analyses.classify.role_agreement import agreement_notes, role_agreement
-from headlens.analyses.classify.roles import count_families
+from headlens.analyses.classify.roles import agreement_notes, count_families, role_agreement
 from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
 from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.lrp.targets import choose_target
 from headlens.analyses.relevance.options import ReadingOptions
+from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pharaoh import AlignedCorpus
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
+from headlens.corpora.sources import NamedCorpus, ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
+from headlens.corpora.text import ParallelCorpus
 from headlens.corpora.token_offsets import Side
+from headlens.errors import OptionError
+from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
+from headlens.runs.corpus_parts import PartialSums, parse_shard
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_label, model_record
-from headlens.runs.progress import Reporter
-from headlens.runs.run import Run
+from headlens.runs.output_options import arguments
+from headlens.runs.progress import Advance, Reporter
+from headlens.runs.run import Run, open_run
 from headlens.unchanged_files import file_hashes
 
 _SHOWN = 3  # sentences whose attention a run keeps
+# Files, beside the corpus, that the sums of the pass come from.
+_FILES = ("frequency", "target_frequency", "baseline_corpus", "alignments")
 _CONFIDENCE = ("confidence", "confidence_all")  # what is compared from layer to layer
+# A multiple of what parsers take at a time: blocks must not change how sentences are grouped.
+BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -90,19 +103,17 @@ def run_classify(
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
     with open_part(request, reporter) as run:
         # Before anything that takes long: what was named may not be there.
-        lists, baseline = _frequencies(request), None
-        if request.baseline_corpus is not None:
-            corpus_options = replace(request.corpus_options, target=None, limit=None)
-            baseline = open_corpus(request.baseline_corpus, corpus_options, request.parser)
-        run.depend_on(None, _hashes(request))
+        lists, whole = _frequencies(request), replace(request.corpus_options, target=None, limit=None)
+        other = request.baseline_corpus
+        baseline = None if other is None else open_corpus(other, whole, request.parser)
+        files = {f"the file of --{option.replace('_', '-')}": getattr(request, option) for option in _FILES}
+        run.depend_on(None, file_hashes(files))
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
-        options = request.options
+        options, asked = request.options, request.relevance_options
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
-        results: dict[str, Classification] = {}
-        maps: list[SentenceMap] = []
-        facts = []
+        results, maps, facts = dict[str, Classification](), list[SentenceMap](), list[dict[str, Any]]()
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
             label, relevance = model_label(loaded, results), None
@@ -111,20 +122,22 @@ def run_classify(
                     # First, for there are models that only relevance refuses.
                     text = f"relevance of the heads of {loaded.short_name}"
                     with run.corpus_pass(f"relevance-{number}", text, loaded, summary) as how:
-                        asked = request.relevance_options
                         relevance = head_relevance(loaded, corpus, asked, reading=reading, how=how)
                 text = f"classifying the heads of {loaded.short_name}"
                 with run.corpus_pass(f"classify-{number}", text, loaded, summary) as how:
                     found = classify_heads(
                         loaded, corpus, options, frequencies, baseline_corpus=baseline, summary=summary, corpus_pass=how
                     )
-                found = _with_stability(found, run, options.stability)
+                if options.stability:
+                    with run.reporter.progress("resampling sentences", options.stability) as advance:
+                        found = found.with_stability(advance)
                 results[label] = found if relevance is None else found.with_relevance(relevance)
                 if run.writes:
                     sides = frequencies.source, frequencies.target
                     shown = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN), frequencies=sides)
                     maps += [m for n, own in enumerate(shown) for m in own.sentence_maps(label, sentence=n)]
-            facts.append(model_record(loaded, label) | results[label].counts())
+            read = {"encoding": asdict(found.encoding), "annotation": asdict(found.annotation)}
+            facts.append(model_record(loaded, label) | read)
         tables, notes = _together(results, options.seed)
         notes += run.warnings
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
@@ -139,7 +152,7 @@ def run_classify(
                 with run.reporter.status("drawing figures"):
                     drawn = classify_figures(tables, options.thresholds.min_instances, declarations, maps)
                     write_results(run.folder, {}, named_after(summary.name, drawn))
-            metrics = [declaration.as_record() for declaration in declarations]
+            metrics = [asdict(declaration) for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)
 
@@ -155,21 +168,6 @@ def _together(results: Mapping[str, Classification], seed: int) -> tuple[dict[st
         tables[SMOOTHNESS] = smoothness_table(tables["heads"], _CONFIDENCE, seed)
         notes += [*agreement_notes(tables["agreement"]), *smoothness_notes(tables[SMOOTHNESS])]
     return tables, notes
-
-
-def _with_stability(found: Classification, run: Run, draws: int) -> Classification:
-    """Adds how often heads keep their roles, if that was asked for, and shows how far that is."""
-    if not draws:
-        return found
-    with run.reporter.progress("resampling sentences", draws) as advance:
-        return found.with_stability(advance)
-
-
-def _hashes(request: ClassifyRequest) -> dict[str, str]:
-    """Hashes of the files, beside the corpus, that the sums of the pass come from."""
-    lists = {"frequency": request.frequency, "target-frequency": request.target_frequency}
-    files = {**lists, "baseline-corpus": request.baseline_corpus, "alignments": request.alignments}
-    return file_hashes({f"the file of --{option}": path for option, path in files.items()})
 
 
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:
@@ -201,7 +199,59 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
 def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict[Side, Frequency]:
     """The lists that were asked for, by side: without a corpus those from elsewhere, with one those counted in it."""
     specs: dict[Side, str] = {"source": request.frequency, "target": request.target_frequency}
-    chosen = {
-        side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == (corpus is not None)
-    }
-    return {side: make_frequency(spec, () if corpus is None else corpus, side) for side, spec in chosen.items()}
+    counted, texts = corpus is not None, () if corpus is None else corpus
+    chosen = {side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == counted}
+    return {side: make_frequency(spec, texts, side) for side, spec in chosen.items()}
+
+
+def keep_trees(corpus: ParsedCorpus, run: Run, advance: Advance) -> Corpus:
+    """Parse a corpus into the run folder, where the trees can be looked at, corrected and read again.
+
+    Blocks are dealt out to the processes. `parsed.conllu` holds the sources, `targets.conllu` their translations.
+
+    Args:
+        corpus: its sources are parsed.
+        run: the run whose folder takes the trees.
+        advance: called with the number of sentences done.
+    """
+    blocks: list[Path] = []
+    examples, paired = iter(corpus.corpus), any(e.target is not None for e in islice(corpus.corpus, 1))
+    for number, block in enumerate(iter(lambda: list(islice(examples, BLOCK)), [])):
+        # A block that was kept is taken only for the text that the parser reads.
+        words = "\n".join("\t".join([e.source.text, *(w.form for w in e.source.words)]) for e in block)
+        digest = hashlib.sha256(words.encode()).hexdigest()[:12]
+        blocks.append(run.kept(f"parsed-{number:05}-{digest}.conllu"))
+        if number % run.processes.count == run.processes.rank and not blocks[-1].exists():
+            with atomic_path(blocks[-1]) as path:
+                write_conllu(corpus.parser.parse(example.source for example in block), path)
+        advance(len(block))
+    run.processes.gather(None)  # until all blocks are there
+    if run.writes:
+        with run.file("parsed.conllu") as path, path.open("wb") as joined:
+            joined.writelines(block.read_bytes() for block in blocks)
+        if paired:
+            with run.file("targets.conllu") as path:
+                write_conllu((e.target for e in corpus.corpus if e.target is not None), path)
+    run.processes.share(None)  # until they are joined
+    source = NamedCorpus(ConlluCorpus(run.path / "parsed.conllu"), corpus.name)
+    return ParallelCorpus(source, ConlluCorpus(run.path / "targets.conllu")) if paired else source
+
+
+@contextmanager
+def open_part(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[Run]:
+    """Opens a run, and tells it which part of the corpus it reads, or the sums of which parts it adds up.
+
+    Raises:
+        OptionError: if several processes share the work, which do that by themselves.
+        InputError: see `PartialSums.of` and `open_run`.
+    """
+    # A run that adds parts up is of the whole corpus, also where its options are those of a part.
+    asked = replace(request, shard=None) if request.merge else request
+    sums = PartialSums.of(request.merge, "classify", arguments(asked)) if request.merge else None
+    part = None if asked.shard is None else parse_shard(asked.shard)
+    with open_run("classify", request.models[0], asked, reporter) as run:
+        if run.processes.count > 1 and (part or sums):
+            raise OptionError("--shard and --merge each run in a single process.", "Run without torchrun.")
+        if part is not None:
+            run.tell(f"These numbers are for part {request.shard} of the sentences only; --merge adds up all parts.")
+        yield replace(run, part=part, sums=sums)

@@ -1,55 +1,102 @@
-"""The figures of `headlens classify`, from the tables it wrote."""
+"""The figures of `headlens classify`, from the tables it wrote, and what it tells about single heads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
+from headlens.analyses import layer_smoothness
 from headlens.analyses.attend.stored_maps import read_maps
-from headlens.analyses.classify.before_after import roles_before_after
+from headlens.analyses.classify import overviews, position_figure, syntax_figure
 from headlens.analyses.classify.findings import recorded_findings
-from headlens.analyses.classify.head_cards import classification_facts, shown_attention
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
-from headlens.analyses.classify.overviews import (
-    best_rows,
-    fewest,
-    measures,
-    role_counts,
-    roles_agree,
-    roles_compared,
-    roles_held,
-)
-from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
 from headlens.analyses.classify.rare_word_figure import rare_word_figures
-from headlens.analyses.classify.relation_offset_figure import TOLD_OFFSETS, relation_offset_figures
-from headlens.analyses.classify.relevance_roles_figure import relevance_roles
-from headlens.analyses.classify.role_map import function_map
+from headlens.analyses.classify.role_map import function_map, relevance_roles
 from headlens.analyses.classify.similarity_figure import similarity_map
-from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
-from headlens.analyses.layer_smoothness import (
-    NAME,
-    SMOOTHNESS_CAPTION,
-    SMOOTHNESS_COLUMNS,
-    smoothness_figure,
-    smoothness_overview,
-)
-from headlens.analyses.relevance.overviews import largest_heads_table, top_heads
+from headlens.analyses.relevance.overviews import largest_heads_table, relevance_series, top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
 from headlens.analyses.relevance.scatter_figure import confidence_against_relevance
 from headlens.heads import STACKS
+from headlens.pages.attention_page import AttentionView
 from headlens.pages.command_report import Caption, CommandReport, Figures
-from headlens.pages.head_cards import SentenceMap
+from headlens.pages.formatting import share_text
+from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadShares, HeadWords, SentenceMap
 from headlens.pages.page_tables import PageTable
+from headlens.plots.head_grid import float_column
+from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
 from headlens.plots.style import named_after
 from headlens.runs.reading import Columns, RecordedRun
+
+_RELATIONS = 6  # lines of a card
+_KEYS = ["model", "stack", "layer", "head"]
+
+
+def classification_facts(run: RecordedRun) -> HeadFacts:
+    """Roles, measures, relations, offsets, and attention on a sentence."""
+    heads = run.tables.get("heads", pd.DataFrame(columns=[*_KEYS, "role", "roles"]))
+    codes = np.array([FAMILIES.index(name) for name in families(heads["role"])], np.float64)
+    roled = heads.assign(code=codes, letters=[short(role).replace("\n", "") for role in heads["role"]])
+    about = "The strongest role of the head, if it holds one; the letters stand for the offset or the relation."
+    categories = {"no role" if name == NONE else name: "" if name == NONE else COLOURS[name] for name in FAMILIES}
+    series = [HeadSeries("role", "role", about, roled, "code", categories=categories, letters="letters")]
+    for column in (column for metric in declarations_of(run) for column in metric.columns):
+        if column.title and column.name in heads:
+            _, *bounds = column.names
+            known = (bounds[0], bounds[1]) if bounds and set(bounds) <= set(heads) else None
+            declared = (column.name, column.title, column.about)
+            # Offsets with their sign, empty where there is none.
+            places = float_column(heads, column.offset)
+            rows = heads.assign(lead=[f"{n:+.0f}".replace("-", "−") if np.isfinite(n) else "" for n in places])
+            lead = "lead" if column.offset else ""
+            series.append(HeadSeries(*declared, rows, column.name, known, unit=column.unit, lead=lead))
+    spelled = heads["roles"].astype(object).where(heads["roles"].notna() & (heads["roles"] != ""), "none")
+    texts = [HeadWords("Roles", heads[_KEYS].assign(text=spelled.astype(str)))]
+    if "syntax" in run.tables:
+        syntax = run.tables["syntax"].assign(gain=syntax_figure.gain(run.tables["syntax"]))
+        known_gains = syntax[np.isfinite(syntax["gain"])]
+        if len(known_gains):
+            best = known_gains.groupby(_KEYS, sort=False)["gain"].max().reset_index()
+            about = "Accuracy on the head's best relation, minus that of the best fixed offset for this relation."
+            title = "best relation, gain over fixed offset"
+            series.append(HeadSeries("margin", title, about, best, "gain", diverging=True, unit="points"))
+        texts.append(HeadWords("Relations with the largest gain over the best fixed offset", _relations(known_gains)))
+    if "relevance" in run.tables:
+        series += relevance_series(run.tables["relevance"])
+    shares = []
+    if "positions" in run.tables:
+        offsets = run.tables["positions"].rename(columns={"offset": "category"})
+        shares.append(HeadShares("Position of the most attended token", offsets))
+    return HeadFacts(series, texts, shares, read_maps(run, str))
+
+
+def shown_attention(run: RecordedRun) -> AttentionView | None:
+    """Returns the view of the sentences that the run keeps, of each of its models."""
+    maps = read_maps(run, str)
+    models = list(dict.fromkeys(own.model for own in maps))
+    beside = [replace(own, model=str(own.sentence), state=models.index(own.model)) for own in maps]
+    return AttentionView(models, beside, len(models) == 1) if maps else None
+
+
+def _relations(syntax: pd.DataFrame) -> pd.DataFrame:
+    """The relations that a head follows best, in words: rows of syntax.csv with the `gain` above the offset."""
+    known = syntax[np.isfinite(float_column(syntax, "n"))].sort_values("gain", ascending=False, kind="stable")
+    known = known.groupby(_KEYS, sort=False).head(_RELATIONS)
+    texts = [
+        f"{row['relation']} {ARROWS.get(str(row['direction']), row['direction'])} {share_text(row['accuracy'])} % "
+        f"[{share_text(row['ci_low'])}, {share_text(row['ci_high'])}] of {int(row['n']):,} cases, "
+        f"a fixed offset {share_text(row['baseline'])} %" + (", significant" if sure else "")
+        for row, sure in zip(known.to_dict("records"), syntax_figure.is_marked(known["significant"]), strict=True)
+    ]
+    return known[_KEYS].assign(text=texts)
 
 
 def classify_figures(
     tables: Mapping[str, pd.DataFrame],
-    min_instances: int = FEWEST,
+    min_instances: int = syntax_figure.FEWEST,
     declarations: Sequence[MetricDeclaration] | None = None,
     maps: Sequence[SentenceMap] = (),
 ) -> Figures:
@@ -67,45 +114,36 @@ def classify_figures(
     """
     heads = tables.get("heads", pd.DataFrame())
     if len(heads):
-        yield from _maps_of_heads(heads, declarations or registered_declarations())
+        yield "functions", function_map(heads)
+        drawn = [metric for metric in declarations or registered_declarations() if metric.title]
+        yield from ((metric.name, metric.figure(heads)) for metric in drawn)
+        yield "positions", position_figure.positional_map(heads)
         yield from rare_word_figures(heads, maps)
     if "positions" in tables:
-        yield "offsets", offset_profile(tables["positions"])
+        yield "offsets", position_figure.offset_profile(tables["positions"])
     if "relation_offsets" in tables:
-        yield from relation_offset_figures(tables["relation_offsets"], tables.get("syntax", pd.DataFrame()))
+        syntax = tables.get("syntax", pd.DataFrame())
+        yield from position_figure.relation_offset_figures(tables["relation_offsets"], syntax)
     if "syntax" in tables:
-        yield "best_heads", best_heads_figure(tables["syntax"], min_instances)
+        yield "best_heads", syntax_figure.best_heads_figure(tables["syntax"], min_instances)
         models = list(tables["syntax"].groupby("model", sort=False))
         for number, (_, rows) in enumerate(models, 1):
-            yield "syntax" if len(models) == 1 else f"syntax_{number}", syntactic_map(rows)
+            yield "syntax" if len(models) == 1 else f"syntax_{number}", syntax_figure.syntactic_map(rows)
     if len(heads) and "similarity" in tables:
         yield "similarity", similarity_map(tables["similarity"], heads)
     if len(heads) and "relevance" in tables:
         yield "relevance_roles", relevance_roles(heads)
         yield "confidence_relevance", confidence_against_relevance(heads)
-    if NAME in tables:
-        yield NAME, smoothness_figure(tables[NAME])
+    if layer_smoothness.NAME in tables:
+        yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     yield from relevance_figures(tables)
-
-
-def _maps_of_heads(heads: pd.DataFrame, declarations: Sequence[MetricDeclaration]) -> Figures:
-    yield "functions", function_map(heads)
-    for metric in declarations:
-        if metric.title:
-            yield metric.name, metric.figure(heads)
-    yield "positions", positional_map(heads)
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     makers = (
-        role_counts,
-        roles_compared,
-        roles_agree,
-        roles_before_after,
-        best_rows,
-        measures,
-        smoothness_overview,
-        roles_held,
+        *overviews.FIRST,
+        layer_smoothness.smoothness_overview,
+        overviews.roles_held,
         top_heads,
         largest_heads_table,
     )
@@ -130,6 +168,8 @@ def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
 # Columns of heads.csv that no figure is drawn from.
 _NOT_DRAWN = {"tokens", "distance"}
 _SITE = {"model": (), "stack": STACKS}
+_OFFSET = {"offset": position_figure.OFFSETS}
+_RELATION = {"relation": (), "direction": syntax_figure.DIRECTIONS}
 _HEAD = ("model", "stack", "layer", "head")
 _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
@@ -210,7 +250,7 @@ _CAPTIONS = {
         "blocks are heads that attend alike, white lines divide clusters. Right: the same distances projected to two "
         "dimensions as faithfully as possible; the colour is the role, numbers are layer and head where there is room.",
     ),
-    NAME: SMOOTHNESS_CAPTION,
+    layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_CAPTION,
 }
 
 REPORT = CommandReport(
@@ -223,11 +263,11 @@ REPORT = CommandReport(
             _HEAD,
             optional=("role_stability",),
         ),
-        "positions": Columns(("layer", "head"), ("share",), {**_SITE, "offset": OFFSETS}, (*_HEAD, "offset")),
+        "positions": Columns(("layer", "head"), ("share",), {**_SITE, **_OFFSET}, (*_HEAD, "offset")),
         "syntax": Columns(
             ("layer", "head"),
             ("n", "accuracy", "ci_low", "ci_high", "baseline"),
-            {**_SITE, "relation": (), "direction": DIRECTIONS},
+            {**_SITE, **_RELATION},
             (*_HEAD, "relation", "direction"),
             truths=("syntactic", "significant"),
         ),
@@ -235,11 +275,11 @@ REPORT = CommandReport(
             ("layer", "head", "other_layer", "other_head"), ("js_distance",), _SITE,
             (*_HEAD, "other_layer", "other_head"), shares=("js_distance",),
         ),
-        NAME: SMOOTHNESS_COLUMNS,
+        layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_COLUMNS,
         "relevance": RELEVANCE_COLUMNS,
         "relation_offsets": Columns(
             numbers=("n", "share"),
-            words={**_SITE, "relation": (), "direction": DIRECTIONS, "offset": TOLD_OFFSETS},
+            words={**_SITE, **_RELATION, "offset": position_figure.TOLD_OFFSETS},
             identity=("model", "stack", "relation", "direction", "offset"), counts=("n",), shares=("share",),
         ),
         "roles": Columns(
@@ -249,7 +289,7 @@ REPORT = CommandReport(
     },
     needed=("heads", "positions"),
     figures=lambda run: named_after(
-        run.corpus_name, classify_figures(run.tables, fewest(run), declarations_of(run), read_maps(run, str))
+        run.corpus_name, classify_figures(run.tables, overviews.fewest(run), declarations_of(run), read_maps(run, str))
     ),
     captions=_CAPTIONS,
     sources={
@@ -259,7 +299,7 @@ REPORT = CommandReport(
         "relation_offsets": ("relation_offsets", "syntax"),
         "rare_words": ("heads",),
         "similarity": ("similarity", "heads"),
-        NAME: (NAME,),
+        layer_smoothness.NAME: (layer_smoothness.NAME,),
         **RELEVANCE_SOURCES,
     },
     overviews=_overviews,

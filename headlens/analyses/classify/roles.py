@@ -1,18 +1,28 @@
-"""From measures to labels (Voita et al. 2019, section 5; Clark et al. 2019, section 3)."""
+"""From measures to labels (Voita et al. 2019, section 5; Clark et al. 2019, section 3).
+
+And whether heads of several models, or of one model in several states, have the same roles.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from headlens.analyses.classify.options import Thresholds
 from headlens.errors import counted
-from headlens.heads import KEY_COLUMNS, HeadTable
+from headlens.heads import KEY_COLUMNS, STACKS, HeadTable
+from headlens.pages.page_tables import number_cell
+from headlens.plots.head_grid import head_name
+
+MOST_NOTES = 3  # pairs of models that are told of one by one
+COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high"]
 
 
 def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
@@ -47,9 +57,9 @@ class Role:
     Args:
         name: of the role.
         columns: of heads.csv; of several the largest counts.
-        threshold: field of `Thresholds`; empty for a margin above `baselines`.
         told: what a head with this role does, with the places {share}, {n} and {where} for its numbers; of a role that
             is resting, where it rests.
+        threshold: field of `Thresholds`, if it does not have the name of the role; of no use beside `baselines`.
         instances: column that says on how many tokens or words the share rests; empty for all tokens.
         more: whether the share has to be above the threshold ("more than half"), or may equal it.
         chance: column of the share that pointing at random gives.
@@ -61,8 +71,8 @@ class Role:
 
     name: str
     columns: tuple[str, ...]
-    threshold: str
     told: str
+    threshold: str = ""
     instances: str = ""
     more: bool = False
     chance: str = ""
@@ -78,41 +88,32 @@ class Role:
 # heads that find antecedents, above both of their baselines by the margin; Schwaller et al. (2021) for heads that
 # map a text on another one, as cross-attention does from one side alone: each direction counts for itself.
 ROLES = (
-    Role("sink", ("to_first",), "sink", "the first token", norm="norm_to_first", rests=True),
+    Role("sink", ("to_first",), "the first token", norm="norm_to_first", rests=True),
     Role(
-        "separator",
-        ("to_sep", "to_eos"),
-        "separator",
-        "the separator or end-of-sentence token",
-        norm="norm_to_special",
-        rests=True,
+        "separator", ("to_sep", "to_eos"), "the separator or end-of-sentence token", norm="norm_to_special", rests=True
     ),
-    Role("punctuation", ("to_punct",), "punctuation", "punctuation", norm="norm_to_punct", rests=True),
-    Role("self", ("self_share",), "diagonal", "attends most to the token itself for {share} of the tokens"),
-    Role("positional", ("positional_share",), "positional", "attends most to {where} for {share} of the tokens"),
+    Role("punctuation", ("to_punct",), "punctuation", norm="norm_to_punct", rests=True),
+    Role("self", ("self_share",), "attends most to the token itself for {share} of the tokens", "diagonal"),
+    Role("positional", ("positional_share",), "attends most to {where} for {share} of the tokens"),
     Role(
-        "previous", ("to_prev",), "neighbour", "gives {share} of its weight to the previous token", norm="norm_to_prev"
+        "previous", ("to_prev",), "gives {share} of its weight to the previous token", "neighbour", norm="norm_to_prev"
     ),
-    Role("next", ("to_next",), "neighbour", "gives {share} of its weight to the next token", norm="norm_to_next"),
-    Role(
-        "pair(first->second)",
-        ("first_to_second",),
-        "pair",
-        "gives {share} of the weight of tokens in the first text to the second text",
-        "pair_tokens",
-    ),
-    Role(
-        "pair(second->first)",
-        ("second_to_first",),
-        "pair",
-        "gives {share} of the weight of tokens in the second text to the first text",
-        "pair_tokens",
+    Role("next", ("to_next",), "gives {share} of its weight to the next token", "neighbour", norm="norm_to_next"),
+    *(
+        Role(
+            f"pair({one}->{other})",
+            (f"{one}_to_{other}",),
+            f"gives {{share}} of the weight of tokens in the {one} text to the {other} text",
+            "pair",
+            "pair_tokens",
+        )
+        for one, other in (("first", "second"), ("second", "first"))
     ),
     Role(
         "same word",
         ("same_word",),
-        "same_word",
         "finds another occurrence of a repeated word in {share} of {n} cases",
+        "same_word",
         "repeated_words",
         chance="same_word_chance",
         above_chance=True,
@@ -120,9 +121,8 @@ ROLES = (
     Role(
         "coreference",
         ("coreference",),
-        "",
         "finds an antecedent for {share} of {n} mentions",
-        "mentions",
+        instances="mentions",
         baselines={
             "coreference_nearest": "choosing the nearest mention:",
             "coreference_same_word": "choosing the same word:",
@@ -131,13 +131,12 @@ ROLES = (
     Role(
         "rare",
         ("rare_top1",),
-        "rare",
         "points at the rarest word for {share} of {n} words",
-        "rare_words",
+        instances="rare_words",
         more=True,
         chance="rare_chance",
     ),
-    Role("broad", ("entropy_norm",), "broad", "spreads its attention, with {share} of the maximum entropy"),
+    Role("broad", ("entropy_norm",), "spreads its attention, with {share} of the maximum entropy"),
 )
 
 
@@ -227,15 +226,14 @@ def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
 def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> Iterator[list[Candidate]]:
     """Yields for every row of heads.csv the roles that the head has a number for, held or not."""
     syntactic: dict[tuple[Any, ...], list[Candidate]] = {}
-    rows = pd.DataFrame() if syntax is None else syntax.rows
-    enough = rows[(rows["n"] >= thresholds.min_instances) & np.isfinite(rows["accuracy"])] if len(rows) else rows
-    for row in enough.to_dict("records"):
+    for row in [] if syntax is None else syntax.rows.to_dict("records"):
+        if not (row["n"] >= thresholds.min_instances and math.isfinite(row["accuracy"])):
+            continue
         value, needed = row["accuracy"], float(thresholds.syntactic(np.array(row["baseline"])))
         name = f"syntactic({row['relation']} {row['direction']})"
-        # Of all heads, relations and directions some are above the margin by chance.
-        held = bool(row["significant"])
         share = _of_threshold(value - row["baseline"], needed - row["baseline"])
-        noise = row.get("p_value", 0.0) >= 0.05
+        # Of all heads, relations and directions some are above the margin by chance.
+        held, noise = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
         candidate = Candidate(name, held, _scaled(value, needed), share, value, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     for row in heads.rows.to_dict("records"):
@@ -250,12 +248,10 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         if not values:
             continue
         value = max(values)
-        baseline = 0.0
-        if role.baselines:
-            baseline = max(row[name] for name in role.baselines)
-            threshold = float(thresholds.syntactic(np.array(baseline)))
-        else:
-            threshold = float(getattr(thresholds, role.threshold))
+        baseline = max((row[name] for name in role.baselines), default=0.0)
+        field_name = role.threshold or role.name
+        above = thresholds.syntactic(np.array(baseline)) if role.baselines else getattr(thresholds, field_name)
+        threshold = float(above)
         few = min(row.get(name, math.inf) for name in ("tokens", role.instances)) < thresholds.min_instances
         # Sums of shares: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
         passed = value > threshold if role.more else value >= threshold - (1e-12 if role.baselines else 0)
@@ -283,3 +279,88 @@ def role_family(role: str) -> str:
 def count_families(heads: pd.DataFrame) -> pd.Series[int]:
     """How many heads have each role family as their strongest role."""
     return heads["role"].map(role_family).value_counts()
+
+
+def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
+    """Compares the roles of heads of the same place, of every two models and stack by stack.
+
+    Roles are compared by family (`syntactic` for any relation), "none" among them. `same` counts the heads with the
+    same one; `kappa` is what of that is beyond chance (Cohen 1960), with its asymptotic 95 % interval (Fleiss et al.
+    1969). It is empty where one of two models has a single role throughout.
+
+    Args:
+        heads: rows of heads.csv of several models.
+
+    Returns:
+        A row for every two models and stack of the same shape that have two heads in common at least. A layer of a
+        model with fewer has no counterpart in one with more.
+    """
+    place, rows = ["layer", "head"], []
+    of = {(m, s): own[[*place, "role"]] for (m, s), own in heads.groupby(["model", "stack"], sort=False)}
+    # How many layers a stack has, and how many heads a layer; heads that were cut out count but at the end.
+    shapes = {key: own[place].max().to_list() for key, own in of.items()}
+    for (one, other), stack in product(combinations(dict.fromkeys(heads["model"]), 2), STACKS):
+        if (one, stack) in of and shapes[one, stack] == shapes.get((other, stack)):
+            both = of[one, stack].merge(of[other, stack], on=place)
+            if len(both) >= 2:
+                roles = [both[side].map(role_family) for side in ("role_x", "role_y")]
+                rows.append([one, other, stack, len(both), int((roles[0] == roles[1]).sum()), *_kappa(*roles)])
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _kappa(one: pd.Series[str], other: pd.Series[str]) -> tuple[float, float, float]:
+    """Cohen's κ with its interval; NaN where it is not defined."""
+    from statsmodels.stats.inter_rater import cohens_kappa  # noqa: PLC0415 - takes a second, for two models alone
+
+    names = sorted({*one, *other})
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        return math.nan, math.nan, math.nan
+    table = pd.crosstab(one, other).reindex(index=names, columns=names, fill_value=0)
+    with np.errstate(invalid="ignore"):  # the root of a variance of 0, rounded to below it
+        found = cohens_kappa(table.to_numpy())
+    half = norm.ppf(0.975) * math.sqrt(max(found.var_kappa, 0.0))
+    return float(found.kappa), float(max(found.kappa - half, -1)), float(min(found.kappa + half, 1))
+
+
+def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
+    """Returns every role that some model holds with the heads that hold it and the best head, model by model.
+
+    Args:
+        roles: rows of roles.csv of several models.
+
+    Returns:
+        Records of a table: by stack, then the roles that the most models hold first; models in order of appearance.
+    """
+    held = roles.assign(models=roles["held"] > 0).groupby(["stack", "role"])[["models", "held"]].transform("sum")
+    shown = roles.assign(place=roles["stack"].map(STACKS.index), models=held["models"], all=held["held"])
+    order = {"place": True, "models": False, "all": False, "role": True}
+    shown = shown[shown["models"] > 0].sort_values(list(order), ascending=list(order.values()), kind="stable")
+    return [
+        {name: row[name] for name in ("stack", "role", "model")}
+        | {"held by": f"{row['held']:.0f} of {row['heads']:.0f}", "best head": head_name(row)}
+        | {"its value": number_cell(row["value"]), "score": number_cell(row["score"])}
+        for row in shown.to_dict("records")
+    ]
+
+
+def agreement_notes(agreement: pd.DataFrame) -> list[str]:
+    """Returns what the table says in sentences, one for each of its rows; of many of them the lowest and highest κ."""
+    several = len(set(agreement["stack"])) > 1
+    if len(agreement) > MOST_NOTES:
+        known = agreement.dropna(subset="kappa").sort_values("kappa", kind="stable")
+        ends = [
+            f"{row['kappa']:.2f} ({row['model']} and {row['other_model']}, {row['stack']})"
+            for row in (known.iloc[[0, -1]].to_dict("records") if len(known) else [])
+        ]
+        told = f" Cohen's κ ranges from {ends[0]} to {ends[1]}." if ends else ""
+        return [f"agreement.csv compares the roles of heads in the same position, for {len(agreement)} pairs.{told}"]
+    notes = []
+    for row in agreement.to_dict("records"):
+        where = f", {row['stack']}" if several else ""
+        interval = f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
+        beyond = "" if pd.isna(row["kappa"]) else f", Cohen's κ {row['kappa']:.2f} {interval}"
+        notes.append(
+            f"{row['model']} and {row['other_model']}{where}: {row['same']} of {row['heads']} heads in the same "
+            f"position have the same role, or none{beyond}."
+        )
+    return notes

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.plots import style
-from headlens.plots.cell_drawing import Scale, bar_beside
+from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
@@ -38,9 +38,8 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     if similarity.empty or not has_numbers(similarity, "js_distance"):
         return None
     heads = embedding.assign(role=embedding.get("role", ""))
-    pairs = {(p.model, p.stack): p.rows for p in by_model_and_stack(similarity)}
-    pieces = [p for p in by_model_and_stack(heads) if has_numbers(p.rows, "similarity_leaf")]
-    pieces = [p for p in pieces if (p.model, p.stack) in pairs]
+    pairs = {p.name: p.rows for p in by_model_and_stack(similarity)}
+    pieces = [p for p in by_model_and_stack(heads) if p.name in pairs and has_numbers(p.rows, "similarity_leaf")]
     if not pieces:
         return None
     # From nothing to all there can be: heads that hardly differ look alike.
@@ -53,15 +52,18 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     ends = [_ends(float_column(p.rows, name)) for p in pieces for name in ("similarity_x", "similarity_y")]
     reach = 1.12 * max(_NARROWEST, *((high - low) / 2 for low, high in ends))
     for part, (matrix, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
-        _matrix(matrix, part, pairs[part.model, part.stack], scale)
+        _matrix(matrix, part, pairs[part.name], scale)
         bar_beside(figure, scale, matrix)
         _plane(plane, part, reach)
-    figure.legend(
-        handles=legend_handles({*families(heads["role"])}), loc="outside lower left", ncols=4 * columns, **style.LEGEND
-    )
+    handles = legend_handles({*families(heads["role"])})
+    figure.legend(handles=handles, loc="outside lower left", ncols=4 * columns, **style.LEGEND)
     figure.draw_without_rendering()
+    # Heads are named beside their points as soon as planes have their places.
     for part, (_, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
-        _name_heads(plane, part)
+        x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
+        keys = part.rows[["layer", "head"]].itertuples(index=False)
+        names = [(i, f"{layer}.{head}") for i, (layer, head) in enumerate(keys) if np.isfinite([x[i], y[i]]).all()]
+        name_points(plane, (x, y), names, float(np.clip(420 / len(names), 2.4, 4.8)) if names else 0.0)
     return figure
 
 
@@ -86,10 +88,8 @@ def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> N
     matrix, rows = distances(part, pairs)
     size = len(rows)
     style.dress(axes, "head (layer.head), by cluster", "head (layer.head), by cluster")
-    axes.set_facecolor(style.MISSING)
-    borders = np.arange(size + 1) - 0.5
     # As an image inside the SVG: thousands of single squares make viewers crawl.
-    axes.pcolormesh(borders, borders, np.ma.masked_invalid(matrix), **scale.limits, rasterized=size > 60)
+    colour_cells(axes, matrix, scale, rasterized=size > 60)
     names = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].itertuples(index=False)]
     ticks = range(0, size, style.tick_step(_BOX / size, 0.14))
     axes.set_xticks(ticks, [names[i] for i in ticks], rotation=90)
@@ -116,11 +116,3 @@ def _plane(axes: Axes, part: StackRows, reach: float) -> None:
 def _ends(places: Grid) -> tuple[float, float]:
     known = places[np.isfinite(places)]
     return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
-
-
-def _name_heads(axes: Axes, part: StackRows) -> None:
-    """Writes layer and head beside the points of a plane that has its place already."""
-    x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
-    keys = part.rows[["layer", "head"]].itertuples(index=False)
-    names = [(i, f"{layer}.{head}") for i, (layer, head) in enumerate(keys) if np.isfinite([x[i], y[i]]).all()]
-    name_points(axes, (x, y), names, float(np.clip(420 / len(names), 2.4, 4.8)) if names else 0.0)

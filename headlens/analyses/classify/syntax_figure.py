@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import compress
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -10,7 +13,7 @@ from matplotlib.figure import Figure
 
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
-from headlens.plots.cell_drawing import Scale, bar_beside, frame_cells
+from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells, mark_cells
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.role_colours import ARROW_WORDS, ARROWS
@@ -47,11 +50,8 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     width = style.page_width(max(_NARROWEST, _SIDES + _COLUMN * columns))
     figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE)
     grid = figure.subplots(len(pieces), 1, squeeze=False, height_ratios=heights)
-    scale = Scale(
-        "gain in accuracy over the offset (white: none)",
-        high=max(float(above["gain"].max()), _NOTABLE),
-        colours=PALE,
-    )
+    high = max(float(above["gain"].max()), _NOTABLE)
+    scale = Scale("gain in accuracy over the offset (white: none)", high=high, colours=PALE)
     for axes, part in zip(grid.flat, pieces, strict=True):
         _relations_by_heads(axes, part, scale)
         style.heading(axes, part.name, width - 2.0)
@@ -68,14 +68,12 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     )
     order = gains.max(axis=1).sort_values(ascending=False, kind="stable").index
     gains = gains.loc[order]
-    borders = [np.arange(size + 1) - 0.5 for size in reversed(gains.shape)]
     style.dress(axes, "layer and head", "")
-    axes.set_facecolor(style.MISSING)
-    values = np.ma.masked_invalid(gains.to_numpy(np.float64))
-    axes.pcolormesh(*borders, values, rasterized=values.size > MOST_CELLS, **scale.limits)
+    colour_cells(axes, gains.to_numpy(np.float64), scale, rasterized=gains.size > MOST_CELLS)
     # A frame leaves some of the colour of its cell, which may be narrow.
     cell = 72 * (style.page_width() - _SIDES - 0.2) / gains.shape[1]
-    frame_cells(axes, marked.loc[order].fillna(0).to_numpy().astype(bool), line=min(1.2, 0.25 * cell))
+    frame: dict[str, Any] = {"edgecolor": INK, "linewidth": min(1.2, 0.25 * cell), "zorder": 3}
+    mark_cells(axes, marked.loc[order].fillna(0).to_numpy().astype(bool), fill=False, **frame)
     layers = gains.columns.get_level_values("layer").to_numpy()
     starts = np.flatnonzero(np.diff(layers, prepend=layers[0] - 1))
     axes.vlines(starts[1:] - 0.5, -0.5, len(order) - 0.5, colors=FAINT, linewidth=0.4)
@@ -136,12 +134,8 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
         sure = is_marked(best["significant"]) & is_marked(best["syntactic"])
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
         groups = [PointGroup("best fixed offset", INK, names, offset, "|")]
-        for label, colour, mine in (
-            ("best head, 95 % interval: syntactic", BLUE, sure),
-            ("not syntactic", PALE_BLUE, ~sure),
-        ):
-            own = [name for name, is_mine in zip(names, mine, strict=True) if is_mine]
-            groups.append(PointGroup(label, colour, own, accuracy[mine]))
+        kinds = (("best head, 95 % interval: syntactic", BLUE, sure), ("not syntactic", PALE_BLUE, ~sure))
+        groups += [PointGroup(kind, colour, [*compress(names, mine)], accuracy[mine]) for kind, colour, mine in kinds]
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
     return point_rows(f"Best head for every dependency relation\n({ARROW_WORDS})", panels) if panels else None
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.probe.analysis import AttachmentCounts, FittedProbe, TreeAttention, fit_probe
+from headlens.analyses.probe.analysis import (
+    AttachmentCounts,
+    ProbedSentence,
+    TreeAttention,
+    TreebankCounts,
+    fit_probe,
+    read_word_attention,
+)
 from headlens.analyses.probe.options import ProbeRequest
 from headlens.analyses.probe.report import probe_figures, probe_findings
 from headlens.analyses.probe.tables import weight_table
-from headlens.analyses.probe.word_attention import ProbedSentence, TreebankCounts, read_word_attention
 from headlens.analyses.result_notes import encoding_notes
 from headlens.analyses.training.open_training_set import read_text
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
@@ -60,7 +65,11 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
         reader = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
         reader.require_heads(loaded.name)
         data = TreeAttention()
-        read = partial(_read, run, reader, options.batch_tokens)
+
+        def read(part: Corpus, sentences: int, use: Callable[[ProbedSentence], None]) -> TreebankCounts:
+            with run.reporter.progress(f"attention between words, {part.name}", sentences, None) as advance:
+                return read_word_attention(reader, part, use, options.batch_tokens, CorpusPass(advance, run.warn))
+
         learned = read(corpus, summary.sentences, data.add)
         with run.reporter.status("learning the probe"):
             probe = fit_probe(data, options.l2)
@@ -70,7 +79,12 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
         scores = scored.table(options.replicates, options.seed)
         scores.insert(0, "model", loaded.short_name)
         tables = {"probe": scores, "probe_weights": heads.with_model(loaded.short_name)}
-        notes = _notes(data, probe) + run.warnings
+        notes = [
+            f"Learned from {counted(data.arcs, 'word')} of {counted(data.sentences, 'sentence')} in "
+            f"{counted(probe.steps, 'step')} of L-BFGS; {data.nbytes / 1e6:.1f} MB of attention were kept."
+        ]
+        notes += ["Learning has not converged: raise --l2, or read more sentences."] * (not probe.converged)
+        notes += run.warnings
         for name, counts in ((corpus.name, learned), (f"Held out, {held_out.name}", held)):
             notes += [f"{name}: {note}" for note in (*encoding_notes(reader, counts.encoding), *counts.notes())]
         if run.folder is not None:
@@ -94,28 +108,3 @@ def _treebanks(request: ProbeRequest, run: Run) -> list[tuple[Corpus, CorpusSumm
     if any(first_example(part).target is not None for part in (corpus, held_out)):
         raise OptionError("The probe reads single sentences, but the corpus has pairs.", "Give a treebank.")
     return [(part, summarise(part)) for part in (corpus, held_out)]
-
-
-def _read(
-    run: Run,
-    reader: CorpusReader,
-    batch_tokens: int | None,
-    corpus: Corpus,
-    sentences: int,
-    use: Callable[[ProbedSentence], None],
-) -> TreebankCounts:
-    """Passes a treebank through the model, with a progress bar."""
-    with run.reporter.progress(f"attention between words, {corpus.name}", sentences, None) as advance:
-        return read_word_attention(reader, corpus, use, batch_tokens, CorpusPass(advance, run.warn))
-
-
-def _notes(data: TreeAttention, probe: FittedProbe) -> list[str]:
-    """What the probe was learned from, and whether it was learned to the end."""
-    size = f"{data.nbytes / 1e6:.1f} MB of attention were kept"
-    notes = [
-        f"Learned from {counted(data.arcs, 'word')} of {counted(data.sentences, 'sentence')} in "
-        f"{counted(probe.steps, 'step')} of L-BFGS; {size}."
-    ]
-    if not probe.converged:
-        notes.append("Learning has not converged: raise --l2, or read more sentences.")
-    return notes

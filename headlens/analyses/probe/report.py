@@ -18,6 +18,8 @@ from headlens.plots.style import DIVERGING, named_after
 from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
 
 _PANELS = dict(zip(DIRECTIONS, ("dependent to governor", "governor to dependent"), strict=True))
+_NUMBERS = ("words", "uas", "ci_low", "ci_high", "baseline_offset", *DIFFERENCE)
+_METHOD, _SITE = {"model": (), "method": METHODS}, {"model": (), "stack": STACKS}
 _ABOUT = (
     "The share of held-out words whose governor is found (unlabelled attachment score), with 95 % bootstrap "
     "intervals over sentences. Neither the root nor punctuation is scored."
@@ -31,13 +33,9 @@ def probe_records(scores: pd.DataFrame) -> list[dict[str, Any]]:
         scores: rows of `probe.csv`.
     """
     return [
-        {
-            "model": row["model"],
-            "method": f"{row['method']}{_offset(row)}",
-            "words": row["words"],
-            "UAS": value_text(row["uas"], row["ci_low"], row["ci_high"]),
-            "probe − baseline": "" if row["method"] == PROBE else difference_text(*(row[n] for n in DIFFERENCE)),
-        }
+        {"model": row["model"], "method": f"{row['method']}{_offset(row)}", "words": row["words"]}
+        | {"UAS": value_text(row["uas"], row["ci_low"], row["ci_high"])}
+        | {"probe − baseline": "" if row["method"] == PROBE else difference_text(*(row[n] for n in DIFFERENCE))}
         for row in scores.to_dict("records")
     ]
 
@@ -100,19 +98,8 @@ def _heads(run: RecordedRun) -> HeadFacts:
 REPORT = CommandReport(
     "probe",
     tables={
-        "probe": Columns(
-            numbers=("words", "uas", "ci_low", "ci_high", "baseline_offset", *DIFFERENCE),
-            words={"model": (), "method": METHODS},
-            identity=("model", "method"),
-            counts=("words",),
-            shares=("uas",),
-        ),
-        "probe_weights": Columns(
-            keys=("layer", "head"),
-            numbers=DIRECTIONS,
-            words={"model": (), "stack": STACKS},
-            identity=("model", "stack", "layer", "head"),
-        ),
+        "probe": Columns((), _NUMBERS, _METHOD, tuple(_METHOD), counts=("words",), shares=("uas",)),
+        "probe_weights": Columns(("layer", "head"), DIRECTIONS, _SITE, (*_SITE, "layer", "head")),
     },
     needed=("probe", "probe_weights"),
     figures=lambda run: named_after(run.corpus_name, probe_figures(run.tables)),

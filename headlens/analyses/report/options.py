@@ -11,6 +11,13 @@ from headlens.option_values import folder, names
 from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, option
 from headlens.runs.output_options import OutputOptions
 
+_PLACE = "the run folder itself; for several runs, runs/report-<run>-<time>"
+_OUT = Option("Folder for the page and its figures.", OUTPUT, "DIR", folder, shown=_PLACE)
+_FORMAT = Option("File formats of the figures: png (always written), svg, pdf.", OUTPUT, "LIST", names)
+_WIDTH = (
+    "Width for which figures are drawn: the full text width of a page (7 inches), or one of two columns (3.3 inches)."
+)
+
 
 @dataclass(frozen=True)
 class ReportRequest:
@@ -23,39 +30,15 @@ class ReportRequest:
         OptionError: for an unknown format or width.
     """
 
-    OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (
-        DeclaredOption(
-            "out",
-            Path | None,
-            None,
-            Option(
-                "Folder for the page and its figures.",
-                OUTPUT,
-                "DIR",
-                parse=folder,
-                shown="the run folder itself; for several runs, runs/report-<run>-<time>",
-            ),
-        ),
-    )
+    OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (DeclaredOption("out", Path | None, None, _OUT),)
 
     runs: tuple[Path, ...] = option(
         MISSING, "Run folders; several are shown side by side on one page.", metavar="RUN", shown="", argument=True
     )
     place: OutputOptions = field(default_factory=OutputOptions)
-    format: tuple[str, ...] = option(
-        ("png", "svg"),
-        "File formats of the figures: png (always written), svg, pdf.",
-        OUTPUT,
-        metavar="LIST",
-        parse=names,
-    )
+    format: tuple[str, ...] = option(("png", "svg"), _FORMAT)
     latex: bool = option(False, "Also write the main tables as LaTeX.", OUTPUT)
-    width: Literal["full", "column"] = option(
-        "full",
-        "Width for which figures are drawn: the full text width of a page (7 inches), or one of two columns (3.3 "
-        "inches).",
-        OUTPUT,
-    )
+    width: Literal["full", "column"] = option("full", _WIDTH, OUTPUT)
 
     def __post_init__(self) -> None:
         from headlens.plots.export import check_formats

@@ -12,10 +12,9 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.report.options import ReportRequest
-from headlens.analyses.report.page import RunSection, overviews, render
+from headlens.analyses.report.page import Picture, RunSection, overviews, picture, render
 from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.errors import InputError, OptionError, OutputError, counted
-from headlens.pages.embedded_images import Picture, picture
 from headlens.pages.formatting import slug
 from headlens.pages.self_contained import LARGE_PAGE
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
@@ -56,15 +55,10 @@ class ReportRun:
     def rows(self) -> list[dict[str, Any]]:
         """Returns a row for every run: its command, model and status, and how many tables and figures it has."""
         return [
-            {
-                "run": section.run.label,
-                "command": section.run.command,
-                "model": ", ".join(section.run.models),
-                "status": section.run.status,
-                "tables": len(section.run.tables),
-                "figures": sum(picture.run != _ALL for picture in section.pictures),
-            }
+            {"run": run.label, "command": run.command, "model": ", ".join(run.models), "status": run.status}
+            | {"tables": len(run.tables), "figures": sum(picture.run != _ALL for picture in section.pictures)}
             for section in self.sections
+            for run in [section.run]
         ]
 
 
@@ -84,11 +78,9 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         for number, run in enumerate(runs, 1):
             prefix = f"{number}_" if len(runs) > 1 else ""
             room = MOST_PICTURES - sum(len(p.uri) for section in sections for p in section.pictures)
-            pictures = [(path, path.stem) for path in run.pictures]  # with the names of their figures
-            undrawn: list[str] = []
+            pictures, undrawn = list[tuple[Path, str]](), list[str]()  # the former with the names of their figures
             report = report_of(run.command)
             if report.draws:
-                pictures = []
                 with reporter.progress(f"drawing {run.label}", None) as advance:
                     for name, figure in report.figures(run):
                         if figure is None:
@@ -97,6 +89,8 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
                             pictures.append((folder.figure(prefix + name, figure, request.formats)[0], name))
                         advance(1)
                 files += [path for path, _ in pictures]
+            else:
+                pictures = [(path, path.stem) for path in run.pictures]
             sections.append(_section(run, pictures, undrawn, room))
         before = list(folder.files)
         sections = _together(sections, folder, request.formats)
@@ -138,7 +132,7 @@ def _read(folders: Sequence[Path]) -> list[RecordedRun]:
         raise OptionError(f"{twice[0]} is given twice.", "Name every run once.")
     names = [place.name or str(place) for place in places]
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
-    runs = [read_recorded(folder, label) for folder, label in zip(folders, labels, strict=True)]
+    runs = list(map(read_recorded, folders, labels))
     for run in runs:
         if run.command == "report":
             sources = ", ".join(map(str, run.argument("runs", []))) or "the runs themselves"
@@ -181,12 +175,12 @@ def _opened(request: ReportRequest, runs: Sequence[RecordedRun]) -> Iterator[Run
 
 def _together(sections: Sequence[RunSection], folder: RunFolder, formats: Sequence[str]) -> list[RunSection]:
     """Adds what several runs of one command give together, pictures to the first of them."""
-    merged = list(sections)
+    merged = {section.run.label: section for section in sections}
     for command in dict.fromkeys(section.run.command for section in sections):
-        places = [n for n, section in enumerate(sections) if section.run.command == command]
-        if len(places) < 2:
+        first, *others = (section for section in sections if section.run.command == command)
+        if not others:
             continue
-        report, runs, first = report_of(command), [sections[n].run for n in places], sections[places[0]]
+        report, runs = report_of(command), [first.run, *(section.run for section in others)]
         pictures: list[Picture | None] = []
         for name, result in report.together(runs):
             if isinstance(result, pd.DataFrame):
@@ -197,8 +191,9 @@ def _together(sections: Sequence[RunSection], folder: RunFolder, formats: Sequen
             elif result is not None:
                 pictures.append(picture(folder.figure(name, result, formats)[0], name, _ALL))
         remarks = [*first.remarks, *report.left_out(runs)]
-        merged[places[0]] = replace(first, remarks=remarks, pictures=[*first.pictures, *filter(None, pictures)])
-    return merged
+        drawn = [*first.pictures, *filter(None, pictures)]
+        merged[first.run.label] = replace(first, remarks=remarks, pictures=drawn)
+    return list(merged.values())
 
 
 def _section(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequence[str], room: int) -> RunSection:
@@ -213,15 +208,13 @@ def _section(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Seque
     remarks = [] if run.finished else [_ENDS.get(run.status, _OTHER_END)]
     pictures: list[Picture] = []
     for number, (path, name) in enumerate(files):
-        embedded = picture(path, name, run.label)
-        if embedded is None:
+        if (embedded := picture(path, name, run.label)) is None:
             remarks.append(f"figures/{path.name} is not a whole {path.suffix[1:].upper()} file and is not shown.")
             continue
-        room -= len(embedded.uri)
-        if room < 0:
-            more = len(files) - number
-            verb = "is" if more == 1 else "are"
-            remarks.append(f"{counted(more, 'further figure')} {verb} left out to keep this page small: see figures/.")
+        if (room := room - len(embedded.uri)) < 0:
+            more = counted(len(files) - number, "further figure")
+            verb = "are" if more.endswith("s") else "is"
+            remarks.append(f"{more} {verb} left out to keep this page small: see figures/.")
             break
         pictures.append(embedded)
     return RunSection(run, pictures, remarks, undrawn)

@@ -7,18 +7,14 @@ from dataclasses import dataclass, field
 from headlens.options import OUTPUT, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
 
+_PAPER = "Name of a bundled recipe, or your own TOML file; without it, the bundled recipes are listed."
+
 
 @dataclass(frozen=True)
 class ReproduceRequest:
     """What `headlens reproduce` is asked for; without a paper the recipes that come along are listed."""
 
-    paper: str | None = option(
-        None,
-        "Name of a bundled recipe, or your own TOML file; without it, the bundled recipes are listed.",
-        metavar="PAPER",
-        shown="",
-        argument=True,
-    )
+    paper: str | None = option(None, _PAPER, metavar="PAPER", shown="", argument=True)
     small: bool = option(
         False,
         "Use bundled data and models, which takes minutes and needs no network; this exercises the pipeline and "

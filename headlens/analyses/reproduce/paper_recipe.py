@@ -56,16 +56,34 @@ class Step:
         options = {key: value for key, value in options.items() if value != ""}
         return replace(self, options=options, small={}, gpu=False)
 
-    @property
-    def texts(self) -> list[str]:
-        """The values of its options that are texts, also those in lists."""
-        values = [v for value in self.options.values() for v in (value if isinstance(value, list) else [value])]
+    def texts(self, *names: str) -> list[str]:
+        """The values of its options that are texts, also those in lists; of all options, or of those named."""
+        given = [self.options[name] for name in names or self.options if name in self.options]
+        values = [v for value in given for v in (value if isinstance(value, list) else [value])]
         return [value for value in values if isinstance(value, str)]
+
+    def filled(self, folders: Mapping[str, str], models: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Its options with what earlier steps left.
+
+        Args:
+            folders: by the names of steps.
+            models: that they leave; None for the folder `model` in theirs.
+        """
+        models = {name: f"{folder}/model" for name, folder in folders.items()} if models is None else models
+
+        def fill(value: Any) -> Any:
+            if isinstance(value, list):
+                return [fill(part) for part in value]
+            if not isinstance(value, str):
+                return value
+            return _FOLDER_OF.sub(lambda m: folders[m[1]], _MODEL.sub(lambda m: models[m[1]], value))
+
+        return {key: fill(value) for key, value in self.options.items()}
 
     @property
     def references(self) -> set[str]:
         """Names of the earlier steps whose folders it takes something of."""
-        return {match[1] for text in self.texts for match in _FOLDER_OF.finditer(text)}
+        return {match[1] for text in self.texts() for match in _FOLDER_OF.finditer(text)}
 
     @property
     def model(self) -> str | None:
@@ -116,25 +134,6 @@ class PaperRecipe:
         tables = (*self.tables, *self.small_tables)
         return replace(self, setting=self.less, steps=steps, tables=tables, small_tables=(), stand_ins=stand_ins)
 
-    def filled(self, step: Step, folders: Mapping[str, str], models: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The options of a step with what earlier steps left.
-
-        Args:
-            step: of the recipe.
-            folders: by the names of steps.
-            models: that they leave; None for the folder `model` in theirs.
-        """
-        models = {name: f"{folder}/model" for name, folder in folders.items()} if models is None else models
-
-        def fill(value: Any) -> Any:
-            if isinstance(value, list):
-                return [fill(part) for part in value]
-            if not isinstance(value, str):
-                return value
-            return _FOLDER_OF.sub(lambda m: folders[m[1]], _MODEL.sub(lambda m: models[m[1]], value))
-
-        return {key: fill(value) for key, value in step.options.items()}
-
 
 def recipe_names() -> list[str]:
     """Of the recipes that come along."""
@@ -181,20 +180,19 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
         raise ValueError("it has no step")
     if len(set(names)) < len(names):
         raise ValueError("two steps have the same name")
-    recipe = PaperRecipe(name, title, citation, setting, less, steps, (), (), tuple(claims))
     for number, step in enumerate(steps):
         try:
-            recipe.filled(step, dict.fromkeys(names[:number], ""))
+            step.filled(dict.fromkeys(names[:number], ""))
         except KeyError as error:
             raise ValueError(f"step {step.name} refers to {error}, which is not an earlier step") from error
-    parts = _checked_tables(tables, claims, recipe)
-    return replace(recipe, tables=parts[False], small_tables=parts[True])
+    parts = _checked_tables(tables, claims, steps)
+    return PaperRecipe(name, title, citation, setting, less, steps, parts[0], parts[1], tuple(claims))
 
 
 def _checked_tables(
-    tables: Sequence[Any], claims: Sequence[Any], recipe: PaperRecipe
-) -> dict[bool, tuple[Mapping[str, Any], ...]]:
-    """Returns the tables of the paper, and those of the small setting under True.
+    tables: Sequence[Any], claims: Sequence[Any], steps: Sequence[Step]
+) -> list[tuple[Mapping[str, Any], ...]]:
+    """Returns the tables of the paper, and those of the small setting.
 
     Raises:
         ValueError: if one of them, or a claim, cannot be read, or is about a step that there is not.
@@ -202,20 +200,17 @@ def _checked_tables(
     from headlens.analyses.reproduce.claims import Claim
     from headlens.analyses.reproduce.paper_tables import ComparedTable
 
-    names = {step.name for step in recipe.steps}
-    small_names = {step.name for step in recipe.steps if step.small is not None}
+    names = {step.name for step in steps}
+    small_names = {step.name for step in steps if step.small is not None}
     read = [ComparedTable.of(table) for table in tables]
-    titles = [table.title for table in read]
-    if len(set(titles)) < len(titles):
+    if len({table.title for table in read}) < len(read):
         raise ValueError("two tables have the same title")
     for compared in read:
-        if unknown := sorted(
-            {source.step for source in compared.sources()} - (small_names if compared.small else names)
-        ):
-            where = "no step of the small setting" if compared.small else "no step"
+        known, where = (small_names, "no step of the small setting") if compared.small else (names, "no step")
+        if unknown := sorted({source.step for source in compared.sources()} - known):
             raise ValueError(f"the table {compared.title!r} is about {unknown[0]!r}, which is {where}")
     for claim in map(Claim.of, claims):
         if unknown := sorted(set(claim.steps) - names):
             raise ValueError(f"the claim {claim.claim!r} is about {unknown[0]!r}, which is no step")
     pairs = list(zip(tables, read, strict=True))
-    return {small: tuple(spec for spec, table in pairs if table.small == small) for small in (False, True)}
+    return [tuple(spec for spec, table in pairs if table.small == small) for small in (False, True)]

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
-from headlens.analyses.reproduce.paper_cells import (
-    ENDS,
-    matching,
-    mean_of,
-    measured_number,
-    published_cell_text,
-    read_frame,
-)
+from headlens.analyses.reproduce import paper_cells
 from headlens.errors import read_errors
 from headlens.nested_text import conform
 from headlens.pages.formatting import NOTHING, difference_text, escaped
@@ -28,7 +23,6 @@ COMPARISON_COLUMNS = [
 ]
 NOT_RUN = "not run here; needs"
 _REMARKS = "remarks"
-_NO_ROW = "a row of {file} that the step {step} did not write"
 Source = Literal["paper", "slides"]
 
 
@@ -141,39 +135,32 @@ class ComparedTable:
             ValueError: for names that are twice or not there, and cells that neither have a step nor say what they
                 need.
         """
-        names, labels = [c.name for c in self.columns], [r.label for r in self.rows]
+        names, labels, place = [c.name for c in self.columns], [r.label for r in self.rows], f"the table {self.title!r}"
         for kind, each in (("columns", names), ("rows", labels)):
             if len(set(each)) < len(each):
-                raise ValueError(f"{self._place} has two {kind} of the same name")
+                raise ValueError(f"{place} has two {kind} of the same name")
         if self.baseline and self.baseline not in labels:
-            raise ValueError(f"{self._place} has no row {self.baseline!r}, its baseline")
+            raise ValueError(f"{place} has no row {self.baseline!r}, its baseline")
         for column in self.columns:
-            self._check_column(column, names)
+            if column.against and (column.against not in names or column.against == column.name):
+                raise ValueError(f"{place} has no column {column.against!r}, which {column.name!r} is against")
+            if not (column.value or column.needs or column.pick == "count"):
+                raise ValueError(f"{place}: {column.name!r} has no value and does not say what it needs")
         for row in self.rows:
-            self._check_row(row, names)
+            self._check_row(row, names, place)
 
-    @property
-    def _place(self) -> str:
-        return f"the table {self.title!r}"
-
-    def _check_column(self, column: ComparedColumn, names: Sequence[str]) -> None:
-        if column.against and (column.against not in names or column.against == column.name):
-            raise ValueError(f"{self._place} has no column {column.against!r}, which {column.name!r} is against")
-        if not (column.value or column.needs or column.pick == "count"):
-            raise ValueError(f"{self._place}: {column.name!r} has no value and does not say what it needs")
-
-    def _check_row(self, row: ComparedRow, names: Sequence[str]) -> None:
+    def _check_row(self, row: ComparedRow, names: Sequence[str], place: str) -> None:
         if self.small and row.published:
-            raise ValueError(f"{self._place} is of the small setting, and its row {row.label!r} has published cells")
+            raise ValueError(f"{place} is of the small setting, and its row {row.label!r} has published cells")
         if unknown := (set(row.published) | set(row.cells)) - set(names):
-            raise ValueError(f"{self._place} has no column {min(unknown)!r}, of which {row.label!r} has a cell")
+            raise ValueError(f"{place} has no column {min(unknown)!r}, of which {row.label!r} has a cell")
         for column in self.columns:
             twice = [k for k, v in row.where.items() if column.where.get(k, v) != v]
             if twice and column.name not in row.cells:
-                raise ValueError(f"{self._place}: {row.label!r} and {column.name!r} want another {twice[0]!r} each")
+                raise ValueError(f"{place}: {row.label!r} and {column.name!r} want another {twice[0]!r} each")
             if not all(source.needs or (source.step and source.file) for source in self.sources_of(row, column)):
                 cell = f"{row.label!r}, {column.name!r}"
-                raise ValueError(f"{self._place}: the cell {cell} has no step and file, and does not say what it needs")
+                raise ValueError(f"{place}: the cell {cell} has no step and file, and does not say what it needs")
 
     def sources_of(self, row: ComparedRow, column: ComparedColumn) -> list[CellSource]:
         """Returns where the number of a cell comes from: one run, or all of those that it is a mean over."""
@@ -195,35 +182,28 @@ class ComparedTable:
             runs: the folder that has a folder for each run.
             missing: of runs that were not made, what they would need, by their names.
         """
-        frames: dict[Path, pd.DataFrame] = {}
-        cells = [self._cell(runs, frames, missing or {}, row, c) for row in self.rows for c in self.columns]
-        return pd.DataFrame(cells, columns=COMPARISON_COLUMNS)
+        read = cache(paper_cells.read_frame)
 
-    def _cell(
-        self,
-        runs: Path,
-        frames: dict[Path, pd.DataFrame],
-        missing: Mapping[str, str],
-        row: ComparedRow,
-        column: ComparedColumn,
-    ) -> dict[str, Any]:
-        published = row.published.get(column.name)
-        cell = {"table": self.title, "row": row.label, "column": column.name, "published": published}
-        cell |= dict.fromkeys(("ours", *ENDS))
-        cell |= {"source": "" if published is None else self.source, "not_run": "", "agreement": ""}
-        numbers = []
-        for source in self.sources_of(row, column):
-            if needs := source.needs or missing.get(source.step):
-                return cell | {"not_run": f"needs {needs}"}
-            path = runs / source.step / source.file
-            with read_errors(path, f"does not have what {self.title!r} asks for", "Correct the table in the recipe."):
-                if path not in frames:
-                    frames[path] = read_frame(path)
-                rows = matching(frames[path], source.where)
-                if rows.empty and (column.pick != "count" or not path.is_file()):
-                    return cell | {"not_run": f"needs {_NO_ROW.format(file=source.file, step=source.step)}"}
-                numbers.append(measured_number(rows, column))
-        return cell | (numbers[0] if len(numbers) == 1 else mean_of(numbers))
+        def ours(row: ComparedRow, column: ComparedColumn) -> dict[str, Any]:
+            numbers = []
+            for source in self.sources_of(row, column):
+                if needs := source.needs or (missing or {}).get(source.step):
+                    return {"not_run": f"needs {needs}"}
+                path, wrong = runs / source.step / source.file, f"does not have what {self.title!r} asks for"
+                with read_errors(path, wrong, "Correct the table in the recipe."):
+                    rows = paper_cells.matching(read(path), source.where)
+                    if rows.empty and (column.pick != "count" or not path.is_file()):
+                        return {"not_run": f"needs a row of {source.file} that the step {source.step} did not write"}
+                    numbers.append(paper_cells.measured_number(rows, column))
+            return dict(numbers[0] if len(numbers) == 1 else paper_cells.mean_of(numbers))
+
+        cells = []
+        for row, column in product(self.rows, self.columns):
+            published = row.published.get(column.name)
+            cell = {"table": self.title, "row": row.label, "column": column.name, "published": published}
+            cell |= {"source": "" if published is None else self.source, "not_run": "", "agreement": ""}
+            cells.append(cell | dict.fromkeys(("ours", *paper_cells.ENDS)) | ours(row, column))
+        return pd.DataFrame(cells, columns=COMPARISON_COLUMNS)
 
     def lines(self, compared: pd.DataFrame, ours: str = "ours") -> list[dict[str, str]]:
         """Returns the table for readers: published cells beside ours, a mapping for each row.
@@ -234,27 +214,26 @@ class ComparedTable:
             compared: the result of `compared`.
             ours: the word for our numbers in the names of columns.
         """
-        by_row: dict[str, dict[str, str]] = {row.label: {"": row.label} for row in self.rows}
-        needs: dict[str, list[str]] = {row.label: [] for row in self.rows}
-        words: dict[str, dict[str, str]] = {row.label: {} for row in self.rows}
         digits = {column.name: column.digits for column in self.columns}
-        for cell in compared.to_dict("records"):
-            label, name = str(cell["row"]), str(cell["column"])
-            line = by_row[label]
-            line[f"{name}, {self.source}"] = published_cell_text(cell["published"], digits[name])
-            ends = [published_cell_text(cell[end], digits[name]) for end in ENDS]
-            interval = "" if NOTHING in ends else f" [{', '.join(ends)}]"
-            line[f"{name}, {ours}"] = published_cell_text(cell["ours"], digits[name]) + interval
-            if cell["not_run"]:
-                needs[label].append(f"{NOT_RUN} {cell['not_run'].removeprefix('needs ')}")
-            elif cell["agreement"]:
-                words[label][name] = cell["agreement"]
-        for label, line in by_row.items():
-            same = len(set(words[label].values())) == 1
-            told = list(words[label].values())[:1] if same else [f"{k}: {v}" for k, v in words[label].items()]
-            line[_REMARKS] = "; ".join([*told, *dict.fromkeys(needs[label])]) or NOTHING
+        lines = []
+        for row in self.rows:
+            line, needs, words = {"": row.label}, list[str](), dict[str, str]()
+            for cell in compared[compared["row"] == row.label].to_dict("records"):
+                name = str(cell["column"])
+                number, *ends = (
+                    paper_cells.published_cell_text(cell[part], digits[name]) for part in ("ours", *paper_cells.ENDS)
+                )
+                line[f"{name}, {self.source}"] = paper_cells.published_cell_text(cell["published"], digits[name])
+                line[f"{name}, {ours}"] = number + ("" if NOTHING in ends else f" [{', '.join(ends)}]")
+                if cell["not_run"]:
+                    needs.append(f"{NOT_RUN} {cell['not_run'].removeprefix('needs ')}")
+                elif cell["agreement"]:
+                    words[name] = cell["agreement"]
+            same = len(set(words.values())) == 1
+            told = list(words.values())[:1] if same else [f"{k}: {v}" for k, v in words.items()]
+            line[_REMARKS] = "; ".join([*told, *dict.fromkeys(needs)]) or NOTHING
+            lines.append(line)
         # Columns without any number are left out.
-        lines = list(by_row.values())
         kept = {name for name in (lines[0] if lines else {}) if any(line[name] != NOTHING for line in lines)}
         kept |= {f"{name}, {ours}" for name in digits if f"{name}, {self.source}" in kept}
         return [{name: text for name, text in line.items() if name in kept} for line in lines]
@@ -283,7 +262,7 @@ def in_words(frame: pd.DataFrame) -> list[dict[str, str]]:
     for row in frame.to_dict("records"):
         line = {name: NOTHING if pd.isna(row[name]) else str(row[name]) for name in _WORDS if name in row}
         if "verdict" in line:
-            numbers = (float(row[name]) for name in ("difference", *ENDS, "p_value"))
+            numbers = (float(row[name]) for name in ("difference", *paper_cells.ENDS, "p_value"))
             line["difference"] = difference_text(*numbers)
             line["verdict"] = f"{line['verdict']}: {row['not_run']}" if row["not_run"] else line["verdict"]
         lines.append(line)

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from huggingface_hub import constants
 
 from headlens.analyses.commands import commands
-from headlens.analyses.reproduce.availability import missing_of
+from headlens.analyses.reproduce import paper_cells
 from headlens.analyses.reproduce.claims import CLAIM_COLUMNS, Claim
 from headlens.analyses.reproduce.options import ReproduceRequest
-from headlens.analyses.reproduce.paper_agreement import (
-    AGREEMENT_COLUMNS,
-    NOTHING_TO_COMPARE,
-    column_agreement,
-    with_agreement,
-)
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.analyses.reproduce.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown, in_words
 from headlens.errors import HeadlensError, OptionError, counted
 from headlens.files import write_json
+from headlens.hub_access import hub_answers
+from headlens.models.loading import choose_device
 from headlens.pages.formatting import escaped
 from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
 from headlens.runs.run_record import read_run
 
 _AGREEMENT = "Agreement by column"
+_HUB = "hub:"
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,8 @@ class ReproduceRun:
 
     def summary(self) -> dict[str, Any]:
         """Returns the run as JSON values: folder, paper, the rows of its tables, what was not run, and notes."""
-        tables = {
-            name: table.astype(object).where(table.notna(), None).to_dict("records")
-            for name, table in self.tables.items()
-        }
+        filled = {name: table.astype(object).where(table.notna(), None) for name, table in self.tables.items()}
+        tables = {name: table.to_dict("records") for name, table in filled.items()}
         paper = {"out": str(self.folder), "paper": self.recipe.name, "small": self.small}
         return {**paper, **tables, "not_run": self.missing, "notes": self.notes}
 
@@ -92,7 +92,7 @@ def run_reproduce(
     request: ReproduceRequest,
     reporter: Reporter | None = None,
     *,
-    announce: Callable[[str, str], None] | None = None,
+    announce: Callable[[str, str], None] = lambda _step, _why: None,
     quiet: bool = True,
 ) -> ReproduceRun:
     """Runs the steps of a recipe, each in a process of its own, then their report, and compares the tables.
@@ -121,9 +121,8 @@ def run_reproduce(
         # What an interrupted run goes on from is in the folders of its steps.
         write_json({"steps": [s.name for s in recipe.steps]}, steps / RunFolder.KEPT / "steps.json")
         for number, step in enumerate(here, 1):
-            options = recipe.filled(step, {s.name: str(steps / s.name) for s in recipe.steps})
-            if announce is not None:
-                announce(f"Step {number} of {len(here)}, {step.name}", step.why)
+            options = step.filled({s.name: str(steps / s.name) for s in recipe.steps})
+            announce(f"Step {number} of {len(here)}, {step.name}", step.why)
             # As --config takes them.
             file = write_json({"command": step.command, "arguments": options}, steps / f"{step.name}.json")
             _run_step(step, file, steps / step.name, resume=place.resume, quiet=quiet)
@@ -148,34 +147,29 @@ def _run_step(step: Step, options: Path, folder: Path, *, resume: bool, quiet: b
 
 def _headlens(words: list[str], *, quiet: bool) -> None:
     """Runs a command in a process of its own, whose memory is given back; its errors end this one, too."""
-    silence = ["--quiet"] if quiet else []
-    done = subprocess.run([sys.executable, "-m", "headlens_cli", *words, *silence], check=False)  # noqa: S603
-    if done.returncode:
-        error = HeadlensError(
-            f"headlens {words[0]} ended with exit code {done.returncode}; the reason is printed above."
-        )
+    program = [sys.executable, "-m", "headlens_cli", *words, *["--quiet"] * quiet]
+    if code := subprocess.run(program, check=False).returncode:  # noqa: S603
+        error = HeadlensError(f"headlens {words[0]} ended with exit code {code}; the reason is printed above.")
         error.add_note(f"To run it by hand: {shlex.join(['headlens', *words])}")
         raise error
 
 
 def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *, small: bool) -> ReproduceRun:
     """Writes the tables of the paper with our numbers, and returns the result; `folder` is not finished yet."""
-    tables = [ComparedTable.of(table) for table in recipe.tables]
-    compared = [
-        with_agreement(t, t.compared(folder.path, missing if t.small else {**missing, **recipe.stand_ins}))
-        for t in tables
-    ]
-    claims = [Claim.of(claim).judged(folder.path, {**missing, **recipe.stand_ins}) for claim in recipe.claims]
+    tables, absent = [ComparedTable.of(table) for table in recipe.tables], {**missing, **recipe.stand_ins}
+    compared = [paper_cells.with_agreement(t, t.compared(folder.path, missing if t.small else absent)) for t in tables]
+    claims = [Claim.of(claim).judged(folder.path, absent) for claim in recipe.claims]
     frames = {
         "comparison": _joined(compared, COMPARISON_COLUMNS),
-        "agreement": _joined([*map(column_agreement, tables, compared)], AGREEMENT_COLUMNS),
+        "agreement": _joined([*map(paper_cells.column_agreement, tables, compared)], paper_cells.AGREEMENT_COLUMNS),
         "claims": _joined(claims, CLAIM_COLUMNS),
     }
     lines = [(t.title, t.lines(f, "stand-in" if t.small else "ours")) for t, f in zip(tables, compared, strict=True)]
     lines += [(_AGREEMENT, in_words(frames["agreement"])), ("Claims in the text", in_words(frames["claims"]))]
     lines = [(title, rows) for title, rows in lines if rows]
-    filled = [frame["ours"].notna().any() for frame in compared]
-    notes = [f"Numbers of the paper: {recipe.citation}.", *_not_run_notes(missing)]
+    notes = [f"Numbers of the paper: {recipe.citation}."]
+    steps_by_need = {needs: [s for s, n in missing.items() if n == needs] for needs in missing.values()}
+    notes += [f"Not run here: {', '.join(steps)}: needs {needs}." for needs, steps in steps_by_need.items()]
     if small:
         notes.append(
             "--small: the stand-ins only show that the pipeline works; do not compare them with the paper's numbers."
@@ -188,9 +182,11 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
         about = "\n\n".join(map(escaped, notes))
         path.write_text(f"# {escaped(recipe.title)}\n\n{about}\n\n{comparison_markdown(lines)}", encoding="utf-8")
     # What nothing was run for is not for the screen; comparison.md has it.
-    empty = {table.title for table, any_ours in zip(tables, filled, strict=True) if not any_ours}
-    lines = [(title, _on_screen(title, rows)) for title, rows in lines if title not in empty]
-    lines = [(title, rows) for title, rows in lines if rows]
+    empty = {table.title for table, frame in zip(tables, compared, strict=True) if not frame["ours"].notna().any()}
+    shown = {title: rows for title, rows in lines if title not in empty}
+    if _AGREEMENT in shown:
+        shown[_AGREEMENT] = [row for row in shown[_AGREEMENT] if row["agreement"] != paper_cells.NOTHING_TO_COMPARE]
+    lines = [(title, rows) for title, rows in shown.items() if rows]
     if empty:
         notes.append(
             f"{counted(len(empty), 'table')} of the paper {'has' if len(empty) == 1 else 'have'} no number of ours: "
@@ -199,18 +195,40 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
     return ReproduceRun(folder.path, [], frames, notes, recipe, small=small, lines=lines, missing=missing)
 
 
-def _on_screen(title: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    return [row for row in rows if row["agreement"] != NOTHING_TO_COMPARE] if title == _AGREEMENT else rows
-
-
 def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
     filled = [frame for frame in frames if len(frame)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=columns)
 
 
-def _not_run_notes(missing: Mapping[str, str]) -> list[str]:
-    """Returns a note for each thing that is missing, with the steps that need it."""
-    steps_by_need: dict[str, list[str]] = {}
-    for step, needs in missing.items():
-        steps_by_need.setdefault(needs, []).append(step)
-    return [f"Not run here: {', '.join(steps)}: needs {needs}." for needs, steps in steps_by_need.items()]
+def missing_of(steps: Sequence[Step]) -> dict[str, str]:
+    """Returns what steps would need to be run here, by name; those that can be run are left out.
+
+    That is a GPU, the hub, a model of a parser, or an earlier step.
+
+    Args:
+        steps: in order, before what earlier ones leave is filled in.
+    """
+    accelerated, answers = cache(lambda: choose_device("auto").type != "cpu"), cache(hub_answers)
+    missing: dict[str, list[str]] = {}
+    for step in steps:
+        needs = [text for name in sorted(step.references) for text in missing.get(name, [])]
+        needs += ["a GPU"] * (step.gpu and not accelerated())
+        named = [text.removeprefix(_HUB).partition(":")[0] for text in step.texts() if text.startswith(_HUB)]
+        models = step.texts("model", "models")
+        named += [model for model in models if _REPOSITORY.fullmatch(model) and not Path(model).exists()]
+        uncached = [name for name in named if not _is_cached(name)]
+        needs += [f"{_HUB}{name}" for name in uncached] if uncached and not answers() else []
+        parser, _, name = str(step.options.get("parser")).partition(":")
+        # spaCy finds a package, or a folder.
+        if parser == "spacy" and not (Path(name).exists() or (name.isidentifier() and find_spec(name) is not None)):
+            needs.append(f"the spaCy model {name}")
+        if needs:
+            missing[step.name] = list(dict.fromkeys(needs))
+    return {name: ", ".join(needs) for name, needs in missing.items()}
+
+
+def _is_cached(name: str) -> bool:
+    """Whether the caches of the hub's client or of `datasets` have something of a repository."""
+    hub = [Path(constants.HF_HUB_CACHE) / f"{kind}--{name.replace('/', '--')}" for kind in ("models", "datasets")]
+    prepared = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___")
+    return any(folder.is_dir() for folder in (*hub, prepared))

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.attend.figures import attention_maps
+from headlens.analyses.attend.figures import MapBlock, draw_blocks
 from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.command_report import Figures
@@ -326,7 +326,7 @@ def example_maps(examples: pd.DataFrame) -> Figure | None:
         for side in ("query", "key")
     )
     title = f"Attention over predicted positions, method {examples['method'].iloc[0]}"
-    return attention_maps(np.stack(maps), queries, keys, titles, title, across=3)
+    return draw_blocks([MapBlock(np.stack(maps), queries, keys, titles)], title, across=3)
 
 
 def _reach(row: pd.Series) -> str:

@@ -10,8 +10,8 @@ import torch
 from saved import build, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.compared_states import attention_of_states, states_of, view_of
-from headlens.analyses.attend.options import AttendRequest, Selection
+from headlens.analyses.attend.analysis import attention_of_states, states_of, view_of
+from headlens.analyses.attend.options import AttendRequest
 from headlens.corpora.sentence import Example
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
@@ -28,7 +28,7 @@ def bert(wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
 
 
 def maps_of(request: AttendRequest, *models: LoadedModel) -> list[SentenceMap]:
-    return attention_of_states(states_of(request, models), EXAMPLES, Selection(), "token", lambda _: None)
+    return attention_of_states(states_of(request, models), EXAMPLES, request, lambda _: None)
 
 
 def weights(maps: list[SentenceMap], name: str, state: int) -> np.ndarray:

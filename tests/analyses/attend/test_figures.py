@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.attend.figures import MapBlock, attention_maps, draw_blocks, drawn_maps, layer_figures
+from headlens.analyses.attend.figures import MapBlock, draw_blocks, layer_figures
 from headlens.pages.head_cards import SentenceMap
 
 TOKENS = ["[CLS]", "cost_of", "$5", "and", "$10", "^up", "注意", "\x07", "Ġno\n", "[SEP]"]
@@ -13,7 +13,7 @@ SHOWN = ["[CLS]", "cost_of", r"\$5", "and", r"\$10", "^up", "□□", "□", "Ġ
 
 def draw(heads: int, queries: list[str], keys: list[str]) -> tuple[Figure, list[Axes], np.ndarray]:
     weights = np.random.default_rng(0).dirichlet(np.ones(len(keys)), (heads, len(queries)))
-    figure = attention_maps(weights, queries, keys, [f"head {i}" for i in range(heads)], "demo, $layer$ 3")
+    figure = draw_blocks([MapBlock(weights, queries, keys, [f"head {i}" for i in range(heads)])], "demo, $layer$ 3")
     assert figure is not None
     figure.canvas.draw()
     return figure, figure.axes[:heads], weights
@@ -82,18 +82,18 @@ def test_nothing_leaves_the_figure(sizes: tuple[int, int, int]) -> None:
 
 
 def test_nothing_to_draw() -> None:
-    assert attention_maps(np.zeros((0, 2, 2)), ["a", "b"], ["a", "b"], []) is None
-    assert attention_maps(np.full((1, 1, 1), np.nan), ["a"], ["a"], ["h"]) is None
+    assert draw_blocks([MapBlock(np.zeros((0, 2, 2)), ["a", "b"], ["a", "b"], [])]) is None
+    assert draw_blocks([MapBlock(np.full((1, 1, 1), np.nan), ["a"], ["a"], ["h"])]) is None
 
 
 def test_labels_must_fit_the_weights() -> None:
     with pytest.raises(ValueError, match=r"weights \(1, 2, 2\) do not fit titles, query and key labels \(1, 2, 3\)"):
-        attention_maps(np.ones((1, 2, 2)), ["a", "b"], ["a", "b", "c"], ["h"])
+        MapBlock(np.ones((1, 2, 2)), ["a", "b"], ["a", "b", "c"], ["h"])
 
 
 def test_titles_of_several_lines_have_their_room() -> None:
     titles = ["a", "predicted: recall 0.70, sparsity 0.51", "b"] * 2
-    figure = attention_maps(np.full((6, 12, 12), 0.5), list("abcdefghijkl"), list("abcdefghijkl"), titles, across=3)
+    figure = draw_blocks([MapBlock(np.full((6, 12, 12), 0.5), "abcdefghijkl", "abcdefghijkl", titles)], across=3)
     assert figure is not None
     figure.canvas.draw()
     maps = [axes for axes in figure.axes if axes.get_title(loc="left")]
@@ -135,14 +135,15 @@ def test_two_models_stand_on_one_figure_with_their_own_tokens_and_one_scale() ->
 
 def test_of_states_of_one_model_the_first_is_drawn_and_heads_that_are_gone_are_not() -> None:
     states = [sentence_map(0, 1, 3, "abc"), sentence_map(1, 1, 3, "abc")]
-    assert drawn_maps(states, 1) == states[:1]
-    assert drawn_maps(states, 2) == states
+    ((_, both),) = layer_figures(states, ["bert", "albert"], heads=(1, 2))
+    assert both is not None
+    assert [axes.get_title(loc="left").split(",")[0] for axes in both.axes[:-1]] == ["bert"] * 2 + ["albert"] * 2
     states[0].weights[0, 1] = np.nan
-    ((_, figure),) = layer_figures(states[:1], ["bert"], heads=(1, 2))
+    ((_, figure),) = layer_figures(states, ["bert"], heads=(1, 2))
     assert figure is not None
     assert [axes.get_title(loc="left") for axes in figure.axes[:-1]] == ["encoder.0.2"]
     states[0].weights[0] = np.nan
-    assert list(layer_figures(states[:1], ["bert"])) == [("sentence1_encoder_layer0", None)]
+    assert list(layer_figures(states, ["bert"])) == [("sentence1_encoder_layer0", None)]
     ((_, figure),) = layer_figures(states, ["bert", "albert"])
     assert figure is not None
     assert len(figure.axes) == 3 + 1

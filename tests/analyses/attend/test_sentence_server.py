@@ -15,11 +15,10 @@ import torch
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.compared_states import attention_of_states, states_of
-from headlens.analyses.attend.options import AttendRequest
+from headlens.analyses.attend.analysis import attention_of_states, states_of
+from headlens.analyses.attend.options import AttendRequest, ServeRequest
 from headlens.analyses.attend.report import REPORT
 from headlens.analyses.attend.sentence_server import LONGEST_TEXT, SentenceServer, open_server
-from headlens.analyses.attend.serve_options import ServeRequest
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.corpora.text import sentence_examples
 from headlens.errors import InputError, OptionError, OutputError
@@ -187,7 +186,7 @@ def test_source_and_translation(marian_tokenizer: PreTrainedTokenizerBase) -> No
 def run_of(folder: Path, arguments: dict[str, Any], server: SentenceServer) -> Path:
     """A run of `attend` that keeps a sentence which the server measured."""
     request = server.request
-    maps = attention_of_states(server.states, sentence_examples(["Dogs bark."]), request.selection, "token", print)
+    maps = attention_of_states(server.states, sentence_examples(["Dogs bark."]), request, print)
     with RunFolder.create(folder, command="attend", model="demo") as run:
         run.start({"arguments": arguments})
         write_maps(run, maps)

@@ -10,7 +10,7 @@ import pytest
 from made_runs import change_record, classify_tables, write_classification
 from scipy import stats
 
-from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs, roles_before_after
+from headlens.analyses.classify.overviews import pruned_findings, pruned_pairs, roles_before_after
 from headlens.analyses.report.registry import report_of
 from headlens.files import write_csv
 from headlens.pages.head_cards import head_page
@@ -80,7 +80,7 @@ def test_roles_before_by_roles_after(folder: Path) -> None:
 def test_the_grid_has_the_heads_that_went(folder: Path) -> None:
     found = runs(folder)
     facts = [(run.label, report_of("classify").heads(run)) for run in found]
-    whole, small = head_page(facts, str, pruned_pairs(found))["models"]
+    whole, small = head_page(facts, pruned_pairs(found))["models"]
     assert (whole["before"], whole["removed"]) == (None, [])
     assert (small["before"], small["removed"]) == (0, ["encoder.0.0", "encoder.1.0", "encoder.1.2"])
     # Without its last head, layer 1 alone would say nothing of its width.
@@ -92,7 +92,7 @@ def test_models_of_one_name_share_a_grid(folder: Path) -> None:
     found = [read_recorded(folder / name, name) for name in ("whole", "same")]
     pairs = pruned_pairs(found)
     assert len(pairs) == 1
-    (model,) = head_page([(run.label, report_of("classify").heads(run)) for run in found], str, pairs)["models"]
+    (model,) = head_page([(run.label, report_of("classify").heads(run)) for run in found], pairs)["models"]
     assert (model["before"], model["removed"]) == (None, [])
 
 

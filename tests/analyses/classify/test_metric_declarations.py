@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +14,6 @@ from made_runs import classify_tables
 from torch import Tensor
 
 from headlens.analyses.classify.analysis import head_columns
-from headlens.analyses.classify.head_cards import classification_facts as head_facts
 from headlens.analyses.classify.metric_declarations import (
     MetricDeclaration,
     declarations_of,
@@ -25,6 +24,7 @@ from headlens.analyses.classify.options import ClassifyOptions, ClassifyRequest
 from headlens.analyses.classify.overviews import measures
 from headlens.analyses.classify.recipe import run_classify
 from headlens.analyses.classify.report import REPORT, classify_figures
+from headlens.analyses.classify.report import classification_facts as head_facts
 from headlens.analyses.report.registry import report_of_run
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import InputError
@@ -103,7 +103,7 @@ def test_what_is_not_said_is_taken_from_the_docstring() -> None:
     assert (declaration.title, declaration.heading) == ("Sharpness of attention", "Sharpness of attention")
     assert declaration.caption == "sharpness: Mean sum of squared attention weights."
     assert declaration.columns[0].panel == "sharpness"
-    assert MetricDeclaration.of_record(json.loads(json.dumps(declaration.as_record()))) == declaration
+    assert MetricDeclaration.of_record(json.loads(json.dumps(asdict(declaration)))) == declaration
 
 
 def test_a_metric_of_ones_own_is_measured_drawn_and_shown_again_later(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_metric_of_ones_own_is_measured_drawn_and_shown_again_later(tmp_path: 
 
 
 HEADS = classify_tables()["heads"]
-SHARPNESS = MetricDeclaration.of(Sharpness).as_record()
+SHARPNESS = asdict(MetricDeclaration.of(Sharpness))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_runs_without_declarations_are_of_the_registered_metrics() -> None:
 
 def test_declarations_of_runs_before_there_were_a_difference_and_offsets() -> None:
     (declared,) = (own for own in registered_declarations() if own.name == "positions")
-    record = json.loads(json.dumps(declared.as_record()))
+    record = json.loads(json.dumps(asdict(declared)))
     assert MetricDeclaration.of_record(record) == declared
     del record["difference"]
     for column in record["columns"]:
@@ -174,7 +174,7 @@ def test_declarations_of_runs_before_there_were_a_difference_and_offsets() -> No
 
 def test_a_card_tells_the_offset_of_any_column_that_declares_one() -> None:
     column = MetricColumn("aside", "Share beside the token.", "aside", offset="beside")
-    declared = MetricDeclaration("aside", "", "Aside", "", (column,)).as_record()
+    declared = asdict(MetricDeclaration("aside", "", "Aside", "", (column,)))
     heads = HEADS.assign(aside=0.5, beside=[-2.0, float("nan"), *[1.0] * (len(HEADS) - 2)])
     record = {"command": "classify", "metrics": [json.loads(json.dumps(declared))]}
     facts = head_facts(RecordedRun(Path("folder"), "run", record, {"heads": heads}))

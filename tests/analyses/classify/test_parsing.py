@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from saved import Memory, sentence
 
-from headlens.analyses.classify import parsing
-from headlens.analyses.classify.parsing import keep_trees
+from headlens.analyses.classify import recipe
+from headlens.analyses.classify.recipe import keep_trees
 from headlens.corpora.sentence import ROOT, Example, Sentence
 from headlens.corpora.sources import ParsedCorpus
 from headlens.runs.folder import RunFolder
@@ -47,7 +47,7 @@ def corpus(parser: Chain, prefix: str = "number", *, pairs: bool = False) -> Par
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
-    monkeypatch.setattr(parsing, "BLOCK", 4)
+    monkeypatch.setattr(recipe, "BLOCK", 4)
     with RunFolder.create(tmp_path / "run", command="classify", model="demo") as made:
         yield made
 

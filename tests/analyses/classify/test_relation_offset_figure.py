@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from headlens.analyses.classify.relation_offset_figure import (
+from headlens.analyses.classify.position_figure import (
     MOST,
     TOLD_OFFSETS,
     fixed_offset,

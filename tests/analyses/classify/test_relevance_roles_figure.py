@@ -6,7 +6,7 @@ import pytest
 from drawn_maps import mesh, panels, words_fit_their_cells
 from matplotlib.colors import to_hex
 
-from headlens.analyses.classify.relevance_roles_figure import relevance_roles
+from headlens.analyses.classify.role_map import relevance_roles
 from headlens.plots.role_colours import COLOURS, family
 from headlens.plots.style import drawn_for
 

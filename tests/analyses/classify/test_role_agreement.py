@@ -13,7 +13,7 @@ from sklearn.metrics import cohen_kappa_score
 
 import headlens
 from headlens.analyses.classify.overviews import roles_agree, roles_compared
-from headlens.analyses.classify.role_agreement import COLUMNS, agreement_notes, role_agreement, role_records
+from headlens.analyses.classify.roles import COLUMNS, agreement_notes, role_agreement, role_records
 from headlens.runs.reading import RecordedRun
 
 ROLES = ["", "sink", "syntactic(obj dep->head)", "syntactic(det dep->head)", "positional(-1)"]

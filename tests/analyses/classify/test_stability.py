@@ -14,9 +14,8 @@ from saved import Memory, build, save, tree
 from transformers import PreTrainedTokenizerBase
 
 import headlens
-from headlens.analyses.classify.analysis import classify_heads
+from headlens.analyses.classify.analysis import GROUPS, SentenceGroups, classify_heads, role_stability
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
-from headlens.analyses.classify.stability import GROUPS, SentenceGroups, role_stability
 from headlens.corpora.batches import pooled_batches
 from headlens.corpora.sentence import Example
 from headlens.metrics.accumulator import Accumulator

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from headlens.analyses.probe import analysis
 from headlens.analyses.probe.analysis import (
     AttachmentCounts,
+    ProbedSentence,
     TreeAttention,
     attachment_scores,
     fit_probe,
     negative_log_likelihood,
 )
 from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, weight_table
-from headlens.analyses.probe.word_attention import ProbedSentence
 from headlens.heads import Head
 
 

@@ -10,7 +10,7 @@ import torch
 from saved import Memory, build, sentence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.probe.word_attention import (
+from headlens.analyses.probe.analysis import (
     ProbedSentence,
     TreebankCounts,
     WordAttention,

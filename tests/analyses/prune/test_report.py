@@ -12,10 +12,9 @@ from markupsafe import escape
 
 from headlens.analyses.prune.report import REPORT, gate_figures, write_gates
 from headlens.analyses.prune.results_table import results_markdown
-from headlens.analyses.report.page import RunSection, render
+from headlens.analyses.report.page import RunSection, picture, render
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
-from headlens.pages.embedded_images import picture
 from headlens.pages.self_contained import visible
 from headlens.plots.export import Animation
 from headlens.runs.folder import RunFolder

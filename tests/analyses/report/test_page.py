@@ -12,8 +12,7 @@ import pytest
 from made_runs import HOSTILE, change_record, write_classification, write_hostile, write_other
 from markupsafe import Markup
 
-from headlens.analyses.report.page import RunSection, render
-from headlens.pages.embedded_images import Picture
+from headlens.analyses.report.page import Picture, RunSection, render
 from headlens.pages.self_contained import visible
 from headlens.runs.reading import read_recorded
 

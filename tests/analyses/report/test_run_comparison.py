@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.report.run_comparison import counts, differences, facts, flatten
+from headlens.analyses.report.page import counts, differences, facts, flatten
 from headlens.pages.page_tables import PageTable
 from headlens.runs.reading import RecordedRun
 

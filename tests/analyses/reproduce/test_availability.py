@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from headlens.analyses.reproduce import availability
-from headlens.analyses.reproduce.availability import missing_of
+from headlens.analyses.reproduce import recipe
 from headlens.analyses.reproduce.paper_recipe import Step
+from headlens.analyses.reproduce.recipe import missing_of
 
 
 def step(name: str, *, gpu: bool = False, **options: Any) -> Step:
@@ -19,10 +19,10 @@ def step(name: str, *, gpu: bool = False, **options: Any) -> Step:
 
 @pytest.fixture(autouse=True)
 def no_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(availability, "hub_answers", lambda: False)
-    monkeypatch.setattr(availability, "choose_device", lambda _: torch.device("cpu"))
-    monkeypatch.setattr(availability.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(availability.constants, "HF_HOME", str(tmp_path))
+    monkeypatch.setattr(recipe, "hub_answers", lambda: False)
+    monkeypatch.setattr(recipe, "choose_device", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(recipe.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(recipe.constants, "HF_HOME", str(tmp_path))
 
 
 def test_what_is_missing_and_what_takes_something_of_it() -> None:
@@ -46,11 +46,11 @@ def test_what_is_there_needs_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     for name in ("models--google-bert--bert-base-uncased", "datasets--nyu-mll--glue"):
         (tmp_path / "hub" / name).mkdir(parents=True)
     assert missing_of(asked) == {"first": "a GPU"}
-    monkeypatch.setattr(availability, "choose_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(recipe, "choose_device", lambda _: torch.device("cuda"))
     assert missing_of(asked) == {}
     (tmp_path / "hub" / "datasets--nyu-mll--glue").rmdir()
     assert missing_of(asked) == {"first": "hub:nyu-mll/glue"}
     (tmp_path / "datasets" / "nyu-mll___glue").mkdir(parents=True)
     assert missing_of(asked) == {}
-    monkeypatch.setattr(availability, "hub_answers", lambda: True)
+    monkeypatch.setattr(recipe, "hub_answers", lambda: True)
     assert missing_of([step("other", model="nobody/nothing")]) == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from headlens.analyses.reproduce.paper_agreement import (
+from headlens.analyses.reproduce.paper_cells import (
     AGREEMENT_COLUMNS,
     cell_agreement,
     column_agreement,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from headlens.pages.embedded_images import picture
+from headlens.analyses.report.page import picture
 from headlens.plots.export import Animation, write_animation, write_figure
 
 
