@@ -19,7 +19,7 @@ import torch
 from headlens.analyses.sparsefinder import predictors
 from headlens.analyses.sparsefinder.block_masks import Blocked, OfBlocks, Version
 from headlens.analyses.sparsefinder.fitting import Batches, FittedSite, fit_site, load_fitted, save_fitted
-from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, GraphMeans, counts_by_window
+from headlens.analyses.sparsefinder.measures import MEASURES, GraphMeans, counts_by_window, graph_counts
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.predictors import FixedGraph, Predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
@@ -155,7 +155,7 @@ def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates
     """
     gold = GraphMeans()
     for batch in batches():
-        gold.add([GraphCounts.of(batch.weights, batch.gold, batch.allowed)])
+        gold.add([graph_counts(batch.weights, batch.gold, batch.allowed)])
     sentences = len(gold.examples)
     draws = Draws.of(list(map(str, range(sentences))), replicates if sentences >= FEWEST else 0, fitted.seed)
     rows = _rows((GOLD, "none", np.nan, 0, 0), gold.heads[0])

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from headlens.analyses.sparsefinder.fitting import FittedSite, fit_site, load_fitted, save_fitted
-from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, allowed_pairs
+from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, allowed_pairs, graph_counts
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import (
     BLOCK,
@@ -48,8 +48,8 @@ def sentences(*seeds: int) -> Iterator[StoredBatch]:
 
 def averages(parts: Sequence[GraphCounts]) -> dict[str, torch.Tensor]:
     """Of every head the means over sentences that say something, as columns of the table are called."""
-    shares = {"recall": "recall", "sparsity": "sparsity", "exact": "exact_share", "mass": "mass"}
-    return {name: torch.cat([getattr(part, own) for part in parts]).nanmean(dim=0) for name, own in shares.items()}
+    means = torch.cat([part.shares for part in parts], dim=1).nanmean(dim=1)
+    return dict(zip(MEASURES, means, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: FittedSite) -> N
         ("longformer", 4, 4, 1, FixedGraph(Global(4) | Window(0))),
         ("window", 5, 0, 5, FixedGraph(Window(2))),
     ):
-        parts = [GraphCounts.of(own.weights, predictor.graph(own).expand_as(own.gold), own.allowed) for own in held]
+        parts = [graph_counts(own.weights, predictor.graph(own).expand_as(own.gold), own.allowed) for own in held]
         expected = averages(parts)
         rows = table[
             (table["method"] == method)
@@ -198,7 +198,7 @@ def test_a_point_of_the_grid_by_name(grid: ParameterGrid, fitted_blocks: FittedS
     for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
         predictor = predictor_of(*key, grid, fitted)
         graph = predictor.graph(held)
-        expected = averages([GraphCounts.of(held.weights, graph.expand_as(held.gold), held.allowed)])
+        expected = averages([graph_counts(held.weights, graph.expand_as(held.gold), held.allowed)])
         for name, values in expected.items():
             assert rows.sort_values("head")[name].to_numpy() == pytest.approx(values.numpy()), key
     with pytest.raises(KeyError, match="the grid has no distance of 7"):
