@@ -314,7 +314,7 @@ def function_of(command: CommandOptions) -> Callable[..., Result]:
     """Returns a function for a command that has none of its own here: its arguments are the command's options."""
 
     def function(**options: Any) -> Result:
-        ways = {"model": _model, "corpus": _corpus}
+        ways: dict[str, Callable[[Any], str]] = {"model": _model, "corpus": _corpus}
         return _run(command, options | {name: way(options[name]) for name, way in ways.items() if name in options})
 
     function.__name__ = function.__qualname__ = command.name.replace("-", "_")

@@ -17,11 +17,11 @@ import pandas as pd
 import torch
 
 from headlens.analyses.sparsefinder import predictors
-from headlens.analyses.sparsefinder.block_masks import Blocked, OfBlocks, Version
+from headlens.analyses.sparsefinder.block_masks import BlockClusters, Version, of_blocks
 from headlens.analyses.sparsefinder.fitting import Batches, FittedSite, fit_site, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.measures import MEASURES, GraphMeans, counts_by_window, graph_counts
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.predictors import FixedGraph, Predictor
+from headlens.analyses.sparsefinder.predictors import Predictor, by_pattern
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path, output_errors, read_csv, write_csv
@@ -42,29 +42,29 @@ def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[s
     """Yields method, name and value of its parameter, global tokens, and predictor, windows left out."""
     for tokens in dict.fromkeys(grid.global_tokens):
         for method, parameter, value, predictor in _content_predictors(grid, fitted):
-            yield method, parameter, value, tokens, predictor | FixedGraph(Global(tokens)) if tokens else predictor
+            yield method, parameter, value, tokens, predictor | by_pattern(Global(tokens)) if tokens else predictor
     for count in dict.fromkeys(grid.groups):
-        first, drawn = FixedGraph(Global(count)), predictors.RandomPredictor(count, fitted.seed)
+        first, drawn = by_pattern(Global(count)), predictors.at_random(count, fitted.seed)
         yield "longformer", "global_tokens", count, count, first
         yield "random", "keys", count, 0, drawn
         yield "bigbird", "keys", count, count, first | drawn
     if grid.block_size is not None:
         yield from _block_predictors(grid, grid.block_size, fitted)
-    yield "window", "window", np.nan, 0, predictors.EmptyPredictor()
+    yield "window", "window", np.nan, 0, predictors.nowhere()
 
 
 def _block_predictors(
     grid: ParameterGrid, size: int, fitted: FittedSite
 ) -> Iterator[tuple[str, str, float, int, Predictor]]:
     """Yields the same of graphs of blocks of so many tokens; global tokens are made up to whole blocks."""
-    firsts = {-(-count // size): OfBlocks(FixedGraph(Global(-(-count // size))), size) for count in grid.groups}
+    firsts = {-(-count // size): of_blocks(by_pattern(Global(-(-count // size))), size) for count in grid.groups}
     for blocks, first in firsts.items():
         yield "block_longformer", "global_blocks", blocks, blocks * size, first
     for count in dict.fromkeys(grid.groups):
         for version in get_args(Version):
-            blocked = Blocked(fitted.projections, fitted.blocks[count], size, None, version, -1)
-            yield f"{BLOCK}v{version}", "clusters", count, 0, blocked
-        blocks, drawn = -(-count // size), OfBlocks(predictors.RandomPredictor(count, fitted.seed), size)
+            clusters = BlockClusters(fitted.projections, fitted.blocks[count], size, None, version, -1)
+            yield f"{BLOCK}v{version}", "clusters", count, 0, clusters.predictor
+        blocks, drawn = -(-count // size), of_blocks(predictors.at_random(count, fitted.seed), size)
         yield "block_bigbird", "random_blocks", count, blocks * size, firsts[blocks] | drawn
 
 
@@ -72,13 +72,13 @@ def _content_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tup
     """Yields the predictors that look at queries and keys."""
     near = fitted.projections
     for threshold in dict.fromkeys(grid.thresholds):
-        yield "distance", "threshold", threshold, predictors.DistancePredictor(near, threshold)
+        yield "distance", "threshold", threshold, predictors.by_distance(near, threshold)
     for count in dict.fromkeys(grid.groups):
         centroids, routing = fitted.centroids[count], fitted.routing[count]
-        yield "bucket", "buckets", count, predictors.BucketPredictor(near, count)
-        yield "cluster", "clusters", count, predictors.ClusterPredictor(centroids, near, grid.top)
-        yield "routing", "clusters", count, predictors.ClusterPredictor(routing, None, grid.top)
-        yield "lsh", "hashes", count, predictors.HashPredictor(count, grid.rounds, fitted.seed)
+        yield "bucket", "buckets", count, predictors.by_bucket(near, count)
+        yield "cluster", "clusters", count, predictors.by_cluster(centroids, near, grid.top)
+        yield "routing", "clusters", count, predictors.by_cluster(routing, None, grid.top)
+        yield "lsh", "hashes", count, predictors.by_hash(count, grid.rounds, fitted.seed)
 
 
 def windows_of(method: str, grid: ParameterGrid) -> dict[int, int]:
@@ -123,8 +123,8 @@ def predictor_of(
         if name == method and (method == "window" or (grid_value == value and grid_tokens == tokens)):
             if not window:
                 return predictor
-            near, size = FixedGraph(Window(windows_of(method, grid)[window])), block_of(method, grid)
-            return predictor | (near if size == 1 else OfBlocks(near, size))
+            near, size = by_pattern(Window(windows_of(method, grid)[window])), block_of(method, grid)
+            return predictor | (near if size == 1 else of_blocks(near, size))
     raise KeyError(f"the grid has no {method} of {value:g}")
 
 

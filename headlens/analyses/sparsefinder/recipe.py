@@ -19,7 +19,7 @@ from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import curve, of_stacks, spread_out
 from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySweep, key_of
 from headlens.analyses.sparsefinder.pos_pairs import pos_pairs
-from headlens.analyses.sparsefinder.predictors import ClusterPredictor
+from headlens.analyses.sparsefinder.predictors import by_cluster
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
 from headlens.analyses.sparsefinder.tables import (
@@ -91,7 +91,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             {s: cluster_contents(held, s, own, request.counted_clusters) for s, own in swept.fitted.items()}
         )
         clusters = {
-            site: ClusterPredictor(own.centroids[request.counted_clusters], own.projections, request.grid.top)
+            site: by_cluster(own.centroids[request.counted_clusters], own.projections, request.grid.top)
             for site, own in swept.fitted.items()
         }
         words = [
