@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from headlens.analyses.sparsefinder.pos_pairs import PAIR_COLUMNS, pos_pairs
+from headlens.analyses.sparsefinder.contents import PAIR_COLUMNS, joined_sites, pos_pairs
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, by_distance, by_pattern
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, write_tags
-from headlens.analyses.sparsefinder.tables import joined_sites
 from headlens.interventions.patterns import Window
 
 WORDS = ("NOUN", "VERB", "DET", "special")
