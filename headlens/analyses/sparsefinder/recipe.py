@@ -80,10 +80,9 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         tables = Findings(request, loaded, held_out, held, swept, points, restricted).tables()
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
-        left_out = [*train.notes, *(f"Held out: {note}" for note in held.notes)]
         dev = held_out.name if request.dev else None
-        notes += [*restricted.notes, *_notes(tables, held.sentences, dev), *alpha_notes(alphas)]
-        notes += [*left_out, *run.warnings]
+        notes += [*restricted.notes, *_notes(tables, held.record["sentences"], dev), *alpha_notes(alphas)]
+        notes += [*train.record["notes"], *(f"Held out: {note}" for note in held.record["notes"]), *run.warnings]
         assert run.folder is not None
         with run.file("projections.safetensors") as path:
             save_fitted(path, swept.fitted)
@@ -95,7 +94,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         facts = {
             "models": [model_record(loaded, loaded.short_name)],
             "corpus": asdict(summary),
-            "held_out": held.sentences,
+            "held_out": held.record["sentences"],
             "store_bytes": {"train": train.size, "held": held.size},
             "losses": {site: learned.losses for site, learned in swept.fitted.items()},
             "restricted": list(restricted.stacks),
