@@ -6,7 +6,7 @@ follows, in the graph of entmax itself and in the one that clusters predict.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 
 import numpy as np
@@ -24,15 +24,6 @@ CONTENT_COLUMNS = ["head", "cluster", "side", "tag", "count", "share"]
 PAIR_COLUMNS = ["head", "query_tag", "key_tag", "pairs", "gold", "predicted", "found", "weight"]
 ANTECEDENT_COLUMNS = ["head", "sentence", "mention", "antecedent", "distance", "weight", "gold", "predicted"]
 _BATCH = 16
-
-
-def joined_sites(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Returns the tables of all sites, such as `encoder.0`, below each other, with columns stack and layer in front."""
-    named = []
-    for site, table in tables.items():
-        stack, _, layer = site.partition(".")
-        named.append(table.assign(stack=stack, layer=int(layer))[["stack", "layer", *table.columns]])
-    return pd.concat(named, ignore_index=True)
 
 
 def _tagged(store: QueryKeyStore, site: str, tags: list[str]) -> Iterator[tuple[StoredBatch, Tensor, Tensor]]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,6 +145,15 @@ class SitePoints(NamedTuple):
     times: pd.DataFrame
 
 
+def joined_sites(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Returns the tables of all sites, such as `encoder.0`, below each other, with columns stack and layer in front."""
+    named = []
+    for site, table in tables.items():
+        stack, _, layer = site.partition(".")
+        named.append(table.assign(stack=stack, layer=int(layer))[["stack", "layer", *table.columns]])
+    return pd.concat(named, ignore_index=True)
+
+
 def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates: int = 0) -> SitePoints:
     """Measures every method with every parameter and window on held-out sentences of a site.
 
@@ -244,26 +254,23 @@ class SparsitySweep:
             OptionError: if there are too few sentences.
             OutputError: if the results of a site cannot be written.
         """
-        tables: list[pd.DataFrame] = []
-        times: list[pd.DataFrame] = []
-        fitted: dict[str, FittedSite] = {}
-        sums: dict[str, npt.NDArray[np.float64]] = {}
-        heads: dict[str, int] = {}
+        sites: dict[str, tuple[FittedSite, SitePoints]] = {}
+        sums: defaultdict[str, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
+        heads: Counter[str] = Counter()
         for site in self.train.sites():
-            fitted[site], points = self._site(site)
-            stack, _, layer = site.partition(".")
+            sites[site] = self._site(site)
+            points = sites[site][1]
             count = points.table["head"].nunique()
-            for level in (stack, EVERY):
-                sums[level] = sums.get(level, np.zeros(1)) + points.samples * count
-                heads[level] = heads.get(level, 0) + count
-            for kept, table in ((tables, points.table), (times, points.times)):
-                table.insert(0, "stack", stack)
-                table.insert(1, "layer", int(layer))
-                kept.append(table)
+            for level in (site.partition(".")[0], EVERY):
+                heads[level] += count
+                sums[level] = sums[level] + points.samples * count
             advance(1)
-        means = {level: total / heads[level] for level, total in sums.items()}
-        whole, whole_times = (pd.concat(kept, ignore_index=True) for kept in (tables, times))
-        return SparsitySweepResult(whole, fitted, means, whole_times)
+        return SparsitySweepResult(
+            joined_sites({site: points.table for site, (_, points) in sites.items()}),
+            {site: fitted for site, (fitted, _) in sites.items()},
+            {level: total / heads[level] for level, total in sums.items()},
+            joined_sites({site: points.times for site, (_, points) in sites.items()}),
+        )
 
     def _site(self, site: str) -> tuple[FittedSite, SitePoints]:
         ends = (".csv", ".safetensors", ".samples.npy", ".times.csv")

@@ -33,6 +33,7 @@ from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel
 from headlens.nested_text import conform, parse_json
 from headlens.options import DEMO
+from headlens.pages.command_report import write_results
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
@@ -87,10 +88,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         with run.file("projections.safetensors") as path:
             save_fitted(path, swept.fitted)
         with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-            for name, table in tables.items():
-                run.folder.table(name, table)
-            for name, figure in sparsefinder_figures(tables) if request.figures else ():
-                run.folder.figure(name, figure)
+            write_results(run.folder, tables, sparsefinder_figures(tables) if request.figures else ())
         facts = {
             "models": [model_record(loaded, loaded.short_name)],
             "corpus": asdict(summary),

@@ -20,7 +20,6 @@ from headlens.analyses.sparsefinder.contents import (
     antecedents,
     cluster_contents,
     information,
-    joined_sites,
     pos_pairs,
 )
 from headlens.analyses.sparsefinder.measures import MEASURES
@@ -31,6 +30,7 @@ from headlens.analyses.sparsefinder.pareto_points import (
     POINT,
     TIMES_COLUMNS,
     SparsitySweepResult,
+    joined_sites,
     key_of,
     predictor_of,
 )

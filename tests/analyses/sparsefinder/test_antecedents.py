@@ -12,7 +12,8 @@ from made_tasks import build
 from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.sparsefinder.contents import ANTECEDENT_COLUMNS, antecedents, joined_sites
+from headlens.analyses.sparsefinder.contents import ANTECEDENT_COLUMNS, antecedents
+from headlens.analyses.sparsefinder.pareto_points import joined_sites
 from headlens.analyses.sparsefinder.predictors import by_pattern
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.attention.model_normalizer import switch

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from headlens.analyses.sparsefinder.contents import PAIR_COLUMNS, joined_sites, pos_pairs
+from headlens.analyses.sparsefinder.contents import PAIR_COLUMNS, pos_pairs
+from headlens.analyses.sparsefinder.pareto_points import joined_sites
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, by_distance, by_pattern
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, write_tags
 from headlens.interventions.patterns import Window
