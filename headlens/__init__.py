@@ -3,7 +3,10 @@
 Names are resolved when they are first used: `import headlens` alone loads neither torch nor transformers.
 """
 
+import ast
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0.dev0"
@@ -61,50 +64,6 @@ if TYPE_CHECKING:
     from headlens.tasks.evaluation import EvaluationOptions, evaluate
     from headlens.tasks.open_task import DataOptions, open_task
 
-_HOMES = {
-    "analyses.ablate.options": ("AblationOptions",),
-    "analyses.ablate.single_heads": ("Ablation", "ablate_heads", "paired_comparison"),
-    "analyses.ablate.task_examples": ("Examples",),
-    "analyses.attend.analysis": ("collect_attention",),
-    "analyses.classify.analysis": ("Classification", "classify_heads"),
-    "analyses.classify.options": ("ClassifyOptions", "Thresholds"),
-    "analyses.model_check": ("check_model",),
-    "analyses.prune.gate_training": ("Pruned", "train_gates"),
-    "analyses.prune.options": ("GateOptions",),
-    "analyses.relevance.analysis": ("HeadRelevances", "head_relevance"),
-    "analyses.relevance.lrp.relevance_session": ("RelevanceSession",),
-    "analyses.relevance.options": ("RelevanceOptions",),
-    "analyses.training.training_set": ("TrainingSet",),
-    "api": (
-        "ablate", "attend", "classify", "compact", "masks", "probe", "prune", "relevance", "report",
-        "reproduce", "sparsefinder", "train", "train_dam",
-    ),
-    "attention.attach_edit": ("attach_edit",),
-    "attention.edits_and_observers": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
-    "attention.session": ("AttentionSession",),
-    "attention.sites": ("Site", "find_sites"),
-    "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),
-    "corpora.sources": ("open_corpus",),
-    "errors": ("HeadlensError",),
-    "heads": ("Head", "HeadTable"),
-    "interventions.attention_mask": ("AttentionMask",),
-    "interventions.attention_mask_edit": ("MaskEdit",),
-    "interventions.compacting": ("compact_model",),
-    "interventions.gates": ("HeadGates",),
-    "interventions.stochastic_gates": ("StochasticGates",),
-    "metrics.attention_view": ("CallView",),
-    "metrics.metric": ("Metric", "Statistics"),
-    "metrics.metric_column": ("MetricColumn",),
-    "models.loading": ("LoadedModel", "load"),
-    "models.model_options": ("ModelOptions",),
-    "result": ("Result",),
-    "runs.corpus_reader": ("CorpusReader",),
-    "statistics.bootstrap": ("Draws",),
-    "tasks.evaluation": ("EvaluationOptions", "evaluate"),
-    "tasks.open_task": ("DataOptions", "open_task"),
-}  # fmt: skip
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
 __all__ = [
     "Ablation", "AblationOptions", "AttentionCall", "AttentionMask", "AttentionSession", "BatchTokens", "CallContext",
     "CallView", "Classification", "ClassifyOptions", "Corpus", "CorpusReader", "DataOptions", "Draws", "Edit",
@@ -118,9 +77,16 @@ __all__ = [
 ]  # fmt: skip
 
 
+@cache
+def _homes() -> dict[str, str]:
+    """The modules of the public names: what this file imports for type checkers, which is the one list of them."""
+    nodes = ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
+    return {name.name: str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names}
+
+
 def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        value = getattr(import_module(f"headlens.{_HOME_OF[name]}"), name)
+    if name in __all__:
+        value = getattr(import_module(_homes()[name]), name)
     elif name.startswith("_") or (command := _command(name)) is None:
         raise AttributeError(f"module 'headlens' has no attribute {name!r}")
     else:
