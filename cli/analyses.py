@@ -6,14 +6,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.ablate.options import COMMAND as ABLATE
-from headlens.analyses.attend.options import COMMAND as ATTEND
-from headlens.analyses.classify.options import COMMAND as CLASSIFY
-from headlens.analyses.masks.options import COMMAND as MASKS
-from headlens.analyses.probe.options import COMMAND as PROBE
-from headlens.analyses.relevance.options import COMMAND as RELEVANCE
-from headlens.analyses.report.options import COMMAND as REPORT
-from headlens.analyses.sparsefinder.options import COMMAND as SPARSEFINDER
 from headlens.errors import counted
 
 from .command import analysis, command
@@ -27,7 +19,7 @@ MOST_RELATIONS = 12  # rows of a table
 _LEVEL = 0.05  # of significance
 
 
-@analysis(ABLATE, "Analyses")
+@analysis("Analyses")
 def ablate(run: Any, _: Any, screen: Screen) -> None:
     """Measure what a task loses without each attention head, and with many heads pruned.
 
@@ -84,7 +76,7 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         screen.table(f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows)
 
 
-@analysis(ATTEND, "Analyses")
+@analysis("Analyses")
 def attend(run: Any, request: Any, _: Screen) -> str:
     """Show where every head looks in given sentences: an interactive page, and one figure per layer.
 
@@ -95,7 +87,7 @@ def attend(run: Any, request: Any, _: Screen) -> str:
     return f"open {run.folder / 'attention.html'} in a browser, or {classify}"
 
 
-@command(CLASSIFY, "Analyses")
+@command("Analyses")
 def classify(request: Any, screen: Screen) -> None:
     """Show what every attention head does (confidence, positions, syntax, rare words) and name its role.
 
@@ -158,7 +150,7 @@ def classify(request: Any, screen: Screen) -> None:
     screen.finish(run.summary(), run.files, f"{report}, or {attend}")
 
 
-@analysis(RELEVANCE, "Analyses")
+@analysis("Analyses")
 def relevance(run: Any, _: Any, screen: Screen) -> None:
     """Measure what every attention head contributes to the output, by layer-wise relevance propagation.
 
@@ -208,7 +200,7 @@ def _show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
             screen.table(f"Does {rule} rank the heads in the same order as the other rules? (Spearman)", rows)
 
 
-@analysis(MASKS, "Analyses")
+@analysis("Analyses")
 def masks(run: Any, request: Any, screen: Screen) -> str:
     """Count and draw fixed attention patterns, write them as mask files and, with --task, train models under them.
 
@@ -271,7 +263,7 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> Iterator[Table]:
     yield from (summary_table(title, lines) for title, lines in drawn.items())
 
 
-@analysis(PROBE, "Analyses")
+@analysis("Analyses")
 def probe(run: Any, _: Any, screen: Screen) -> None:
     """Find governors from the attention of all heads: one learned weight per head and direction, scored as UAS.
 
@@ -283,7 +275,7 @@ def probe(run: Any, _: Any, screen: Screen) -> None:
     screen.table("Words whose governor is found", probe_records(run.tables["probe"]))
 
 
-@analysis(SPARSEFINDER, "Analyses")
+@analysis("Analyses")
 def sparsefinder(run: Any, _: Any, screen: Screen) -> None:
     """Predict which attention weights of an entmax model will be zero, and measure how good the predictions are.
 
@@ -295,7 +287,7 @@ def sparsefinder(run: Any, _: Any, screen: Screen) -> None:
         screen.table(f"Methods by area under the recall-sparsity curve, {model}, {stack}", rows)
 
 
-@analysis(REPORT, "Results", plans=False)
+@analysis("Results", plans=False)
 def report(run: Any, _: Any, screen: Screen) -> str:
     """Redraw the figures of one or more runs from their tables, and write a single self-contained page, report.html.
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, get_args
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from headlens.analyses.commands import commands
 from headlens.errors import OptionError, of_readable_length
 from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, without_none
 from headlens.visible_text import visible_text
@@ -97,20 +98,20 @@ def show_all(ctx: typer.Context, given: bool) -> None:
 
 
 def command(
-    declared: CommandOptions, panel: str, *, plan: Plan = show_plan, plans: bool = True
+    panel: str, *, plan: Plan = show_plan, plans: bool = True
 ) -> Callable[[Callable[[Any, Screen], None]], Callable[..., None]]:
-    """Returns a decorator that makes a command of a function of a request and the screen.
+    """Returns a decorator that makes the command of its name of a function of a request and the screen.
 
     Args:
-        declared: its options.
         panel: the group of commands that it stands in.
         plan: shows what would be done with `--dry-run`; without it the plan of the request.
         plans: whether there is `--dry-run`.
     """
-    lacking = {"dry_run": not plans, _HELP_ALL: not declared.first}
-    terminal = [name for name in _TERMINAL if not lacking.get(name)]
 
     def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
+        declared = commands()[function.__name__.replace("_", "-")]
+        lacking = {"dry_run": not plans, _HELP_ALL: not declared.first}
+        terminal = [name for name in _TERMINAL if not lacking.get(name)]
         flat = with_options(function, declared, plan=plan, terminal=terminal)
         COMMANDS[declared.name] = Command(declared.name, panel, flat, declared.first)
         return flat
@@ -119,7 +120,7 @@ def command(
 
 
 def analysis(
-    declared: CommandOptions, panel: str, *, plans: bool = True
+    panel: str, *, plans: bool = True
 ) -> Callable[[Callable[[Any, Any, Screen], str | None]], Callable[..., None]]:
     """Returns a decorator that makes a command of a function that shows what a run found; arguments as of `command`.
 
@@ -130,12 +131,12 @@ def analysis(
     def made(show: Callable[[Any, Any, Screen], str | None]) -> Callable[..., None]:
         @wraps(show)
         def whole(request: Any, screen: Screen) -> None:
-            run = declared.execute(request, screen)
+            run = commands()[show.__name__.replace("_", "-")].execute(request, screen)
             following = show(run, request, screen) or shlex.join(["headlens", "report", str(run.folder)])
             screen.notes(run.notes)
             screen.finish(run.summary(), run.files, following)
 
-        return command(declared, panel, plans=plans)(whole)
+        return command(panel, plans=plans)(whole)
 
     return made
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from headlens.analyses.commands import commands
 from headlens.errors import OptionError
 from headlens.nested_text import conform, parse_json, parse_toml
 from headlens.option_values import check_text
@@ -49,8 +50,6 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
         ) from error
     if isinstance(content.get("steps"), list):
         return _of_recipe(path, content["steps"], command, step if file else None)
-    from headlens.analyses.commands import commands
-
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     for name in tables:
         if name not in commands():
@@ -112,8 +111,6 @@ def _read(path: Path) -> str:
 
 
 def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path) -> None:
-    from headlens.analyses.commands import commands
-
     parameters = {p.name: p for p in context.command.params if p.name}
     names = {flag.removeprefix("--").replace("-", "_"): p.name for p in context.command.params for flag in p.opts}
     declared = commands()[context.info_name].options if context.info_name in commands() else {}

@@ -6,10 +6,6 @@ import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.compact.options import COMMAND as COMPACT
-from headlens.analyses.dam.options import COMMAND as TRAIN_DAM
-from headlens.analyses.prune.options import COMMAND as PRUNE
-from headlens.analyses.training.options import COMMAND as TRAIN
 from headlens.analyses.training.options import FineTuneRequest
 
 from .command import analysis
@@ -19,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@analysis(COMPACT, "Models")
+@analysis("Models")
 def compact(run: Any, _: Any, screen: Screen) -> str:
     """Cut attention heads out of a model: a smaller, faster checkpoint, equal to the model with these heads at 0.
 
@@ -45,7 +41,7 @@ def compact(run: Any, _: Any, screen: Screen) -> str:
     return shlex.join(["headlens", "classify", str(run.folder)])
 
 
-@analysis(PRUNE, "Models")
+@analysis("Models")
 def prune(run: Any, _: Any, screen: Screen) -> None:
     """Prune heads with learned gates: training closes the gates of heads that the model does not need.
 
@@ -74,7 +70,7 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
         screen.table(f"{model}: heads left, and {metric} on {task} with 95 % intervals", kept)
 
 
-@analysis(TRAIN, "Models")
+@analysis("Models")
 def train(run: Any, request: Any, screen: Screen) -> str:
     """Train a model on labelled examples of a task, on masked language modelling, or on translation.
 
@@ -96,7 +92,7 @@ def train(run: Any, request: Any, screen: Screen) -> str:
     return shlex.join([*following, *request.mask.as_options()])
 
 
-@analysis(TRAIN_DAM, "Models")
+@analysis("Models")
 def train_dam(run: Any, _: Any, screen: Screen) -> None:
     """Learn which positions attention needs: train a model together with sparse attention masks.
 

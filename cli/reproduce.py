@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.reproduce.options import COMMAND, ReproduceRequest
+from headlens.analyses.commands import commands
+from headlens.analyses.reproduce.options import ReproduceRequest
 from headlens.analyses.reproduce.paper_recipe import Step, read_recipe, recipe_names
 from headlens.errors import HeadlensError, OptionError
 from headlens.visible_text import visible_text
@@ -21,7 +22,6 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
     del resumed
     if _listed_or_shown(request, screen):
         return
-    from headlens.analyses.commands import commands
     from headlens.analyses.planning.plan import plan_of
     from headlens.analyses.reproduce.availability import missing_of
     from headlens.analyses.reproduce.recipe import asked_recipe
@@ -66,7 +66,7 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
     screen.finish({"paper": recipe.name, "seconds": total, "steps": plans}, [], shlex.join(["headlens", *words]))
 
 
-@command(COMMAND, "Results", plan=_planned)
+@command("Results", plan=_planned)
 def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     """Reproduce the experiments of a paper, and write its tables with our numbers next to the published ones.
 
