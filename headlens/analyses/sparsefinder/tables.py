@@ -34,10 +34,9 @@ from headlens.analyses.sparsefinder.pareto_points import (
     key_of,
     predictor_of,
 )
-from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, by_cluster
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
-from headlens.analyses.sparsefinder.restricted_task import CurvePointResult
+from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, PredictedGraphEdit
 from headlens.attention.capture import Capture
 from headlens.attention.edits_and_observers import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession

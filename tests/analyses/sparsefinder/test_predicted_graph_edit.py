@@ -14,7 +14,6 @@ from watching import Watch, run
 
 from headlens.analyses.sparsefinder.block_masks import BlockClusters
 from headlens.analyses.sparsefinder.fitting import fit_centroids
-from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit, Sparsity
 from headlens.analyses.sparsefinder.predictors import (
     Predictor,
     QueryKeyProjections,
@@ -28,6 +27,7 @@ from headlens.analyses.sparsefinder.predictors import (
     directions,
     nowhere,
 )
+from headlens.analyses.sparsefinder.restricted_task import PredictedGraphEdit, Sparsity
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.model_normalizer import switch
