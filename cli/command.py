@@ -98,7 +98,7 @@ def show_all(ctx: typer.Context, given: bool) -> None:
 
 
 def command(
-    panel: str, *, plan: Plan = show_plan, plans: bool = True
+    panel: str, *, plan: Plan | None = None, plans: bool = True
 ) -> Callable[[Callable[[Any, Screen], None]], Callable[..., None]]:
     """Returns a decorator that makes the command of its name of a function of a request and the screen.
 
@@ -145,7 +145,7 @@ def with_options(
     function: Callable[[Any, Screen], None],
     declared: CommandOptions,
     *,
-    plan: Plan = show_plan,
+    plan: Plan | None = None,
     terminal: Collection[str] = (),
 ) -> Callable[..., None]:
     """Returns a function for Typer whose parameters are the options of a command, see `command`.
@@ -176,7 +176,7 @@ def with_options(
                 values |= {"out": resumed, "resume": True}
             request = declared.request(values)
             if own["dry_run"]:
-                plan(request, screen, resumed)
+                (plan or show_plan)(request, screen, resumed)
             else:
                 function(request, screen)
 
