@@ -22,7 +22,7 @@ from headlens.analyses.sparsefinder.block_masks import BlockClusters, Version, o
 from headlens.analyses.sparsefinder.fitting import Batches, FittedSite, fit_site, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.measures import MEASURES, GraphMeans, counts_by_window, graph_counts
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.predictors import Predictor, by_pattern
+from headlens.analyses.sparsefinder.predictors import Predictor, pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path, output_errors, read_csv, write_csv
@@ -43,29 +43,35 @@ def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[s
     """Yields method, name and value of its parameter, global tokens, and predictor, windows left out."""
     for tokens in dict.fromkeys(grid.global_tokens):
         for method, parameter, value, predictor in _content_predictors(grid, fitted):
-            yield method, parameter, value, tokens, predictor | by_pattern(Global(tokens)) if tokens else predictor
+            yield (
+                method,
+                parameter,
+                value,
+                tokens,
+                predictor | pattern_predictor(Global(tokens)) if tokens else predictor,
+            )
     for count in dict.fromkeys(grid.groups):
-        first, drawn = by_pattern(Global(count)), predictors.at_random(count, fitted.seed)
+        first, drawn = pattern_predictor(Global(count)), predictors.random_predictor(count, fitted.seed)
         yield "longformer", "global_tokens", count, count, first
         yield "random", "keys", count, 0, drawn
         yield "bigbird", "keys", count, count, first | drawn
     if grid.block_size is not None:
         yield from _block_predictors(grid, grid.block_size, fitted)
-    yield "window", "window", np.nan, 0, predictors.nowhere()
+    yield "window", "window", np.nan, 0, predictors.empty_predictor()
 
 
 def _block_predictors(
     grid: ParameterGrid, size: int, fitted: FittedSite
 ) -> Iterator[tuple[str, str, float, int, Predictor]]:
     """Yields the same of graphs of blocks of so many tokens; global tokens are made up to whole blocks."""
-    firsts = {-(-count // size): of_blocks(by_pattern(Global(-(-count // size))), size) for count in grid.groups}
+    firsts = {-(-count // size): of_blocks(pattern_predictor(Global(-(-count // size))), size) for count in grid.groups}
     for blocks, first in firsts.items():
         yield "block_longformer", "global_blocks", blocks, blocks * size, first
     for count in dict.fromkeys(grid.groups):
         for version in get_args(Version):
             clusters = BlockClusters(fitted.projections, fitted.blocks[count], size, None, version, -1)
             yield f"{BLOCK}v{version}", "clusters", count, 0, clusters.predictor
-        blocks, drawn = -(-count // size), of_blocks(predictors.at_random(count, fitted.seed), size)
+        blocks, drawn = -(-count // size), of_blocks(predictors.random_predictor(count, fitted.seed), size)
         yield "block_bigbird", "random_blocks", count, blocks * size, firsts[blocks] | drawn
 
 
@@ -73,13 +79,13 @@ def _content_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tup
     """Yields the predictors that look at queries and keys."""
     near = fitted.projections
     for threshold in dict.fromkeys(grid.thresholds):
-        yield "distance", "threshold", threshold, predictors.by_distance(near, threshold)
+        yield "distance", "threshold", threshold, predictors.distance_predictor(near, threshold)
     for count in dict.fromkeys(grid.groups):
         centroids, routing = fitted.centroids[count], fitted.routing[count]
-        yield "bucket", "buckets", count, predictors.by_bucket(near, count)
-        yield "cluster", "clusters", count, predictors.by_cluster(centroids, near, grid.top)
-        yield "routing", "clusters", count, predictors.by_cluster(routing, None, grid.top)
-        yield "lsh", "hashes", count, predictors.by_hash(count, grid.rounds, fitted.seed)
+        yield "bucket", "buckets", count, predictors.bucket_predictor(near, count)
+        yield "cluster", "clusters", count, predictors.cluster_predictor(centroids, near, grid.top)
+        yield "routing", "clusters", count, predictors.cluster_predictor(routing, None, grid.top)
+        yield "lsh", "hashes", count, predictors.hash_predictor(count, grid.rounds, fitted.seed)
 
 
 def windows_of(method: str, grid: ParameterGrid) -> dict[int, int]:
@@ -124,7 +130,7 @@ def predictor_of(
         if name == method and (method == "window" or (grid_value == value and grid_tokens == tokens)):
             if not window:
                 return predictor
-            near, size = by_pattern(Window(windows_of(method, grid)[window])), block_of(method, grid)
+            near, size = pattern_predictor(Window(windows_of(method, grid)[window])), block_of(method, grid)
             return predictor | (near if size == 1 else of_blocks(near, size))
     raise KeyError(f"the grid has no {method} of {value:g}")
 

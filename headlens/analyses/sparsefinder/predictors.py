@@ -195,17 +195,17 @@ class Predictor:
         return Predictor(lambda v: self.graph(v) | other.graph(v), self.pairwise and other.pairwise)
 
 
-def by_distance(projected: Projection, threshold: float) -> Predictor:
+def distance_predictor(projected: Projection, threshold: float) -> Predictor:
     """Sparsefinder by distance: predicts pairs of projected queries q' and keys k' with ‖q' - k'‖ ≤ t."""
     return Predictor(lambda v: within(*projected(v.queries, v.keys), threshold), pairwise=True)
 
 
-def by_bucket(projected: Projection, buckets: int) -> Predictor:
+def bucket_predictor(projected: Projection, buckets: int) -> Predictor:
     """Sparsefinder by buckets: any of r dimensions, each cut into at most β buckets of one size, has both in one."""
     return Predictor(lambda v: in_one_bucket(*projected(v.queries, v.keys), buckets, v.real_queries, v.real_keys))
 
 
-def by_cluster(centroids: Tensor, projected: Projection | None = None, top: int = 1) -> Predictor:
+def cluster_predictor(centroids: Tensor, projected: Projection | None = None, top: int = 1) -> Predictor:
     """Predicts pairs of a query and a key that have one of their nearest centroids in common.
 
     With projections this is Sparsefinder's clustering, without them that of the Routing Transformer (Roy et al. 2021),
@@ -220,7 +220,7 @@ def by_cluster(centroids: Tensor, projected: Projection | None = None, top: int 
     return Predictor(lambda v: in_one_cluster(*project(v.queries, v.keys), centroids, top), pairwise=True)
 
 
-def by_hash(hashes: int, rounds: int = 4, seed: int = 0) -> Predictor:
+def hash_predictor(hashes: int, rounds: int = 4, seed: int = 0) -> Predictor:
     """Reformer's locality-sensitive hashing (Kitaev et al. 2020): predicts pairs with the same hash in any round.
 
     Args:
@@ -236,7 +236,7 @@ def by_hash(hashes: int, rounds: int = 4, seed: int = 0) -> Predictor:
     return Predictor(graph, pairwise=True)
 
 
-def by_pattern(pattern: Pattern) -> Predictor:
+def pattern_predictor(pattern: Pattern) -> Predictor:
     """Predicts the pairs of a fixed pattern, whatever queries and keys are like: window, Longformer.
 
     Each sentence has the pattern of its own length, the longer of its two sides where these differ. The graph is
@@ -245,7 +245,7 @@ def by_pattern(pattern: Pattern) -> Predictor:
     """
 
     def graph(vectors: QueryKeyVectors) -> Tensor:
-        found, before = nowhere().graph(vectors).cpu(), vectors.before
+        found, before = empty_predictor().graph(vectors).cpu(), vectors.before
         lengths = torch.stack([vectors.real_queries.sum(dim=1), vectors.real_keys.sum(dim=1)], dim=1).cpu()
         # Once for all sentences of a length.
         for n, m in sorted(set(map(tuple, lengths.tolist()))):
@@ -258,7 +258,7 @@ def by_pattern(pattern: Pattern) -> Predictor:
     return Predictor(graph, all(isinstance(part, Window | Global) for part in parts_of(pattern)))
 
 
-def at_random(count: int, seed: int = 0) -> Predictor:
+def random_predictor(count: int, seed: int = 0) -> Predictor:
     """Predicts random keys: r of those that a query may look at, the one in its own place not among them.
 
     Every head has keys of its own. A query's keys are the same in every text of as many keys, in a decoder whatever
@@ -296,7 +296,7 @@ def _power_of_two(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
 
 
-def nowhere() -> Predictor:
+def empty_predictor() -> Predictor:
     """Predicts an empty graph, `(batch, 1, query, key)`, in which no query looks at any key."""
 
     def graph(vectors: QueryKeyVectors) -> Tensor:

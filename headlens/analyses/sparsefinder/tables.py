@@ -34,7 +34,7 @@ from headlens.analyses.sparsefinder.pareto_points import (
     key_of,
     predictor_of,
 )
-from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, by_cluster
+from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, cluster_predictor
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, PredictedGraphEdit
 from headlens.attention.capture import Capture
@@ -134,7 +134,7 @@ class Findings:
         count, fitted = self.request.counted_clusters, self.swept.fitted
         contents = joined_sites({s: cluster_contents(self.store, s, own, count) for s, own in fitted.items()})
         clusters = {
-            site: by_cluster(own.centroids[count], own.projections, self.request.grid.top)
+            site: cluster_predictor(own.centroids[count], own.projections, self.request.grid.top)
             for site, own in fitted.items()
         }
         pairs, mentions = (

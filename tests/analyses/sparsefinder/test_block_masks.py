@@ -23,8 +23,8 @@ from headlens.analyses.sparsefinder.block_masks import (
 from headlens.analyses.sparsefinder.predictors import (
     QueryKeyProjections,
     QueryKeyVectors,
-    at_random,
-    by_pattern,
+    pattern_predictor,
+    random_predictor,
 )
 from headlens.interventions.patterns import Global, Window
 
@@ -109,7 +109,11 @@ def test_places_of_blocks_by_loops(causal: bool, sizes: tuple[int, ...]) -> None
     m = n if causal else m
     vectors, _ = drawn(n, m)
     vectors = replace(vectors, causal=causal)
-    window, first, chosen = by_pattern(Window(width - 1)), by_pattern(Global(count)), at_random(count, seed=3)
+    window, first, chosen = (
+        pattern_predictor(Window(width - 1)),
+        pattern_predictor(Global(count)),
+        random_predictor(count, seed=3),
+    )
     graphs = [of_blocks(places, size).graph(vectors) for places in (window, first, chosen)]
     for row in range(2):
         length, of_keys = int(vectors.real_queries[row].sum()), int(vectors.real_keys[row].sum())
@@ -141,7 +145,7 @@ def test_blocks_of_a_text_that_is_written(sizes: tuple[int, ...], more: int) -> 
     whole = replace(whole, real_queries=torch.ones(2, n + more).bool(), real_keys=torch.ones(2, n + more).bool())
     whole = replace(whole, causal=True)
     last = replace(whole, queries=whole.queries[:, :, n:], real_queries=whole.real_queries[:, n:], before=n)
-    for places in (by_pattern(Window(width - 1)), by_pattern(Global(count)), at_random(count)):
+    for places in (pattern_predictor(Window(width - 1)), pattern_predictor(Global(count)), random_predictor(count)):
         own = of_blocks(places, size)
         assert own.pairwise
         assert own.graph(last).equal(own.graph(whole)[:, :, n:])

@@ -26,7 +26,7 @@ from headlens.analyses.sparsefinder.pareto_points import (
     predictor_of,
     windows_of,
 )
-from headlens.analyses.sparsefinder.predictors import by_distance, by_pattern
+from headlens.analyses.sparsefinder.predictors import distance_predictor, pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import Draws
@@ -98,10 +98,10 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: FittedSite) -> N
     density = torch.cat([(own.gold & own.allowed).sum((2, 3)) / own.allowed.sum((2, 3)) for own in held])
     assert gold["sparsity"].to_numpy() == pytest.approx(1 - density.double().mean(0).numpy(), abs=1e-6)
     for method, value, tokens, window, predictor in (
-        ("distance", 1.0, 0, 0, by_distance(fitted.projections, 1.0)),
-        ("distance", 0.3, 0, 5, by_distance(fitted.projections, 0.3) | by_pattern(Window(2))),
-        ("longformer", 4, 4, 1, by_pattern(Global(4) | Window(0))),
-        ("window", 5, 0, 5, by_pattern(Window(2))),
+        ("distance", 1.0, 0, 0, distance_predictor(fitted.projections, 1.0)),
+        ("distance", 0.3, 0, 5, distance_predictor(fitted.projections, 0.3) | pattern_predictor(Window(2))),
+        ("longformer", 4, 4, 1, pattern_predictor(Global(4) | Window(0))),
+        ("window", 5, 0, 5, pattern_predictor(Window(2))),
     ):
         parts = [graph_counts(own.weights, predictor.graph(own).expand_as(own.gold), own.allowed) for own in held]
         expected = averages(parts)

@@ -18,14 +18,14 @@ from headlens.analyses.sparsefinder.predictors import (
     Predictor,
     QueryKeyProjections,
     QueryKeyVectors,
-    at_random,
-    by_bucket,
-    by_cluster,
-    by_distance,
-    by_hash,
-    by_pattern,
+    bucket_predictor,
+    cluster_predictor,
     directions,
-    nowhere,
+    distance_predictor,
+    empty_predictor,
+    hash_predictor,
+    pattern_predictor,
+    random_predictor,
 )
 from headlens.analyses.sparsefinder.restricted_task import PredictedGraphEdit, Sparsity
 from headlens.attention.attach_edit import attach_edit
@@ -39,15 +39,15 @@ from headlens.interventions.patterns import BigBird, Global, Longformer, Random,
 
 # Graphs of which a query needs nothing but its keys; the first has all pairs.
 PAIRWISE: tuple[Callable[[QueryKeyProjections], Predictor], ...] = (
-    lambda own: by_distance(own, math.inf),
-    lambda own: by_distance(own, 0.5),
-    lambda own: by_distance(own, 0.5) | by_pattern(Window(1)),
-    lambda own: by_cluster(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
-    lambda own: by_hash(4, seed=1),
-    lambda own: by_pattern(Window(1) | Global(1)),
-    lambda own: at_random(1, seed=3),
-    lambda own: by_pattern(Global(1)) | at_random(2),
-    lambda own: nowhere(),
+    lambda own: distance_predictor(own, math.inf),
+    lambda own: distance_predictor(own, 0.5),
+    lambda own: distance_predictor(own, 0.5) | pattern_predictor(Window(1)),
+    lambda own: cluster_predictor(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
+    lambda own: hash_predictor(4, seed=1),
+    lambda own: pattern_predictor(Window(1) | Global(1)),
+    lambda own: random_predictor(1, seed=3),
+    lambda own: pattern_predictor(Global(1)) | random_predictor(2),
+    lambda own: empty_predictor(),
 )
 NAMES = [name for name in ("bert", "albert", "marian", "gpt2", "llama") if name in zoo.ZOO]
 
@@ -102,7 +102,7 @@ def test_weights_are_zero_where_nothing_was_predicted(name: str) -> None:
     model = switched(name)
     _, watch = watched(model, name)
     sites = list(golds(watch))
-    _, seen = watched(model, name, PredictedGraphEdit({sites[0]: by_pattern(Window(1))}))
+    _, seen = watched(model, name, PredictedGraphEdit({sites[0]: pattern_predictor(Window(1))}))
     for call in seen.calls:
         places = torch.arange(call.weights.shape[2])[:, None] - torch.arange(call.weights.shape[3])
         far = (places.abs() > 1) & call.queries.real.bool()[:, None, :, None]
@@ -126,30 +126,32 @@ def test_every_method_gives_a_graph_and_windows_are_added() -> None:
     own = vectors()
     points = torch.cat([directions(own.queries), directions(own.keys)], dim=2).transpose(0, 1).flatten(1, 2)
     methods: dict[str, Predictor] = {
-        "distance": by_distance(projections, 1.0),
-        "bucket": by_bucket(projections, 3),
-        "cluster": by_cluster(torch.randn(3, 4, 4), projections),
-        "routing": by_cluster(fit_centroids(points, 4), top=1),
-        "lsh": by_hash(4, rounds=2),
-        "longformer": by_pattern(Longformer(1, 2)),
-        "bigbird": by_pattern(BigBird(1, 1, 1)),
-        "window": by_pattern(Window(2)),
+        "distance": distance_predictor(projections, 1.0),
+        "bucket": bucket_predictor(projections, 3),
+        "cluster": cluster_predictor(torch.randn(3, 4, 4), projections),
+        "routing": cluster_predictor(fit_centroids(points, 4), top=1),
+        "lsh": hash_predictor(4, rounds=2),
+        "longformer": pattern_predictor(Longformer(1, 2)),
+        "bigbird": pattern_predictor(BigBird(1, 1, 1)),
+        "window": pattern_predictor(Window(2)),
     }
     inside = own.real_queries[:, None, :, None] & own.real_keys[:, None, None, :]
     for name, method in methods.items():
-        graph, wider = (m.graph(own).expand(2, 3, 9, 7) & inside for m in (method, method | by_pattern(Window(3))))
+        graph, wider = (
+            m.graph(own).expand(2, 3, 9, 7) & inside for m in (method, method | pattern_predictor(Window(3)))
+        )
         assert graph.dtype is torch.bool
         assert graph.any(), name
         assert not (graph & ~wider).any()
-        assert torch.equal(wider, (graph | by_pattern(Window(3)).graph(own)) & inside)
+        assert torch.equal(wider, (graph | pattern_predictor(Window(3)).graph(own)) & inside)
 
 
 def test_no_threshold_and_one_cluster_are_everything() -> None:
     projections = QueryKeyProjections(3, 8, 4)
     for method in (
-        by_distance(projections, math.inf),
-        by_bucket(projections, 1),
-        by_cluster(torch.zeros(3, 1, 4), projections),
+        distance_predictor(projections, math.inf),
+        bucket_predictor(projections, 1),
+        cluster_predictor(torch.zeros(3, 1, 4), projections),
     ):
         own = vectors()
         inside = own.real_queries[:, None, :, None] & own.real_keys[:, None, None, :]
@@ -158,7 +160,7 @@ def test_no_threshold_and_one_cluster_are_everything() -> None:
 
 def test_patterns_have_the_length_of_each_sentence() -> None:
     own = vectors()
-    found = by_pattern(Longformer(0, 1)).graph(own)
+    found = pattern_predictor(Longformer(0, 1)).graph(own)
     for row, (n, m) in enumerate(((9, 7), (4, 6))):
         allowed = torch.from_numpy(Longformer(0, 1).allowed(max(n, m)))[:n, :m]
         assert torch.equal(found[row, 0, :n, :m], allowed)
@@ -168,8 +170,8 @@ def test_patterns_have_the_length_of_each_sentence() -> None:
 def test_what_is_refused() -> None:
     model = switched("bert")
     with pytest.raises(OptionError, match=r"There is no decoder\.7 in this model"):
-        AttentionSession(model, edits=[PredictedGraphEdit({"decoder.7": by_pattern(Window(1))})])
-    session = AttentionSession(model, edits=[PredictedGraphEdit({"encoder.0": by_pattern(Window(1))})])
+        AttentionSession(model, edits=[PredictedGraphEdit({"decoder.7": pattern_predictor(Window(1))})])
+    session = AttentionSession(model, edits=[PredictedGraphEdit({"encoder.0": pattern_predictor(Window(1))})])
     with session, pytest.raises(OptionError, match="it was not declared which tokens are padding"):
         run(model, zoo.padded(zoo.ZOO["bert"]))
 
@@ -202,8 +204,8 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
     projections = {str(s): QueryKeyProjections(s.n_heads, width // s.n_heads, 3) for s in sites}
     texts = []
     others = (
-        lambda own: by_bucket(own, 2),
-        lambda own: by_distance(own, 0.5) | by_pattern(Random(1)),  # drawn anew for every length
+        lambda own: bucket_predictor(own, 2),
+        lambda own: distance_predictor(own, 0.5) | pattern_predictor(Random(1)),  # drawn anew for every length
         lambda own: BlockClusters(own, torch.randn(own.weight.shape[1], 2, own.weight.shape[3]), 2, 1).predictor,
     )
     for made in (*PAIRWISE, *others):
