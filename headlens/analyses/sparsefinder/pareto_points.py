@@ -43,13 +43,8 @@ def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[s
     """Yields method, name and value of its parameter, global tokens, and predictor, windows left out."""
     for tokens in dict.fromkeys(grid.global_tokens):
         for method, parameter, value, predictor in _content_predictors(grid, fitted):
-            yield (
-                method,
-                parameter,
-                value,
-                tokens,
-                predictor | pattern_predictor(Global(tokens)) if tokens else predictor,
-            )
+            wider = predictor | pattern_predictor(Global(tokens)) if tokens else predictor
+            yield method, parameter, value, tokens, wider
     for count in dict.fromkeys(grid.groups):
         first, drawn = pattern_predictor(Global(count)), predictors.random_predictor(count, fitted.seed)
         yield "longformer", "global_tokens", count, count, first
