@@ -72,9 +72,9 @@ app = typer.Typer(
 for _file in iter_modules([str(Path(__file__).parent)]):
     if not _file.name.startswith("_") and _file.name != "app":
         import_module(f".{_file.name}", __package__)
-for _command in sorted(COMMANDS.values(), key=lambda own: (own.name not in _FIRST, own.name)):
-    _kind = type("ListsOnce", (ListsOnce,), {"first": _command.first})
-    app.command(_command.name, cls=_kind, rich_help_panel=_command.panel)(_command.function)
+for _name in sorted(COMMANDS, key=lambda name: (name not in _FIRST, name)):
+    _panel, _function = COMMANDS[_name]
+    app.command(_name, cls=ListsOnce, rich_help_panel=_panel)(_function)
 app.command("serve", cls=ListsOnce, rich_help_panel="Analyses")(serve.SERVE_COMMAND)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 

@@ -13,7 +13,7 @@ from dataclasses import MISSING
 from functools import wraps
 from pathlib import Path
 from types import GenericAlias
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -31,25 +31,8 @@ _HELP_ALL = "help_all"
 _ALL = "headlens.all"
 _ALWAYS = ("out", "dry_run", "resume", "config", _HELP_ALL, "help")  # in the help of every command
 _FILE = "DEFAULT_MAP"  # how Typer calls the source of values that a file gave
-
-
-class Command(NamedTuple):
-    """A command of headlens.
-
-    Args:
-        name: as it is typed.
-        panel: the group of commands that it stands in.
-        function: what Typer runs.
-        first: names of the options that `--help` shows; all if there are none.
-    """
-
-    name: str
-    panel: str
-    function: Callable[..., None]
-    first: tuple[str, ...]
-
-
-COMMANDS: dict[str, Command] = {}
+# By name the group that a command stands in, and what Typer runs.
+COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {}
 
 
 class ListsOnce(TyperCommand):
@@ -58,8 +41,6 @@ class ListsOnce(TyperCommand):
     Lists are what the help calls by a plural: HEADS, NAMES, NUMBERS. Of the options of a large command `--help` shows
     those that most people need, in one panel, and `--help-all` every one.
     """
-
-    first: tuple[str, ...] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as ever, and look at what was given how often."""
@@ -78,13 +59,13 @@ class ListsOnce(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show the defaults of the command, and not those of a file of `--config`, which may come from anybody."""
         ctx.default_map = None
-        shown = copy.copy(self)
-        if self.first and not ctx.meta.get(_ALL):
+        shown, declared = copy.copy(self), commands().get(self.name or "")
+        if declared is not None and declared.first and not ctx.meta.get(_ALL):
             # What few people need is hidden from the help; a shell still completes it.
             shown.params = [copy.copy(own) for own in self.params]
             for own in shown.params:
                 if isinstance(own, TyperOption):
-                    own.hidden = own.hidden or own.name not in (*self.first, *_ALWAYS)
+                    own.hidden = own.hidden or own.name not in (*declared.first, *_ALWAYS)
                     own.rich_help_panel = None
         super(ListsOnce, shown).format_help(ctx, formatter)
 
@@ -113,7 +94,7 @@ def command(
         lacking = {"dry_run": not plans, _HELP_ALL: not declared.first}
         terminal = [name for name in _TERMINAL if not lacking.get(name)]
         flat = with_options(function, declared, plan=plan, terminal=terminal)
-        COMMANDS[declared.name] = Command(declared.name, panel, flat, declared.first)
+        COMMANDS[declared.name] = panel, flat
         return flat
 
     return made

@@ -28,9 +28,8 @@ def load_run(context: typer.Context, folder: Path | None) -> Path | None:
     """Take the options that an interrupted run began with."""
     if folder is not None:
         check_text("--resume", str(folder), is_place=True)
-    file = None if folder is None else folder / "run.json"
-    if file is not None and file.is_file() and not context.resilient_parsing:
-        _set_defaults(context, _from_run(file, context.info_name or "", "--resume"), file)
+        if (file := folder / "run.json").is_file() and not context.resilient_parsing:
+            _set_defaults(context, _from_run(file, context.info_name or "", "--resume"), file)
     return folder
 
 

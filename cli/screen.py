@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +40,9 @@ class Screen:
         self.out = Console(quiet=self.silent, soft_wrap=True, width=width)
         self.err = Console(stderr=True, quiet=self.silent)
 
-    @contextmanager
-    def status(self, text: str) -> Iterator[None]:
+    def status(self, text: str) -> AbstractContextManager[Any]:
         """A spinner while something of unknown length is done."""
-        with self.err.status(_line(text)):
-            yield
+        return self.err.status(_line(text))
 
     @contextmanager
     def progress(self, text: str, total: int | None, costs: Sequence[float] | None = ()) -> Iterator[Advance]:
