@@ -89,7 +89,7 @@ class Screen:
 
         table = summary_table(title, rows)
         table.caption = caption
-        self.out.print(table)
+        self.show(table)
 
     def say(self, sentences: Sequence[str]) -> None:
         """Prints sentences, a line each."""
