@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.ablate.options import COMMAND, AblateRequest
+from headlens.errors import counted
 
-from .command import command
-from .screen import Screen
+from .command import analysis
+from .screen import Screen, bounds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LEVEL = 0.05  # of significance
 
 
-@command(COMMAND, "Analyses")
-def ablate(request: AblateRequest, screen: Screen) -> None:
+@analysis("Analyses")
+def ablate(run: Any, _: Any, screen: Screen) -> None:
     """Measure what a task loses without each attention head, and with many heads pruned.
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
-    from headlens.analyses.ablate.overviews import findings_of
-    from headlens.analyses.ablate.recipe import run_ablate
+    from headlens.analyses.ablate.overviews import best_alone, findings_of, most_damage
+    from headlens.analyses.layer_smoothness import smoothness_on_console
 
-    from .tables import ablation_tables
-
-    run = run_ablate(request, screen)
-    screen.say(findings_of(run.tables))
-    screen.show(*ablation_tables(run.tables, run.models))
-    screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, shlex.join(["headlens", "report", str(run.folder)]))
+    tables: Mapping[str, pd.DataFrame] = run.tables
+    screen.say(findings_of(tables))
+    intact = [
+        {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": bounds(e, 4)}
+        for facts in run.models
+        for metric, e in facts["evaluation"].items()
+    ]
+    data = run.models[0]["data"]
+    screen.table(f"All heads, {counted(data['examples'], 'example')} of {data['name']}", intact)
+    for (model, mode), group in tables["ablation"].groupby(["model", "mode"], sort=False):
+        alone = mode == "keep-only"
+        rows = [
+            {
+                "head": f"{row['stack']}.{row['layer']}.{row['head']}",
+                str(row["metric"]): f"{row['value']:.4f}",
+                "change": f"{row['delta']:+.4f}",
+                "95 % CI": bounds(row, 4),
+                "p": f"{row['p_value']:.3g}",
+                "p (Holm)": f"{row['p_holm']:.3g}",
+            }
+            for row in (best_alone(group) if alone else most_damage(group, 8)).to_dict("records")
+        ]
+        title = "Best head of each layer when it is the only one kept"
+        title = title if alone else f"Most important heads ({mode!s} ablation)"
+        if rows:
+            # Of heads that make no difference some come first, too.
+            unclear = not alone and not (group["p_holm"] < _LEVEL).any()
+            screen.table(f"{title}, {model!s}", rows, "No change is significant." if unclear else None)
+    if "smoothness" in tables:
+        screen.show(*smoothness_on_console(tables["smoothness"]))
+    for model, group in tables["pruning"].groupby("model", sort=False) if "pruning" in tables else ():
+        rows = [
+            {
+                "strategy": row["strategy"],
+                "seed": row["seed"],
+                "pruned": row["n_pruned"],
+                str(row["metric"]): f"{row['value']:.4f}",
+                "95 % CI": bounds(row, 4),
+                "on the selection split": f"{row['ranking_value']:.4f}",
+                "parameters": f"{row['parameters']:,}",
+                "speed-up": f"{row['speedup']:.2f}",
+            }
+            for row in group.to_dict("records")
+        ]
+        screen.table(f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows)

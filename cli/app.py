@@ -22,18 +22,17 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from headlens.errors import HeadlensError, InputError, Interrupted, OutputError
 from headlens.visible_text import visible_text
 
 from . import models, serve
-from .command import COMMANDS
-from .lists import ListsOnce
-from .process_rank import rank
+from .command import COMMANDS, ListsOnce, rank
 
 _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
 # of the signals below. The run itself is complete by then: it goes on when nobody reads what it shows.
 _READER_LEFT = 141
-_SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # What a newcomer is shown first; the others follow by the alphabet.
 _FIRST = ("classify",)
 
@@ -52,13 +51,13 @@ def _visible_errors() -> Iterator[None]:
 class _Commands(TyperGroup):
     """The commands; nothing that their errors quote reaches the terminal raw."""
 
+    @_visible_errors()
     def make_context(self, *given: Any, **more: Any) -> Any:
-        with _visible_errors():
-            return super().make_context(*given, **more)
+        return super().make_context(*given, **more)
 
+    @_visible_errors()
     def invoke(self, ctx: Any) -> Any:
-        with _visible_errors():
-            return super().invoke(ctx)
+        return super().invoke(ctx)
 
 
 app = typer.Typer(
@@ -73,9 +72,9 @@ app = typer.Typer(
 for _file in iter_modules([str(Path(__file__).parent)]):
     if not _file.name.startswith("_") and _file.name != "app":
         import_module(f".{_file.name}", __package__)
-for _command in sorted(COMMANDS.values(), key=lambda own: (own.name not in _FIRST, own.name)):
-    _kind = type("ListsOnce", (ListsOnce,), {"first": _command.first})
-    app.command(_command.name, cls=_kind, rich_help_panel=_command.panel)(_command.function)
+for _name in sorted(COMMANDS, key=lambda name: (name not in _FIRST, name)):
+    _panel, _function = COMMANDS[_name]
+    app.command(_name, cls=ListsOnce, rich_help_panel=_panel)(_function)
 app.command("serve", cls=ListsOnce, rich_help_panel="Analyses")(serve.SERVE_COMMAND)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
@@ -106,25 +105,23 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: names from files may hold half a character
-    for name in _SIGNALS:
-        if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
-            signal.signal(getattr(signal, name), _interrupt)
+    for number in _SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
     sys.stdout, sys.stderr = _Stream.of(sys.stdout), _Stream.of(sys.stderr)
-    _show_visibly()
+    # Nothing raw is let through of what Python and other packages write by themselves: logs and warnings.
+    logging.setLogRecordFactory(_VisibleRecord)
+    warnings.formatwarning = lambda *words, **more: visible_text(_warning_text(*words, **more))
     try:
         _run()
     except BaseException as error:
         _leave(error)
     finally:
-        # What is left is Python's end, in which an exception would be shown with a traceback.
-        _default_signals()
-
-
-def _default_signals() -> None:
-    """From now on signals end the process as the system does it."""
-    for name in _SIGNALS:
-        if signal.getsignal(number := getattr(signal, name)) == _interrupt:
-            signal.signal(number, signal.SIG_DFL)
+        # From now on signals end the process as the system does it: what is left is Python's end, in which an exception
+        # would be shown with a traceback.
+        for number in _SIGNALS:
+            if signal.getsignal(number) == _interrupt:
+                signal.signal(number, signal.SIG_DFL)
 
 
 class _Stream:
@@ -180,12 +177,6 @@ class _VisibleRecord(logging.LogRecord):
 _warning_text = warnings.formatwarning
 
 
-def _show_visibly() -> None:
-    """Let nothing raw through of what Python and other packages write by themselves: logs and warnings."""
-    logging.setLogRecordFactory(_VisibleRecord)
-    warnings.formatwarning = lambda *words, **more: visible_text(_warning_text(*words, **more))
-
-
 def _show_traceback(*raised: Any) -> None:
     sys.stderr.write(visible_text("".join(traceback.format_exception(*raised))))
 
@@ -201,23 +192,17 @@ def _run() -> None:
             raise
     if isinstance(problem, BrokenPipeError):
         raise problem
-    from headlens.errors import OutputError
-
     advice = "Redirect it elsewhere. The files in the run folder are complete."
     raise OutputError(f"Cannot write to standard output: {problem.strerror or problem}.", advice)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    from headlens.errors import Interrupted
-
     del frame
     raise Interrupted(number)
 
 
 def _leave(error: BaseException) -> NoReturn:
     """End the process with the message and the exit code that an exception stands for."""
-    from headlens.errors import HeadlensError, InputError, Interrupted
-
     if isinstance(error, BrokenPipeError):
         sys.exit(_READER_LEFT)
     if isinstance(error, SystemExit):

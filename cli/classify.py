@@ -3,28 +3,73 @@
 from __future__ import annotations
 
 import shlex
-
-from headlens.analyses.classify.options import COMMAND, ClassifyRequest
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from .command import command
+from .relevance import show_relevance
 from .screen import Screen
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@command(COMMAND, "Analyses")
-def classify(request: ClassifyRequest, screen: Screen) -> None:
+MOST_RELATIONS = 12  # rows of a table
+
+
+@command("Analyses")
+def classify(request: Any, screen: Screen) -> None:
     """Show what every attention head does (confidence, positions, syntax, rare words) and name its role.
 
     Examples: headlens classify · headlens classify bert-base-uncased albert-base-v2 --corpus en_ewt-ud-test.conllu
     """
-    from headlens.analyses.classify.recipe import ClassifyRun, run_classify
+    from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
+    from headlens.analyses.classify.recipe import run_classify
+    from headlens.analyses.classify.roles import role_family, role_records
+    from headlens.analyses.classify.syntax_figure import best_heads, gain, verdicts
+    from headlens.analyses.layer_smoothness import smoothness_on_console
+    from headlens.pages.page_tables import page_table
 
-    from .tables import classify_tables, relevance_tables
-
-    def show(run: ClassifyRun) -> None:
+    def show(run: Any) -> None:
+        tables: Mapping[str, pd.DataFrame] = run.tables
         screen.say(run.findings)
-        screen.show(*classify_tables(run.tables, request.options.thresholds.min_instances))
-        if "relevance" in run.tables:
-            screen.show(*relevance_tables(run.tables))
+        heads = tables["heads"]
+        held, nearest = (heads[name].map(role_family) for name in ("role", "nearest"))
+        told = {
+            f"{model}{name}": own[heads["model"] == model]
+            for model in heads["model"].unique()
+            for name, own in (("", held), (" (closest, if no role)", nearest.where(held == "none", "")))
+        }
+        roles = [*sorted({*held, *nearest} - {"none"}), "none"]
+        rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
+        screen.table("Heads by their strongest role", rows)
+        if len(set(heads["model"])) > 1:
+            title = "Roles found in any model: number of heads, and the best head with its measured value and score"
+            screen.show(page_table(title, role_records(tables["roles"])).console())
+        screen.table("Measures", list(measure_records(heads, registered_declarations())))
+        if "smoothness" in tables:
+            screen.show(*smoothness_on_console(tables["smoothness"]))
+        for name, group in best_heads(tables["syntax"]).groupby("model", sort=False) if "syntax" in tables else ():
+            judged = group.assign(
+                verdict=verdicts(group, request.options.thresholds.min_instances), gain=gain(group)
+            ).sort_values("gain", ascending=False, kind="stable")
+            title = f"Best head of each relation and direction, {name}"
+            if len(judged) > MOST_RELATIONS:
+                title += f" (the {MOST_RELATIONS} of {len(judged)} farthest above their baselines; all: syntax.csv)"
+            best = [
+                {
+                    "relation": f"{row['relation']} {row['direction']}",
+                    "head": f"{row['stack']}.{row['layer']}.{row['head']}",
+                    "n": row["n"],
+                    "accuracy": f"{row['accuracy']:.2f}",
+                    "95 % CI": f"{row['ci_low']:.2f}-{row['ci_high']:.2f}",
+                    "baseline": f"{row['baseline']:.2f}",
+                    "syntactic": row["verdict"],
+                }
+                for row in judged.head(MOST_RELATIONS).to_dict("records")
+            ]
+            screen.table(title, best)
+        if "relevance" in tables:
+            show_relevance(tables, screen)
         screen.notes(run.notes)
 
     run = run_classify(request, screen, measured=show)

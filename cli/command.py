@@ -4,69 +4,120 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from functools import wraps
 from pathlib import Path
 from types import GenericAlias
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
-from headlens.errors import of_readable_length
-from headlens.options import OUTPUT, CommandOptions, DeclaredOption, without_none
+from headlens.analyses.commands import commands
+from headlens.errors import OptionError, of_readable_length
+from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, without_none
+from headlens.visible_text import visible_text
 
 from .config import load_config, load_run
-from .lists import show_all
-from .process_rank import rank
+from .screen import Screen, show_plan
 
-if TYPE_CHECKING:
-    from .screen import Screen
+Plan = Callable[[Any, Screen, Path | None], None]
+_HELP_ALL = "help_all"
+_ALL = "headlens.all"
+_ALWAYS = ("out", "dry_run", "resume", "config", _HELP_ALL, "help")  # in the help of every command
+_FILE = "DEFAULT_MAP"  # how Typer calls the source of values that a file gave
+# By name the group that a command stands in, and what Typer runs.
+COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {}
 
-Plan = Callable[[Any, "Screen", Path | None], None]
 
+class ListsOnce(TyperCommand):
+    """A command that refuses a list that is given a second time, which would silently take the place of the first.
 
-@dataclass(frozen=True)
-class Command:
-    """A command of headlens.
-
-    Args:
-        name: as it is typed.
-        panel: the group of commands that it stands in.
-        function: what Typer runs.
-        first: names of the options that `--help` shows; all if there are none.
+    Lists are what the help calls by a plural: HEADS, NAMES, NUMBERS. Of the options of a large command `--help` shows
+    those that most people need, in one panel, and `--help-all` every one.
     """
 
-    name: str
-    panel: str
-    function: Callable[..., None]
-    first: tuple[str, ...]
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as ever, and look at what was given how often."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for parameter, times in Counter(given).items():
+            metavar = getattr(parameter, "metavar", None) or ""
+            if times > 1 and metavar.isupper() and metavar.endswith("S") and not getattr(parameter, "multiple", True):
+                option = parameter.opts[0]
+                raise typer.BadParameter(
+                    f"{option} is given {times} times. Give it once, with values separated by commas: {option} "
+                    "ONE,ANOTHER.",
+                    ctx=ctx,
+                )
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show the defaults of the command, and not those of a file of `--config`, which may come from anybody."""
+        ctx.default_map = None
+        shown, declared = copy.copy(self), commands().get(self.name or "")
+        if declared is not None and declared.first and not ctx.meta.get(_ALL):
+            # What few people need is hidden from the help; a shell still completes it.
+            shown.params = [copy.copy(own) for own in self.params]
+            for own in shown.params:
+                if isinstance(own, TyperOption):
+                    own.hidden = own.hidden or own.name not in (*declared.first, *_ALWAYS)
+                    own.rich_help_panel = None
+        super(ListsOnce, shown).format_help(ctx, formatter)
 
 
-_HELP_ALL = "help_all"
-_FILE = "DEFAULT_MAP"  # how Typer calls the source of values that a file gave
-COMMANDS: dict[str, Command] = {}
+def show_all(ctx: typer.Context, given: bool) -> None:
+    """Print the help with every option of a command, and exit."""
+    if given:
+        ctx.meta[_ALL] = True
+        typer.echo(visible_text(ctx.get_help()))
+        raise typer.Exit
 
 
 def command(
-    declared: CommandOptions, panel: str, *, plan: Plan | None = None, plans: bool = True
+    panel: str, *, plan: Plan | None = None, plans: bool = True
 ) -> Callable[[Callable[[Any, Screen], None]], Callable[..., None]]:
-    """Returns a decorator that makes a command of a function of a request and the screen.
+    """Returns a decorator that makes the command of its name of a function of a request and the screen.
 
     Args:
-        declared: its options.
         panel: the group of commands that it stands in.
         plan: shows what would be done with `--dry-run`; without it the plan of the request.
         plans: whether there is `--dry-run`.
     """
-    lacking = {"dry_run": not plans, _HELP_ALL: not declared.first}
-    terminal = [name for name in inspect.signature(_terminal).parameters if not lacking.get(name)]
 
     def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
+        declared = commands()[function.__name__.replace("_", "-")]
+        lacking = {"dry_run": not plans, _HELP_ALL: not declared.first}
+        terminal = [name for name in _TERMINAL if not lacking.get(name)]
         flat = with_options(function, declared, plan=plan, terminal=terminal)
-        COMMANDS[declared.name] = Command(declared.name, panel, flat, declared.first)
+        COMMANDS[declared.name] = panel, flat
         return flat
+
+    return made
+
+
+def analysis(
+    panel: str, *, plans: bool = True
+) -> Callable[[Callable[[Any, Any, Screen], str | None]], Callable[..., None]]:
+    """Returns a decorator that makes a command of a function that shows what a run found; arguments as of `command`.
+
+    The function is given the run, the request and the screen, and returns what is sensible next, where that is not
+    `headlens report`. Notes and files are shown after it.
+    """
+
+    def made(show: Callable[[Any, Any, Screen], str | None]) -> Callable[..., None]:
+        @wraps(show)
+        def whole(request: Any, screen: Screen) -> None:
+            run = commands()[show.__name__.replace("_", "-")].execute(request, screen)
+            following = show(run, request, screen) or shlex.join(["headlens", "report", str(run.folder)])
+            screen.notes(run.notes)
+            screen.finish(run.summary(), run.files, following)
+
+        return command(panel, plans=plans)(whole)
 
     return made
 
@@ -90,21 +141,38 @@ def with_options(
     @wraps(function)
     def flat(context: typer.Context, **values: Any) -> None:
         source = next((f"--{name} {values[name]}" for name in ("config", "resume") if values.get(name)), "")
-        declared.refuse_trust(_from_file(context, {n: values[n] for n in declared.options}), source)
-        screen = _screen(values)
-        resumed, dry_run = values.pop("resume", None), values.pop("dry_run", False)
+        sources = {name: context.get_parameter_source(name) for name in declared.options}
+        from_file = {n: values[n] for n, found in sources.items() if found is not None and found.name == _FILE}
+        declared.refuse_trust(from_file, source)
+        own = {name: values.pop(name, None) for name in _TERMINAL}
+        # Of several processes only the first uses the terminal.
+        screen = Screen(json=bool(own["json"]) and not rank(), quiet=bool(own["quiet"]) or rank() > 0)
         with _network(offline=values.get("offline", False)):
-            request = declared.request(_placed(values, resumed))
-            if dry_run:
-                (plan or _show_plan)(request, screen, resumed)
+            if (resumed := own["resume"]) is not None:
+                if values["out"] not in (None, resumed) or values["overwrite"]:
+                    raise OptionError(
+                        "--resume continues a run in its own folder.",
+                        "Leave --out and --overwrite out, or leave --resume out.",
+                    )
+                values |= {"out": resumed, "resume": True}
+            request = declared.request(values)
+            if own["dry_run"]:
+                (plan or show_plan)(request, screen, resumed)
             else:
                 function(request, screen)
 
-    parameters = [*map(_parameter, declared.options.values()), *_of_terminal(terminal)]
+    parameters = [*map(_parameter, declared.options.values())]
+    for name, option in _TERMINAL.items():
+        if name in terminal or name == _HELP_ALL:  # taken also where `--help` shows all anyway
+            kind: Any = bool if option.metavar is None else Path | None
+            own = DeclaredOption(name, kind, False if kind is bool else None, option)
+            called = _CALLED.get(name)
+            parameters.append(
+                _parameter(own, callback=called, is_eager=called is not None, hidden=name not in terminal)
+            )
     # The command line knows arguments by their place: these come first.
     parameters.sort(key=lambda p: not isinstance(p.annotation.__metadata__[0], typer.models.ArgumentInfo))
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    parameters.append(context)
+    parameters.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}
     return flat
@@ -119,69 +187,27 @@ def _network(*, offline: bool) -> AbstractContextManager[None]:
     return only_cache(enabled=True)
 
 
-def _from_file(context: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are those of `--config` or `--resume`."""
-    sources = {name: context.get_parameter_source(name) for name in values}
-    return {name: values[name] for name, source in sources.items() if source is not None and source.name == _FILE}
-
-
-def _show_plan(request: Any, screen: Screen, resumed: Path | None) -> None:
-    from .plan import show_plan
-
-    show_plan(request, screen, resumed)
-
-
-def _placed(values: Mapping[str, Any], resumed: Path | None) -> dict[str, Any]:
-    """The values with the folder of the run that is gone on with.
-
-    Raises:
-        OptionError: if `--resume` is given with another folder or with `--overwrite`.
-    """
-    if resumed is None:
-        return dict(values)
-    if values["out"] not in (None, resumed) or values["overwrite"]:
-        from headlens.errors import OptionError
-
-        raise OptionError(
-            "--resume continues a run in its own folder.", "Leave --out and --overwrite out, or leave --resume out."
-        )
-    return {**values, "out": resumed, "resume": True}
-
-
-def _screen(values: dict[str, Any]) -> Screen:
-    """The terminal; of several processes only the first uses it."""
-    from .screen import Screen
-
-    for name in ("config", "debug", _HELP_ALL):
-        values.pop(name, None)
-    json, quiet = values.pop("json", False), values.pop("quiet", False)
-    return Screen(json=json and not rank(), quiet=quiet or rank() > 0)
-
-
-def _parameter(option: DeclaredOption) -> inspect.Parameter:
+def _parameter(option: DeclaredOption, **more: Any) -> inspect.Parameter:
     """An option as Typer reads it from a signature."""
-    declared = option.option
-    kind, default, more = option.hint, option.default, dict[str, Any]()
-    required = option.default is MISSING
+    declared, kind, default = option.option, option.hint, option.default
     if option.repeated:
         values: Any = GenericAlias(list, (get_args(without_none(kind))[0],))
-        kind, default = values if required else values | None, None
+        kind, default = (values, MISSING) if default is MISSING else (values | None, None)
     elif declared.parse is not None:
-        default = _text(default)
+        if isinstance(default, tuple):  # as it would be typed: a list with commas
+            default = ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in default) or None
         kind, more["parser"] = (str if default is not None else str | None), _parser(option)
     if declared.shown is not None:
         more["show_default"] = declared.shown or False
-    common = {"metavar": declared.metavar, "help": declared.help, "rich_help_panel": declared.panel or None, **more}
+    more |= {"metavar": declared.metavar, "help": declared.help, "rich_help_panel": declared.panel or None}
     if declared.argument:
-        info: Any = typer.Argument(**common)
+        info: Any = typer.Argument(**more)
     else:
         flags = declared.flags or ((option.flag,) if kind is bool else ())
-        info = typer.Option(*flags, min=declared.at_least, max=declared.at_most, **common)
+        info = typer.Option(*flags, min=declared.at_least, max=declared.at_most, **more)
+    default = inspect.Parameter.empty if default is MISSING else default
     return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else default,
-        annotation=Annotated[kind, info],
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
 
 
@@ -198,75 +224,30 @@ def _parser(option: DeclaredOption) -> Callable[[Any], Any]:
     return parsed
 
 
-def _text(value: Any) -> Any:
-    """A default as it would be typed: a list with commas."""
-    if isinstance(value, tuple):
-        return ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value) or None
-    return value
+# Options that are about the command line itself: files, which have a metavar, and switches.
+_TERMINAL = {
+    "resume": Option(
+        "Resume the interrupted run in that folder, with the options it was started with.", OUTPUT, "DIR", shown=""
+    ),
+    "config": Option(
+        "Read options from a TOML file, or from the run.json of an earlier run in order to repeat it.",
+        OUTPUT,
+        "FILE",
+        shown="",
+    ),
+    "json": Option("Print the summary as JSON and nothing else.", OUTPUT),
+    "quiet": Option("Print only errors; files are still written.", OUTPUT, flags=("--quiet", "-q")),
+    "debug": Option("Show the traceback of an error.", OUTPUT),
+    "dry_run": Option(
+        "Write nothing: say what would be done, how large the models and data are, and roughly how much time and "
+        "memory it would take.",
+        OUTPUT,
+    ),
+    _HELP_ALL: Option("Show every option.", OUTPUT),
+}
+_CALLED: dict[str, Any] = {"resume": load_run, "config": load_config, _HELP_ALL: show_all}  # as soon as one is read
 
 
-def _of_terminal(names: Collection[str]) -> list[inspect.Parameter]:
-    """The options that are about the command line itself; `--help-all` is hidden where `--help` shows all anyway."""
-    hints = get_type_hints(_terminal, include_extras=True)
-    known = inspect.signature(_terminal).parameters
-    if _HELP_ALL not in names:
-        kind, info = get_args(hints[_HELP_ALL])
-        hints[_HELP_ALL] = Annotated[kind, _hidden(info)]
-    has = {*names, _HELP_ALL}
-    return [known[n].replace(annotation=hints[n], kind=inspect.Parameter.KEYWORD_ONLY) for n in known if n in has]
-
-
-def _hidden(info: typer.models.OptionInfo) -> typer.models.OptionInfo:
-    """Returns a declaration of an option that is taken, and that no help shows."""
-    changed = copy.copy(info)
-    changed.hidden = True
-    return changed
-
-
-def _terminal(
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Resume the interrupted run in that folder, with the options it was started with.",
-            callback=load_run,
-            is_eager=True,
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Read options from a TOML file, or from the run.json of an earlier run in order to repeat it.",
-            callback=load_config,
-            is_eager=True,
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON and nothing else.", rich_help_panel=OUTPUT)
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only errors; files are still written.", rich_help_panel=OUTPUT)
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT)
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Write nothing: say what would be done, how large the models and data are, and roughly how much "
-            "time and memory it would take.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    help_all: Annotated[
-        bool,
-        typer.Option("--help-all", callback=show_all, is_eager=True, help="Show every option.", rich_help_panel=OUTPUT),
-    ] = False,
-) -> None:
-    """Options of every command that are about the terminal, in the form that Typer reads."""
+def rank() -> int:
+    """The number that torchrun gave this process, known before torch is; 0 without torchrun."""
+    return int(os.environ.get("RANK", "0")) if "TORCHELASTIC_RUN_ID" in os.environ else 0

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.compact.options import COMMAND, CompactRequest
-
-from .command import command
+from .command import analysis
 from .screen import Screen
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@command(COMMAND, "Models")
-def compact(request: CompactRequest, screen: Screen) -> None:
+
+@analysis("Models")
+def compact(run: Any, _: Any, screen: Screen) -> str:
     """Cut attention heads out of a model: a smaller, faster checkpoint, equal to the model with these heads at 0.
 
     Example: headlens compact demo --heads encoder.3.1,encoder.4.0 --out small
     """
-    from headlens.analyses.compact.recipe import run_compact
-
-    from .tables import compact_screen_table
-
-    run = run_compact(request, screen)
-    screen.show(compact_screen_table(run.table))
-    screen.notes([f"Self-check against the model with these heads at 0: {run.difference}.", *run.notes])
-    screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", str(run.folder)]))
+    table: pd.DataFrame = run.table
+    rows = []
+    for row in table.to_dict("records"):
+        mean, low, high = (1000 * row[name] for name in ("seconds_per_forward", "ci_low", "ci_high"))
+        gain = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+        rows.append(
+            {
+                "state": row["state"],
+                "heads": row["heads"],
+                "parameters": f"{row['parameters']:,}",
+                "MB": f"{row['weight_bytes'] / 1e6:.1f}",
+                "ms per forward": f"{mean:.1f} ({low:.1f} to {high:.1f})",
+                "speed-up": "" if row["state"] == "original" else gain,
+            }
+        )
+    screen.table(f"{table['model'].iloc[0]} before and after", rows)
+    screen.notes([f"Self-check against the model with these heads at 0: {run.difference}."])
+    return shlex.join(["headlens", "classify", str(run.folder)])

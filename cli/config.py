@@ -9,6 +9,8 @@ from typing import Any
 
 import typer
 
+from headlens.analyses.commands import commands
+from headlens.errors import OptionError
 from headlens.nested_text import conform, parse_json, parse_toml
 from headlens.option_values import check_text
 
@@ -26,9 +28,8 @@ def load_run(context: typer.Context, folder: Path | None) -> Path | None:
     """Take the options that an interrupted run began with."""
     if folder is not None:
         check_text("--resume", str(folder), is_place=True)
-    file = None if folder is None else folder / "run.json"
-    if file is not None and file.is_file() and not context.resilient_parsing:
-        _set_defaults(context, _from_run(file, context.info_name or "", "--resume"), file)
+        if (file := folder / "run.json").is_file() and not context.resilient_parsing:
+            _set_defaults(context, _from_run(file, context.info_name or "", "--resume"), file)
     return folder
 
 
@@ -43,13 +44,11 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
     try:
         content = parse_toml(_read(path))
     except ValueError as error:
-        raise _error(
+        raise OptionError(
             f"{option}: {path} is not valid TOML: {error}.", "Write one option per line, such as: limit = 500"
         ) from error
     if isinstance(content.get("steps"), list):
         return _of_recipe(path, content["steps"], command, step if file else None)
-    from headlens.analyses.commands import commands
-
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     for name in tables:
         if name not in commands():
@@ -57,7 +56,7 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
             hint = (
                 f"Did you mean [{close[0]}]?" if close else f"Tables are named after commands: {', '.join(commands())}."
             )
-            raise _error(f"{option}: {path}: [{name}] is not a command.", hint)
+            raise OptionError(f"{option}: {path}: [{name}] is not a command.", hint)
     return {name: value for name, value in content.items() if name not in tables} | tables.get(command, {})
 
 
@@ -68,14 +67,16 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
     try:
         matching = [step for step in map(Step.of, steps) if step.command == command]
     except ValueError as error:
-        raise _error(
+        raise OptionError(
             f"--config: {path} is not a recipe: {error}.", "headlens reproduce NAME --show prints one."
         ) from error
     chosen = [step for step in matching if name in (None, step.name)]
     if len(chosen) != 1:
         problem = f"no step {name!r} of {command}" if name else f"{len(matching)} steps of {command}"
         which = " or ".join(f"--config {path}:{step.name}" for step in matching)
-        raise _error(f"--config: {path} has {problem}.", f"Name one: {which}." if matching else "Use another command.")
+        raise OptionError(
+            f"--config: {path} has {problem}.", f"Name one: {which}." if matching else "Use another command."
+        )
     return dict(chosen[0].options)
 
 
@@ -86,10 +87,12 @@ def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
         recorded_command = conform(record.get("command"), str, "command")
         values = conform(record.get("arguments"), dict[str, Any], "arguments")
     except ValueError as error:
-        raise _error(f"{option}: {path} is not the run.json of a headlens run.", "A run folder holds one.") from error
+        raise OptionError(
+            f"{option}: {path} is not the run.json of a headlens run.", "A run folder holds one."
+        ) from error
     if recorded_command != command:
         where = path if option == "--config" else path.parent
-        raise _error(
+        raise OptionError(
             f"{option}: {path} records a run of {recorded_command}, not of {command}.",
             f"headlens {recorded_command} {option} {where}",
         )
@@ -101,13 +104,12 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise _error(f"--config: {path} {reason}.", "Give a TOML file, or the run.json of an earlier run.") from error
+        raise OptionError(
+            f"--config: {path} {reason}.", "Give a TOML file, or the run.json of an earlier run."
+        ) from error
 
 
 def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path) -> None:
-    from headlens.analyses.commands import commands
-    from headlens.errors import OptionError
-
     parameters = {p.name: p for p in context.command.params if p.name}
     names = {flag.removeprefix("--").replace("-", "_"): p.name for p in context.command.params for flag in p.opts}
     declared = commands()[context.info_name].options if context.info_name in commands() else {}
@@ -122,13 +124,13 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path)
                 if close
                 else f"headlens {context.info_name} --help-all lists all options."
             )
-            raise _error(f"--config: {path}: {context.info_name} has no option {key!r}.", hint)
+            raise OptionError(f"--config: {path}: {context.info_name} has no option {key!r}.", hint)
         if name in declared:
             try:
                 declared[name].value(value)  # Typer would make 2 of 2.7, 1 of true, and a text of a table
             except OptionError as error:
                 advice = error.advice or f"headlens {context.info_name} --help says what it accepts."
-                raise _error(f"--config: {path}: {error.message}", advice) from error
+                raise OptionError(f"--config: {path}: {error.message}", advice) from error
         defaults[name] = _fit(value, parameters[name])
     context.default_map = {**(context.default_map or {}), **defaults}
 
@@ -139,9 +141,3 @@ def _fit(value: Any, parameter: Any) -> Any:
     if isinstance(value, list) and not takes_many:
         return ",".join(map(str, value))
     return [value] if takes_many and not isinstance(value, list) else value
-
-
-def _error(message: str, advice: str) -> Exception:
-    from headlens.errors import OptionError
-
-    return OptionError(message, advice)

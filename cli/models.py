@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,10 @@ from headlens.models.model_options import ModelOptions
 from headlens.options import DEMO, OUTPUT, CommandOptions, option
 from headlens.shared_options import MODEL_NAME
 
-from .command import with_options
-from .lists import show_all
+from .command import show_all, with_options
 from .screen import Screen
+
+_UNSEEN: Any = {"is_eager": True, "hidden": True, "rich_help_panel": OUTPUT}
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,7 @@ def models(
         bool, typer.Option("--all", help="List all supported model types of the installed version of transformers.")
     ] = False,
     help_all: Annotated[
-        bool,
-        typer.Option(
-            "--help-all",
-            callback=show_all,
-            is_eager=True,
-            hidden=True,
-            help="Show every option.",
-            rich_help_panel=OUTPUT,
-        ),
+        bool, typer.Option("--help-all", callback=show_all, help="Show every option.", **_UNSEEN)
     ] = False,
 ) -> None:
     """List the models headlens knows, or check one."""
@@ -51,11 +44,10 @@ def models(
     if ctx.invoked_subcommand is not None:
         return
     from headlens.attention.supported_models import FAMILIES, UNSUPPORTED, dispatching_model_types
-    from headlens.pages.page_tables import summary_table
 
     screen = Screen(json=False, quiet=False)
     rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "example": f.example} for f in FAMILIES]
-    screen.show(summary_table("Tested with every release", rows))
+    screen.table("Tested with every release", rows)
     screen.show(f"Refused, because they compute attention themselves: {', '.join(UNSUPPORTED)}.")
     if everything:
         types = dispatching_model_types()
@@ -71,13 +63,12 @@ def check(request: CheckRequest, screen: Screen) -> None:
     """
     from headlens.analyses.model_check import check_model as run
     from headlens.models.loading import load
-    from headlens.pages.page_tables import summary_table
 
     with screen.status(f"loading {request.model}"):
         facts = run(load(request.model, request.model_options))
-    screen.show(summary_table(f"{facts.name}", [{"": key, "value": value} for key, value in facts.facts().items()]))
-    screen.show(summary_table("Attention", [vars(s) for s in facts.stacks]))
-    screen.show(summary_table("Weights", [vars(p) for p in facts.parts]))
+    screen.table(facts.name, [{"": key, "value": value} for key, value in facts.facts().items()])
+    screen.table("Attention", [vars(s) for s in facts.stacks])
+    screen.table("Weights", [vars(p) for p in facts.parts])
     screen.notes(facts.notes)
     screen.finish(facts.as_json(), [], shlex.join(["headlens", "classify", request.model]))
 

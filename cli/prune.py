@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-import shlex
+from typing import Any
 
-from headlens.analyses.prune.options import COMMAND, PruneRequest
-
-from .command import command
+from .command import analysis
 from .screen import Screen
 
 
-@command(COMMAND, "Models")
-def prune(request: PruneRequest, screen: Screen) -> None:
+@analysis("Models")
+def prune(run: Any, _: Any, screen: Screen) -> None:
     """Prune heads with learned gates: training closes the gates of heads that the model does not need.
 
     Examples: headlens prune · headlens prune ./my-classifier --task sst2 --data train.tsv --dev-data dev.tsv
     """
-    from headlens.analyses.prune.recipe import run_prune
+    from headlens.analyses.prune.results_table import interval_text, minus_unpruned, result_digits, results_table
 
-    from .tables import prune_tables
-
-    run = run_prune(request, screen)
-    screen.show(*prune_tables(run.tables))
-    screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, shlex.join(["headlens", "report", str(run.folder)]))
+    results = results_table(run.tables["sweep"])
+    for (model, task, metric), group in results.groupby(["model", "task", "metric"], sort=False):
+        digits = result_digits(group)
+        rows = [
+            {
+                "run": row["run"],
+                "heads": row["heads"],
+                "from trained": interval_text(row, "trained", digits),
+                "difference from unpruned": minus_unpruned(row, "trained", digits),
+                "from scratch": interval_text(row, "scratch", digits),
+            }
+            for row in group.to_dict("records")
+        ]
+        lacking = {
+            "from scratch": group["scratch"].isna().all(),
+            "difference from unpruned": group["trained_delta"].isna().all(),
+        }
+        kept = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
+        screen.table(f"{model}: heads left, and {metric} on {task} with 95 % intervals", kept)

@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.relevance.options import COMMAND, RelevanceRequest
+from .command import analysis
+from .screen import Screen, bounds
 
-from .command import command
-from .screen import Screen
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-@command(COMMAND, "Analyses")
-def relevance(request: RelevanceRequest, screen: Screen) -> None:
+@analysis("Analyses")
+def relevance(run: Any, _: Any, screen: Screen) -> None:
     """Measure what every attention head contributes to the output, by layer-wise relevance propagation.
 
     Example: headlens relevance ./my-classifier --corpus dev.tsv --column sentence --relevance-target class:positive
     """
-    from headlens.analyses.relevance.recipe import run_relevance
+    show_relevance(run.tables, screen)
 
-    from .tables import relevance_tables
 
-    run = run_relevance(request, screen)
-    screen.show(*relevance_tables(run.tables))
-    screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, shlex.join(["headlens", "report", str(run.folder)]))
+def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
+    """The most relevant heads of the rule asked for, in their layers and across them, and how far other rules agree."""
+    from headlens.analyses.relevance.overviews import largest_heads, largest_record
+    from headlens.pages.page_tables import page_table
+
+    heads = tables["relevance"]
+    rule = heads["rule"].iloc[0]
+    for (model, stack), group in heads[heads["rule"] == rule].groupby(["model", "stack"], sort=False):
+        best = [
+            {
+                "head": f"{row['stack']}.{row['layer']}.{row['head']}",
+                "share of its layer": f"{row['relevance']:.3f}",
+                "95 % CI": bounds(row, 3),
+                "signed": row["signed"],
+                "raw": row["raw"],
+                "examples": row["n"],
+            }
+            for row in group.nlargest(8, "relevance").to_dict("records")
+        ]
+        even = (1 / group.groupby("layer")["head"].transform("count")).mean()
+        start = f"rule {rule}, target {group['target'].iloc[0]}; an equal share would be {even:.3f}"
+        screen.table(f"Most relevant heads of {model}, {stack} ({start})", best)
+        largest = [largest_record(row) for row in largest_heads(group, 8).to_dict("records")]
+        screen.show(page_table(f"Largest contributions of {model}, {stack}, across layers", largest).console())
+    if "correlations" in tables:
+        rows = [
+            {
+                "stack": row["stack"],
+                "other rule": row["other_rule"],
+                "quantity": row["of"],
+                "scope": "all heads" if row["scope"] == "heads" else "within layers",
+                "heads": row["n"],
+                "rho": f"{row['spearman']:.2f}",
+                "95 % CI": bounds(row, 2),
+            }
+            for row in tables["correlations"].dropna(subset="spearman").to_dict("records")
+        ]
+        if rows:
+            screen.table(f"Does {rule} rank the heads in the same order as the other rules? (Spearman)", rows)

@@ -5,26 +5,67 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
-from headlens.analyses.reproduce.options import COMMAND, ReproduceRequest
-from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
+from headlens.analyses.commands import commands
+from headlens.analyses.reproduce.options import ReproduceRequest
+from headlens.analyses.reproduce.paper_recipe import Step, read_recipe, recipe_names
 from headlens.errors import HeadlensError, OptionError
 from headlens.visible_text import visible_text
 
 from .command import command
-from .screen import Screen
+from .screen import Screen, duration, size_text
 
 
 def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) -> None:
-    """Show what would be done, for `--dry-run`."""
+    """Show what every step would do, asked of its plan, for `--dry-run`."""
     del resumed
-    if not _listed_or_shown(request, screen):
-        from headlens.analyses.reproduce.recipe import asked_recipe
+    if _listed_or_shown(request, screen):
+        return
+    from headlens.analyses.planning.plan import plan_of
+    from headlens.analyses.reproduce.recipe import asked_recipe, missing_of
 
-        _plan(asked_recipe(request)[0], screen)
+    recipe = asked_recipe(request)[0]
+    rows, plans, models = [], dict[str, dict[str, Any]](), dict[str, str]()
+    missing = missing_of(recipe.steps)
+    for step in recipe.steps:
+        options = step.filled({name: name for name in models}, models)
+        with screen.status(f"planning {step.name}"):
+            try:
+                declared = commands()[step.command]
+                named = declared.named(options, f"{recipe.name}.toml")
+                declared.refuse_trust(named, f"{recipe.name}.toml")
+                plan = plan_of(declared.request(named)).summary()
+            except HeadlensError as error:
+                error.add_note(f"That is in step {step.name} of {recipe.name}.")
+                raise
+        plans[step.name] = {**plan, "needs": missing.get(step.name)}
+        # What a step would leave has the shape of what it begins with.
+        models[step.name] = Step(step.name, step.command, step.why, options).model or "demo"
+        rows.append(
+            {
+                "step": step.name,
+                "what": step.why,
+                "command": step.command,
+                "time (approx.)": "unknown" if plan["seconds"] is None else duration(plan["seconds"]),
+                "memory (approx.)": size_text(plan["bytes"]),
+                "cannot run here: needs": missing.get(step.name),
+            }
+        )
+    screen.table(f"{recipe.name}: {recipe.title}", rows)
+    notes = [f"{name}: {note}" for name, plan in plans.items() for note in plan["notes"]]
+    seconds = [plan["seconds"] for plan in plans.values()]
+    total = None if None in seconds else sum(seconds)
+    if total is None:
+        in_all = "How long the whole recipe takes depends on data that is not available here"
+    else:
+        in_all = f"{duration(total)} in all"
+    screen.notes([*[recipe.setting] * bool(recipe.setting), *notes, f"{in_all}, on {plan['device']}."])
+    words = [word for word in sys.argv[1:] if word != "--dry-run"]
+    screen.finish({"paper": recipe.name, "seconds": total, "steps": plans}, [], shlex.join(["headlens", *words]))
 
 
-@command(COMMAND, "Results", plan=_planned)
+@command("Results", plan=_planned)
 def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     """Reproduce the experiments of a paper, and write its tables with our numbers next to the published ones.
 
@@ -33,13 +74,10 @@ def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     if _listed_or_shown(request, screen):
         return
     from headlens.analyses.reproduce.recipe import run_reproduce
-    from headlens.pages.page_tables import summary_table
 
-    def announce(step: str, why: str) -> None:
-        screen.show(f"{step}: {why}")
-
-    run = run_reproduce(request, screen, announce=announce, quiet=screen.silent)
-    screen.show(*(summary_table(title, rows) for title, rows in run.lines))
+    run = run_reproduce(request, screen, announce=lambda step, why: screen.show(f"{step}: {why}"), quiet=screen.silent)
+    for title, rows in run.lines:
+        screen.table(title, rows)
     screen.notes(run.notes)
     page = run.folder / "report" / "report.html"  # of the steps, where any was run
     following = f"open {page} in a browser" if page.is_file() else f"read {run.folder / 'comparison.md'}"
@@ -54,7 +92,10 @@ def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
                 f"--resume {request.place.out}: there is no interrupted run there.",
                 "Give the folder of an interrupted run.",
             )
-        _list(screen)
+        recipes = [read_recipe(name)[0] for name in recipe_names()]
+        rows = [{"paper": r.name, "title": r.title, "steps": ", ".join(s.name for s in r.steps)} for r in recipes]
+        screen.table("Papers", rows)
+        screen.finish({"papers": rows}, [], f"headlens reproduce {recipes[0].name} --small")
         return True
     if request.show:
         if request.small:
@@ -63,64 +104,3 @@ def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
 
         sys.stdout.write(visible_text(asked_recipe(request)[1]))
     return request.show
-
-
-def _list(screen: Screen) -> None:
-    from headlens.pages.page_tables import summary_table
-
-    recipes = [read_recipe(name)[0] for name in recipe_names()]
-    rows = [{"paper": r.name, "title": r.title, "steps": ", ".join(s.name for s in r.steps)} for r in recipes]
-    screen.show(summary_table("Papers", rows))
-    screen.finish({"papers": rows}, [], f"headlens reproduce {recipes[0].name} --small")
-
-
-def _plan(recipe: PaperRecipe, screen: Screen) -> None:
-    """What every step would do, asked of its plan."""
-    from headlens.analyses.commands import commands
-    from headlens.analyses.planning.plan import plan_of
-    from headlens.analyses.reproduce.recipe import missing_of
-    from headlens.pages.page_tables import summary_table
-
-    from .plan import size_text
-    from .screen import duration
-
-    rows, plans, models = [], [], dict[str, str]()
-    missing = missing_of(recipe.steps)
-    for step in recipe.steps:
-        options = step.filled({name: name for name in models}, models)
-        with screen.status(f"planning {step.name}"):
-            try:
-                declared = commands()[step.command]
-                named = declared.named(options, f"{recipe.name}.toml")
-                declared.refuse_trust(named, f"{recipe.name}.toml")
-                plan = plan_of(declared.request(named)).summary()
-            except HeadlensError as error:
-                error.add_note(f"That is in step {step.name} of {recipe.name}.")
-                raise
-        plans.append(plan)
-        # What a step would leave has the shape of what it begins with.
-        models[step.name] = Step(step.name, step.command, step.why, options).model or "demo"
-        seconds = plan["seconds"]
-        rows.append(
-            {
-                "step": step.name,
-                "what": step.why,
-                "command": step.command,
-                "time (approx.)": "unknown" if seconds is None else duration(seconds),
-                "memory (approx.)": size_text(plan["bytes"]),
-                "cannot run here: needs": missing.get(step.name),
-            }
-        )
-    screen.show(summary_table(f"{recipe.name}: {recipe.title}", rows))
-    notes = [f"{s.name}: {note}" for s, plan in zip(recipe.steps, plans, strict=True) for note in plan["notes"]]
-    all_seconds = [plan["seconds"] for plan in plans]
-    total = None if None in all_seconds else sum(all_seconds)
-    in_all = (
-        "How long the whole recipe takes depends on data that is not available here"
-        if total is None
-        else f"{duration(total)} in all"
-    )
-    screen.notes([*[recipe.setting] * bool(recipe.setting), *notes, f"{in_all}, on {plans[-1]['device']}."])
-    words = [word for word in sys.argv[1:] if word != "--dry-run"]
-    steps = {s.name: {**plan, "needs": missing.get(s.name)} for s, plan in zip(recipe.steps, plans, strict=True)}
-    screen.finish({"paper": recipe.name, "seconds": total, "steps": steps}, [], shlex.join(["headlens", *words]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -18,12 +20,10 @@ from rich.text import Text
 from headlens.runs.progress import LONG, Advance, Forecast
 from headlens.visible_text import visible_text
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _PIPE = 140  # columns: the widest table
-
-
-def _width() -> int | None:
-    """A terminal knows its width; a pipe has none, where rich would squeeze tables into 80 columns."""
-    return None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PIPE
 
 
 class Screen:
@@ -35,14 +35,14 @@ class Screen:
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self._json = json
         self.silent = json or quiet
-        self.out = Console(quiet=self.silent, soft_wrap=True, width=_width())
+        # A terminal knows its width; a pipe has none, where rich would squeeze tables into 80 columns.
+        width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PIPE
+        self.out = Console(quiet=self.silent, soft_wrap=True, width=width)
         self.err = Console(stderr=True, quiet=self.silent)
 
-    @contextmanager
-    def status(self, text: str) -> Iterator[None]:
+    def status(self, text: str) -> AbstractContextManager[Any]:
         """A spinner while something of unknown length is done."""
-        with self.err.status(_line(text)):
-            yield
+        return self.err.status(_line(text))
 
     @contextmanager
     def progress(self, text: str, total: int | None, costs: Sequence[float] | None = ()) -> Iterator[Advance]:
@@ -80,6 +80,16 @@ class Screen:
         """Prints tables of `PageTable`, or text, to standard output, one after the other."""
         for table in tables:
             self.out.print(table if isinstance(table, Table) else Text(visible_text(table)))
+
+    def table(
+        self, title: str, rows: Sequence[Mapping[str, object]] | pd.DataFrame, caption: str | None = None
+    ) -> None:
+        """Prints a short table, see `summary_table`."""
+        from headlens.pages.page_tables import summary_table
+
+        table = summary_table(title, rows)
+        table.caption = caption
+        self.show(table)
 
     def say(self, sentences: Sequence[str]) -> None:
         """Prints sentences, a line each."""
@@ -119,6 +129,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{round(seconds / 86400)} days"
 
 
+def bounds(row: Mapping[Any, Any], digits: int) -> str:
+    """The interval of a row of a table in words."""
+    low, high = row["ci_low"], row["ci_high"]
+    return "too few examples" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
+
+
 def _line(text: str) -> Text:
     """A line in which nothing is read as markup, emoji or command, and nothing is coloured."""
     return Text(visible_text(text, ""))
@@ -129,3 +145,58 @@ class _Rate(TextColumn):
 
     def render(self, task: Any) -> Any:
         return Text("" if not task.speed else f"{task.speed:,.0f}/s")
+
+
+def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None:
+    """Print what would be done for a request, or with --json the plan as JSON.
+
+    Args:
+        request: of a command.
+        screen: where.
+        resumed: the folder of the run that would be gone on with.
+    """
+    from headlens.analyses.planning.plan import plan_of
+    from headlens.runs.folder import check_resumable
+
+    plan = plan_of(request, screen)
+    if resumed is not None:
+        check_resumable(resumed, plan.command)
+    models = [
+        {
+            "model": m.name,
+            "heads": ", ".join(f"{stack} {heads} in {layers} layers" for stack, (layers, heads) in m.stacks.items()),
+            "parameters": f"{m.parameters / 1e6:.1f} million",
+            "weights": size_text(m.weight_bytes),
+            "source": m.source,
+        }
+        for m in plan.models
+    ]
+    data = [
+        {
+            "data": d.name,
+            "examples": "unknown" if d.examples is None else f"{d.examples:,}",
+            "tokens (approx.)": "unknown" if d.tokens is None else f"{d.tokens:,.0f}",
+            "source": d.source,
+        }
+        for d in plan.data
+    ]
+    work = [
+        {"step": number, "work": w.text, "time (approx.)": "unknown" if s is None else duration(s)}
+        for number, (w, s) in enumerate(zip(plan.work, plan.seconds, strict=True), 1)
+    ]
+    for title, rows in (("Models", models), ("Data", data), ("Planned steps", work)):
+        if rows:
+            screen.table(title, rows)
+    memory = f"about {size_text(plan.bytes)} of memory" if plan.models else "hardly any memory"
+    if plan.total is None:
+        total = f"How long it takes on {plan.device} depends on data that is not available here; it needs {memory}."
+    else:
+        total = f"About {duration(plan.total)} on {plan.device}, estimated from batches timed just now, and {memory}."
+    screen.notes([total, *plan.notes])
+    command = [word for word in sys.argv[1:] if word != "--dry-run"]
+    screen.finish(plan.summary(), [], shlex.join(["headlens", *command]))
+
+
+def size_text(size: float) -> str:
+    """Formats a number of bytes as decimal megabytes or gigabytes, such as `1.5 GB`; at least `1 MB`."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"

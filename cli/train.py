@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.training.options import COMMAND, FineTuneRequest, TrainRequest
+from headlens.analyses.training.options import FineTuneRequest
 
-from .command import command
-from .screen import Screen
+from .command import analysis
+from .screen import Screen, bounds
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-@command(COMMAND, "Models")
-def train(request: TrainRequest | FineTuneRequest, screen: Screen) -> None:
+@analysis("Models")
+def train(run: Any, request: Any, screen: Screen) -> str:
     """Train a model on labelled examples of a task, on masked language modelling, or on translation.
 
     Example: headlens train bert-base-uncased --task sst2 --data train.tsv --dev-data dev.tsv
     """
-    from headlens.analyses.training.recipe import run_training
-
-    from .tables import training_tables
-
-    run = run_training(request, screen)
-    screen.show(*training_tables(run))
-    screen.notes(run.notes)
+    evaluations, log = run.state.evaluations, run.state.log
+    title, rows = ("Evaluations on held-out data", evaluations) if evaluations else ("Training", log)
+    screen.table(title, list(rows[-8:]))
+    metrics: pd.DataFrame = run.metrics
+    if len(metrics):
+        lines = [
+            {"metric": row["metric"], "value": row["value"], "95 % CI": bounds(row, 3), "examples": row["n"]}
+            for row in metrics.to_dict("records")
+        ]
+        screen.table(f"{metrics['task'].iloc[0]} on {metrics['data'].iloc[0]}", lines)
     following = ["headlens", "classify", str(run.folder / "model")]
     if isinstance(request, FineTuneRequest) and request.dev_data is not None:
         following = ["headlens", "ablate", str(run.folder / "model"), *request.data.as_options(request.dev_data)]
-    screen.finish(run.summary(), run.files, shlex.join([*following, *request.mask.as_options()]))
+    return shlex.join([*following, *request.mask.as_options()])

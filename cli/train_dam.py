@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import shlex
+import math
+from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.dam.options import COMMAND, DamRequest
+from .command import analysis
+from .screen import Screen, bounds
 
-from .command import command
-from .screen import Screen
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-@command(COMMAND, "Models")
-def train_dam(request: DamRequest, screen: Screen) -> None:
+@analysis("Models")
+def train_dam(run: Any, _: Any, screen: Screen) -> None:
     """Learn which positions attention needs: train a model together with sparse attention masks.
 
     Examples: headlens train-dam · headlens train-dam new:bert-small --task mlm --corpus books.txt --steps 5000
     """
-    from headlens.analyses.dam.recipe import run_dam
+    from headlens.analyses.dam.results_table import baseline_of
+    from headlens.pages.formatting import DIFFERENCE, difference_text
 
-    from .tables import dam_tables
-
-    run = run_dam(request, screen)
-    screen.show(*dam_tables(run.tables))
-    screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, shlex.join(["headlens", "report", str(run.folder)]))
+    sweep: pd.DataFrame = run.tables["sweep"]
+    for (model, task, metric), group in sweep.groupby(["model", "task", "metric"], sort=False):
+        difference = f"difference from {baseline_of(group)}"
+        rows = [
+            {
+                "run": row["run"],
+                "masked": "" if math.isnan(row["penalty"]) else f"{row['sparsity']:.1%}",
+                "masked in texts": "" if math.isnan(row["penalty"]) else f"{row['sparsity_texts']:.1%}",
+                str(metric): row["value"],
+                "95 % CI": bounds(row, 3),
+                difference: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),
+            }
+            for row in group.to_dict("records")
+        ]
+        screen.table(f"Learned masks of {model}, and {task} under them", rows)

@@ -14,28 +14,15 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, replace
-from functools import wraps
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pandas as pd
 
-from headlens.analyses.ablate.options import COMMAND as ABLATE
-from headlens.analyses.attend.options import COMMAND as ATTEND
 from headlens.analyses.attend.options import is_sentence
 from headlens.analyses.attend.report import attend_figures
-from headlens.analyses.classify.options import COMMAND as CLASSIFY
-from headlens.analyses.compact.options import COMMAND as COMPACT
-from headlens.analyses.dam.options import COMMAND as TRAIN_DAM
-from headlens.analyses.masks.options import COMMAND as MASKS
-from headlens.analyses.probe.options import COMMAND as PROBE
-from headlens.analyses.prune.options import COMMAND as PRUNE
-from headlens.analyses.relevance.options import COMMAND as RELEVANCE
-from headlens.analyses.report.options import COMMAND as REPORT
-from headlens.analyses.reproduce.options import COMMAND as REPRODUCE
-from headlens.analyses.sparsefinder.options import COMMAND as SPARSEFINDER
-from headlens.analyses.training.options import COMMAND as TRAIN
+from headlens.analyses.commands import commands
 from headlens.corpora.text import TextList
 from headlens.errors import OptionError
 from headlens.files import output_errors
@@ -53,37 +40,28 @@ if TYPE_CHECKING:
     Model = str | Path | LoadedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 F = TypeVar("F", bound=Callable[..., Result])
-# Beside the options: what the command line alone needs.
-_HIDDEN = ("show",)
 
 
-def _documented(command: CommandOptions) -> Callable[[F], F]:
-    """Returns a decorator that gives a function the signature and the arguments of a command in words."""
-
-    def documented(function: F) -> F:
-        fixed = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        names = {p.name for p in fixed} | {"models", *_HIDDEN}
-        options = [option for name, option in command.options.items() if name not in names]
-        keywords = [
-            inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.hint)
-            for o in options
-            if o.default is not MISSING
-        ]
-
-        @wraps(function)
-        def checked(*args: Any, **options: Any) -> Any:
-            return function(*args, **options)
-
-        signature = inspect.signature(function).replace(parameters=[*fixed, *keywords])
-        checked.__signature__ = signature  # type: ignore[attr-defined]
-        lines = [f"    {o.name}: {o.option.help}" for o in options]
-        checked.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])
-        return cast("F", checked)
-
-    return documented
+def _documented(function: F, command: CommandOptions | None = None) -> F:
+    """Gives a function the signature of a command, that of its name, and the arguments in words."""
+    command = command or commands()[function.__name__.replace("_", "-")]
+    signature = inspect.signature(function)
+    fixed = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    # `show` is for the command line alone.
+    others = [o for name, o in command.options.items() if name not in {*signature.parameters, "models", "show"}]
+    keywords = [
+        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.hint)
+        for o in others
+        if o.default is not MISSING
+    ]
+    documented: Any = function
+    documented.__signature__ = signature.replace(parameters=[*fixed, *keywords])
+    lines = [f"    {o.name}: {o.option.help}" for o in others]
+    documented.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])
+    return function
 
 
-@_documented(CLASSIFY)
+@_documented
 def classify(
     model: Model | Sequence[Model] = DEMO,
     corpus: str | Path | Corpus | Iterable[str] = DEMO,
@@ -105,11 +83,10 @@ def classify(
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    models = tuple(map(_model, model)) if isinstance(model, list) else (_model(cast("Model", model)),)
-    return _run(CLASSIFY, {"models": models, "corpus": _corpus(corpus), "metrics": tuple(metrics), **options})
+    return _run("classify", {"models": _models(model), "corpus": _corpus(corpus), "metrics": tuple(metrics), **options})
 
 
-@_documented(RELEVANCE)
+@_documented
 def relevance(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] = DEMO, **options: Any) -> Result:
     """Measures what every attention head contributes to the output, by layer-wise relevance propagation.
 
@@ -124,10 +101,10 @@ def relevance(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] =
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    return _run(RELEVANCE, {"model": _model(model), "corpus": _corpus(corpus), **options})
+    return _run("relevance", {"model": _model(model), "corpus": _corpus(corpus), **options})
 
 
-@_documented(ABLATE)
+@_documented
 def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **options: Any) -> Result:
     """Measures what every attention head is worth: task performance without each head, and with many heads pruned.
 
@@ -142,11 +119,10 @@ def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **op
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    models = tuple(map(_model, model)) if isinstance(model, list) else (_model(cast("Model", model)),)
-    return _run(ABLATE, {"models": models, "task": task, **options})
+    return _run("ablate", {"models": _models(model), "task": task, **options})
 
 
-@_documented(ATTEND)
+@_documented
 def attend(model: Model = DEMO, text: str | Sequence[str] = (), **options: Any) -> Result:
     """Shows where every head looks in given sentences, for exploration in a notebook: `headlens.attend("A sentence.")`.
 
@@ -167,10 +143,10 @@ def attend(model: Model = DEMO, text: str | Sequence[str] = (), **options: Any) 
         model, texts = DEMO, (model, *texts)
     if options.get("second") is not None:
         options["second"] = _model(options["second"])
-    return _run(ATTEND, {"model": _model(model), "text": texts or None, **options}, attend_figures)
+    return _run("attend", {"model": _model(model), "text": texts or None, **options}, attend_figures)
 
 
-@_documented(MASKS)
+@_documented
 def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Result:
     """Counts and draws fixed attention patterns, and with a task trains models under them.
 
@@ -185,11 +161,10 @@ def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Resul
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    given = DEMO if task is None and model == DEMO else _model(model, copied=True)
-    return _run(MASKS, {"model": given, "task": task, **options})
+    return _run("masks", {"model": _model(model, copied=True), "task": task, **options})
 
 
-@_documented(SPARSEFINDER)
+@_documented
 def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] = DEMO, **options: Any) -> Result:
     """Predicts which attention weights of an entmax model will be zero, and measures how good the predictions are.
 
@@ -204,10 +179,10 @@ def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    return _run(SPARSEFINDER, {"model": _model(model, copied=True), "corpus": _corpus(corpus), **options})
+    return _run("sparsefinder", {"model": _model(model, copied=True), "corpus": _corpus(corpus), **options})
 
 
-@_documented(PROBE)
+@_documented
 def probe(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
     """Finds the governor of every word from the attention of all heads, with a learned weight per head and direction.
 
@@ -222,10 +197,10 @@ def probe(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: An
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    return _run(PROBE, {"model": _model(model), "corpus": _corpus(corpus), **options})
+    return _run("probe", {"model": _model(model), "corpus": _corpus(corpus), **options})
 
 
-@_documented(PRUNE)
+@_documented
 def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
     """Prunes heads with learned gates: continues training a model until the gates of unneeded heads are closed.
 
@@ -240,10 +215,10 @@ def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Resu
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    return _run(PRUNE, {"model": _model(model, copied=True), "task": task, **options})
+    return _run("prune", {"model": _model(model, copied=True), "task": task, **options})
 
 
-@_documented(COMPACT)
+@_documented
 def compact(model: Model = DEMO, heads: Sequence[str] | str = (), **options: Any) -> Result:
     """Cuts attention heads out of a model: a smaller and faster checkpoint, equal to the model with these heads at 0.
 
@@ -258,10 +233,10 @@ def compact(model: Model = DEMO, heads: Sequence[str] | str = (), **options: Any
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    return _run(COMPACT, {"model": _model(model, copied=True), "heads": heads, **options})
+    return _run("compact", {"model": _model(model, copied=True), "heads": heads, **options})
 
 
-@_documented(TRAIN)
+@_documented
 def train(model: Model = DEMO, task: str = "mlm", **options: Any) -> Result:
     """Trains a model on labelled examples of a task, on masked language modelling, or on translation.
 
@@ -276,10 +251,10 @@ def train(model: Model = DEMO, task: str = "mlm", **options: Any) -> Result:
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    return _run(TRAIN, {"model": _model(model, copied=True), "task": task, **options})
+    return _run("train", {"model": _model(model, copied=True), "task": task, **options})
 
 
-@_documented(TRAIN_DAM)
+@_documented
 def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
     """Learns which positions attention needs: trains a model together with masks, and shows how sparse they can be.
 
@@ -294,10 +269,10 @@ def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> 
     Raises:
         InputError: if an argument, the model or the data is invalid.
     """
-    return _run(TRAIN_DAM, {"model": _model(model, copied=True), "task": task, **options})
+    return _run("train-dam", {"model": _model(model, copied=True), "task": task, **options})
 
 
-@_documented(REPORT)
+@_documented
 def report(*runs: str | Path | Result, **options: Any) -> Result:
     """Draws the figures of runs again from their tables, and writes one self-contained page, `report.html`.
 
@@ -312,11 +287,12 @@ def report(*runs: str | Path | Result, **options: Any) -> Result:
         InputError: if a run cannot be read or drawn.
     """
     folders = tuple(run.folder if isinstance(run, Result) else Path(run) for run in runs)
-    request = REPORT.request({"runs": folders, **_named(REPORT, options)})
-    return Result("report", REPORT.execute(request), parts=runs)
+    command = commands()["report"]
+    request = command.request({"runs": folders, **_named(command, options)})
+    return Result("report", command.execute(request), parts=runs)
 
 
-@_documented(REPRODUCE)
+@_documented
 def reproduce(paper: str, **options: Any) -> Result:
     """Runs the setting of a paper, command by command, and puts our numbers next to the published ones.
 
@@ -331,24 +307,24 @@ def reproduce(paper: str, **options: Any) -> Result:
         InputError: whatever is wrong with the recipe.
         HeadlensError: if a step fails.
     """
-    return _run(REPRODUCE, {"paper": paper, **options})
+    return _run("reproduce", {"paper": paper, **options})
 
 
 def function_of(command: CommandOptions) -> Callable[..., Result]:
     """Returns a function for a command that has none of its own here: its arguments are the command's options."""
 
     def function(**options: Any) -> Result:
-        given = {"model": _model(options.pop("model"))} if "model" in options else {}
-        given |= {"corpus": _corpus(options.pop("corpus"))} if "corpus" in options else {}
-        return _run(command, {**given, **options})
+        ways: dict[str, Callable[[Any], str]] = {"model": _model, "corpus": _corpus}
+        return _run(command, options | {name: way(options[name]) for name, way in ways.items() if name in options})
 
     function.__name__ = function.__qualname__ = command.name.replace("-", "_")
     function.__doc__ = f"Equivalent of `headlens {command.name}`."
-    return _documented(command)(function)
+    return _documented(function, command)
 
 
-def _run(command: CommandOptions, values: Mapping[str, Any], draw: Any = None) -> Result:
+def _run(command: str | CommandOptions, values: Mapping[str, Any], draw: Any = None) -> Result:
     """Runs a command in the folder that is asked for, or in one that is there as long as its result."""
+    command = commands()[command] if isinstance(command, str) else command
     named = _named(command, values)
     folder = None
     if named.get("out") is None:
@@ -368,9 +344,8 @@ def _named(command: CommandOptions, values: Mapping[str, Any]) -> dict[str, Any]
     Raises:
         OptionError: for a name that is none of the command's.
     """
-    more = {"metrics", "resume"}
-    known = command.named({n: v for n, v in values.items() if n not in more}, f"headlens.{command.name}")
-    return known | {name: value for name, value in values.items() if name in more}
+    more = {name: values[name] for name in ("metrics", "resume") if name in values}
+    return command.named({n: v for n, v in values.items() if n not in more}, f"headlens.{command.name}") | more
 
 
 def _model(model: Model, *, copied: bool = False) -> str:
@@ -391,6 +366,10 @@ def _model(model: Model, *, copied: bool = False) -> str:
     if copied:
         loaded = replace(loaded, model=copy.deepcopy(loaded.model))
     return Given(loaded.name, loaded)
+
+
+def _models(model: Model | Sequence[Model]) -> tuple[str, ...]:
+    return tuple(map(_model, model)) if isinstance(model, list) else (_model(cast("Model", model)),)
 
 
 def _corpus(corpus: str | Path | Corpus | Iterable[str]) -> str:

@@ -120,11 +120,10 @@ class DeclaredOption:
         for text in values:
             if isinstance(text, str | Path):
                 check_text(self.flag, str(text), is_place=self.option.metavar in _PLACES)
-        if isinstance(kind, type) or self.repeated:
+        if self.option.parse is None and (isinstance(kind, type) or self.repeated):
             one = get_args(kind)[0] if self.repeated else kind
             for part in values if self.repeated else (given,):
-                if self.option.parse is None and not _may_be(part, one):
-                    raise self._cannot_be(part, one)
+                _check_kind(self.flag, part, one)
         if self.repeated:
             return tuple(map(folder, values)) if get_args(kind)[0] is Path else tuple(values)
         if self.option.parse is not None or kind is Path:
@@ -134,15 +133,6 @@ class DeclaredOption:
                 raise OptionError(f"{self.flag}: {error}") from error
         self._check(given)
         return given
-
-    def _cannot_be(self, given: Any, kind: Any) -> OptionError:
-        if hasattr(given, "to_csv"):
-            table = type(given).__name__
-            return OptionError(
-                f"{self.flag} cannot be a {table}.",
-                "Write it to a file with to_csv, and name the file.",
-            )
-        return OptionError(f"{self.flag} cannot be {str(given)[:60]}.", f"Give {_GIVEN[kind][1]}.")
 
     def _check(self, value: Any) -> None:
         hint = without_none(self.hint)
@@ -271,11 +261,17 @@ _GIVEN: Mapping[Any, tuple[Any, str]] = {
 }
 
 
-def _may_be(given: Any, kind: Any) -> bool:
+def _check_kind(flag: str, given: Any, kind: Any) -> None:
     if kind not in _GIVEN:
-        return True
+        return
+    allowed, words = _GIVEN[kind]
     is_whole = kind is int and isinstance(given, float) and given.is_integer()
-    return is_whole or (isinstance(given, _GIVEN[kind][0]) and (kind is bool or not isinstance(given, bool)))
+    if is_whole or (isinstance(given, allowed) and (kind is bool or not isinstance(given, bool))):
+        return
+    if hasattr(given, "to_csv"):
+        table = type(given).__name__
+        raise OptionError(f"{flag} cannot be a {table}.", "Write it to a file with to_csv, and name the file.")
+    raise OptionError(f"{flag} cannot be {str(given)[:60]}.", f"Give {words}.")
 
 
 def declared_options(*requests: type) -> dict[str, DeclaredOption]:
@@ -307,45 +303,38 @@ def build(request: type[T], values: Mapping[str, Any], **parts: Any) -> T:
 
 
 def _build(kind: type[T], values: Mapping[str, Any], instance: Any, parts: Mapping[str, Any]) -> T:
-    hints = _hints(cast("type", kind))
     made = dict(parts)
-    for declared_field in fields(cast("Any", kind)):
-        if declared_field.name in made or not declared_field.init:
+    for own, leaf, part in _fields(cast("type", kind), instance):
+        if own.name in made or not own.init:
             continue
-        default = getattr(instance, declared_field.name) if instance is not None else _default(declared_field)
-        part = _part(hints[declared_field.name])
-        if part is not None and default is not None:
-            made[declared_field.name] = _build(part, values, default, {})
-        elif declared_field.name in values and (_DECLARED in declared_field.metadata or part is None):
-            made[declared_field.name] = _leaf(declared_field, hints[declared_field.name], default).value(
-                values[declared_field.name]
-            )
-        elif default is not MISSING:
-            made[declared_field.name] = default
+        if part is not None and leaf.default is not None:
+            made[own.name] = _build(part, values, leaf.default, {})
+        elif own.name in values and (_DECLARED in own.metadata or part is None):
+            made[own.name] = leaf.value(values[own.name])
+        elif leaf.default is not MISSING:
+            made[own.name] = leaf.default
     return kind(**made)
 
 
 def _options(kind: type, instance: Any = None) -> Iterator[DeclaredOption]:
+    for own, leaf, part in _fields(kind, instance):
+        if part is not None:
+            yield from _options(part, None if leaf.default is MISSING else leaf.default)
+        elif _DECLARED in own.metadata:
+            yield leaf
+
+
+def _fields(kind: type, instance: Any) -> Iterator[tuple[Field[Any], DeclaredOption, type | None]]:
+    """Every field with the option that it would be, whose default an instance may say, and the dataclass in it."""
     hints = _hints(kind)
-    for declared_field in fields(kind):
-        default = getattr(instance, declared_field.name) if instance is not None else _default(declared_field)
-        if (part := _part(hints[declared_field.name])) is not None:
-            yield from _options(part, None if default is MISSING else default)
-        elif _DECLARED in declared_field.metadata:
-            yield _leaf(declared_field, hints[declared_field.name], default)
-
-
-def _leaf(declared_field: Field[Any], hint: Any, default: Any) -> DeclaredOption:
-    return DeclaredOption(declared_field.name, hint, default, declared_field.metadata.get(_DECLARED, Option("")))
-
-
-def _default(declared_field: Field[Any]) -> Any:
-    return declared_field.default_factory() if declared_field.default_factory is not MISSING else declared_field.default
-
-
-def _part(hint: Any) -> type | None:
-    kind = without_none(hint)
-    return kind if isinstance(kind, type) and is_dataclass(kind) else None
+    for own in fields(kind):
+        if instance is not None:
+            default = getattr(instance, own.name)
+        else:
+            default = own.default_factory() if own.default_factory is not MISSING else own.default
+        held = without_none(hints[own.name])
+        part = held if isinstance(held, type) and is_dataclass(held) else None
+        yield own, DeclaredOption(own.name, hints[own.name], default, own.metadata.get(_DECLARED, Option(""))), part
 
 
 def without_none(hint: Any) -> Any:

@@ -15,7 +15,7 @@ import pytest
 SERVER = """
 import errno, importlib, json, os, pkgutil, resource, sys
 os.environ["OMP_NUM_THREADS"] = "1"
-import torch, headlens.analyses, headlens.corpora.sources, headlens_cli.screen, headlens_cli.tables
+import torch, headlens.analyses, headlens.corpora.sources, headlens_cli.screen, headlens_cli.command
 for folder in pkgutil.iter_modules(headlens.analyses.__path__):
     if folder.ispkg:
         importlib.import_module(f"headlens.analyses.{folder.name}.recipe") if folder.name != "planning" else None

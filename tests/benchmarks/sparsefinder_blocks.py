@@ -21,7 +21,7 @@ from device_time import milliseconds
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from headlens.analyses.sparsefinder.block_masks import Blocked, Version, block_attention
+from headlens.analyses.sparsefinder.block_masks import BlockClusters, Version, block_attention
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, QueryKeyVectors
 from headlens.plots.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION, dress, heading, new_figure
 
@@ -47,7 +47,7 @@ def counted(n: int, version: Version) -> float:
     """Scored pairs of a head."""
     clusters = round(math.sqrt(n))
     own, projections, centroids = vectors(n, clusters)
-    graph = Blocked(projections, centroids, 1, max(1, n // clusters), version, -1).graph(own)
+    graph = BlockClusters(projections, centroids, 1, max(1, n // clusters), version, -1).predictor.graph(own)
     return float(graph.sum()) / HEADS
 
 
@@ -57,7 +57,7 @@ def times(n: int, rounds: int) -> list[object]:
     queries, keys = (t.bfloat16().repeat(TEXTS, 1, 1, 1) for t in (own.queries, own.keys))
     half = QueryKeyVectors(queries, keys, own.real_queries.repeat(TEXTS, 1), own.real_keys.repeat(TEXTS, 1))
     values = torch.randn_like(half.keys)
-    blocked = Blocked(projections, centroids.bfloat16(), 128, 2, 1)
+    blocked = BlockClusters(projections, centroids.bfloat16(), 128, 2, 1)
     contenders: dict[str, Callable[[], object]] = {
         "dense": lambda: sdpa(half.queries, half.keys, values),
         "blocks": lambda: block_attention(half.queries, half.keys, values, blocked.blocks(half), 128),

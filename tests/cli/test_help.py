@@ -93,7 +93,8 @@ def test_shell_completion_knows_the_commands() -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_help_shows_what_most_people_need_and_help_all_the_rest(name: str, headlens: Headlens) -> None:
-    options, first = option_commands()[name].options, COMMANDS[name].first
+    declared = option_commands()[name]
+    options, first = declared.options, declared.first
     assert bool(first) == (len(options) > 25)
     assert set(first) <= set(options)
     brief, flags = (

@@ -33,7 +33,7 @@ from headlens.errors import Interrupted
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel, load
 from headlens.pages.formatting import DIFFERENCE
-from headlens_cli.tables import study_tables
+from headlens_cli.masks import study_tables
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-3")

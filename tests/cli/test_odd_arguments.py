@@ -67,7 +67,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file").write_text("text\n")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "_show_plan", lambda *_: None)
+    monkeypatch.setattr(command, "show_plan", lambda *_: None)
     return tmp_path
 
 

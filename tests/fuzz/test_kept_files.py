@@ -216,7 +216,7 @@ def planned(path: Path) -> Any:
 @given(blows(least=1))
 def test_damaged_files_of_options(tmp_path_factory: Any, strokes: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "_show_plan", lambda *_: None)
+        patch.setattr(command, "show_plan", lambda *_: None)
         folder = tmp_path_factory.getbasetemp()
         for name, content in (("c.toml", damaged(TOML, strokes)), ("run.json", damaged_json(RECORD, strokes))):
             (folder / name).write_bytes(content)

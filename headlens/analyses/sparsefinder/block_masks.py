@@ -15,7 +15,7 @@ it clusters the projected vectors of a block laid end to end, instead of their m
 clusters, and meets the nearest of those that share one; the first and last block are global, as in BigBird.
 
 What they are compared with, windows, global tokens (Longformer) and random keys (BigBird), has blocks in the place of
-tokens by `OfBlocks`.
+tokens by `of_blocks`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _nearest(blocks: Tensor, centroids: Tensor, top: int | None, real: Tensor) -
 
 
 @dataclass(frozen=True, eq=False)
-class Blocked(Predictor):
+class BlockClusters:
     """Sparsefinder by clusters of blocks.
 
     Args:
@@ -121,31 +121,22 @@ class Blocked(Predictor):
         neighbours = (query_places[:, None] - key_places).abs() <= self.window
         return (meet | neighbours) & real_queries[:, None, :, None] & real_keys[:, None, None, :]
 
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns all pairs of tokens of blocks that meet: bool, `(batch, heads, query, key)`."""
-        return _pairs_of_tokens(self.blocks(vectors), self.size, vectors)
+    @property
+    def predictor(self) -> Predictor:
+        """Predicts all pairs of tokens of blocks that meet."""
+        return Predictor(lambda vectors: _pairs_of_tokens(self.blocks(vectors), self.size, vectors))
 
 
-@dataclass(frozen=True, eq=False)
-class OfBlocks(Predictor):
-    """Predicts of blocks what a predictor that looks at places alone predicts of tokens.
+def of_blocks(places: Predictor, size: int) -> Predictor:
+    """Predicts of blocks what a predictor that looks at places alone predicts of tokens, of which a block is one.
 
     Args:
         places: such as windows, global tokens or random keys; what it says of token i holds for block i.
         size: tokens of a block; the last one of a text may be shorter.
     """
 
-    places: Predictor
-    size: int
-
-    @property
-    def pairwise(self) -> bool:  # type: ignore[override]
-        """Whether the predictor of places is, of which a block is one."""
-        return self.places.pairwise
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns all pairs of tokens of blocks that meet: bool, `(batch, heads or 1, query, key)`."""
-        size, inside = self.size, vectors.before % self.size  # tokens of the first query's block that came before it
+    def graph(vectors: QueryKeyVectors) -> Tensor:
+        inside = vectors.before % size  # tokens of the first query's block that came before it
         # The first token of a block stands for it: no block is real without that, and nobody asks what vectors hold.
         blocks = QueryKeyVectors(
             functional.pad(vectors.queries, (0, 0, inside, 0))[:, :, ::size],
@@ -155,7 +146,9 @@ class OfBlocks(Predictor):
             vectors.before // size,
             causal=vectors.causal,
         )
-        return _pairs_of_tokens(self.places.graph(blocks), size, vectors)
+        return _pairs_of_tokens(places.graph(blocks), size, vectors)
+
+    return Predictor(graph, places.pairwise)
 
 
 def _pairs_of_tokens(pairs: Tensor, size: int, vectors: QueryKeyVectors) -> Tensor:
@@ -174,7 +167,7 @@ def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tenso
         queries: `(batch, heads, query, d)`.
         keys: `(batch, heads, key, d)`.
         values: `(batch, heads, key, d)`.
-        blocks: which blocks meet, see `Blocked.blocks`; every query block meets one.
+        blocks: which blocks meet, see `BlockClusters.blocks`; every query block meets one.
         size: tokens of a block.
     """
     from torch.nn.attention.flex_attention import BlockMask  # noqa: PLC0415 - slow to import

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,12 +41,8 @@ LOOKS = {
 }
 # Graphs of blocks have the colours of the same of tokens, and squares; those of the second version are open.
 _SQUARE: dict[str, Any] = {"marker": "s", "markersize": 3}
-MARKERS = {
-    "block_v1": _SQUARE,
-    "block_v2": {**_SQUARE, "markerfacecolor": "white"},
-    "block_bigbird": _SQUARE,
-    "block_longformer": _SQUARE,
-}
+MARKERS = {name: _SQUARE for name in LOOKS if name.startswith("block_")}
+MARKERS["block_v2"] = {**_SQUARE, "markerfacecolor": "white"}
 # inches
 _TOP, _PANEL, _WORDS = 0.35, 2.4, 0.65
 _LEGEND = {(1, 1): (6, 1.1), (1, 2): (3, 0.6), (2, 1): (6, 1.1)}  # lines and height by how panels stand
@@ -119,25 +115,19 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
         lines, below = lines * 4 // 3, below * 4 / 3
     height = _TOP + _PANEL + _WORDS + below + (stacked - 1) * (_PANEL + _WORDS)
     figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
-    style.headline(
-        figure,
-        "Predicted attention: recall, task and sparsity"
-        if len(panels) > 1
-        else "Predicted attention: recall and sparsity",
-    )
+    style.headline(figure, f"Predicted attention: recall{', task' * (len(panels) > 1)} and sparsity")
     for number, (column, place, label, title, rows) in enumerate(panels):
         line, slot = divmod(number, across)
         bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
         axes = figure.add_axes(((slot + 0.14) / across, bottom / height, 0.8 / across, _PANEL / height))
         style.dress(axes, "sparsity", style.one_line(label, _PANEL, style.LABEL_SIZE))
         _draw_methods(axes, rows, place, column)
+        faint: dict[str, Any] = {"color": style.FAINT, "linewidth": 0.8, "zorder": 1}
         for sparsity in gold[place].dropna():
-            axes.axvline(
-                sparsity, color=style.FAINT, linewidth=0.8, linestyle="-.", label="sparsity of entmax", zorder=1
-            )
+            axes.axvline(sparsity, linestyle="-.", label="sparsity of entmax", **faint)
         if column == "recall":
             axes.set_ylim(0, 1.03)
-            axes.plot([0, 1], [1, 0], color=style.FAINT, linewidth=0.8, label="chance level", zorder=1)
+            axes.plot([0, 1], [1, 0], label="chance level", **faint)
         else:
             draw_level(axes, gold, "entmax itself")
             low, high = axes.get_ylim()
@@ -201,35 +191,15 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     shares = clusters.pivot_table(
         index=["model", *KEY_COLUMNS, "side", "cluster"], columns="tag", values="share", fill_value=0.0
     )
-    inside = len(numbers) * _ROW
-    slot = _TITLE + inside + 0.12
-    # in a column the keys stand below the queries
-    abreast = 1 if style.in_column() else 2
-    lines = len(known) * 2 // abreast
-    width, height = style.page_width(), _CLUSTERS_TOP + lines * slot + _NAMES
-    across = (width - _LEFT - BAR_SLOT - 0.1) / abreast - _GAP
-    figure = style.new_figure(width, height)
-    style.headline(figure, "Parts of speech in clusters")
-    scale = Scale("share of the cluster (grey: empty)")
-    for number, row in enumerate(known.to_dict("records")):
-        name = head_name(row)
-        queries = f"{name}: queries ({row['information']:.0%} of tag entropy)"
-        for place, (side, title) in enumerate({"query": queries, "key": "keys"}.items()):
-            line, column = divmod(number * 2 + place, abreast)
-            left = _LEFT + column * (across + _GAP)
-            low = height - _CLUSTERS_TOP - line * slot - _TITLE - inside
-            axes = figure.add_axes((left / width, low / height, across / width, inside / height))
+    panels = []
+    for row in known.to_dict("records"):
+        queries = f"{head_name(row)}: queries ({row['information']:.0%} of tag entropy)"
+        for side, title in {"query": queries, "key": "keys"}.items():
             key = (row["model"], *(row[name] for name in KEY_COLUMNS), side)
             rows = pd.MultiIndex.from_tuples([(*key, cluster) for cluster in numbers])
-            _draw_shares(axes, shares.reindex(index=rows, columns=tags).set_axis(numbers), scale)
-            style.heading(axes, title, across)
-            axes.set_ylabel("" if column else "cluster", fontsize=style.LABEL_SIZE, color=style.INK, labelpad=2)
-            if column:
-                axes.set_yticklabels([])
-            if line < lines - 1:
-                axes.set_xticklabels([])
-    add_bar(figure, scale, BAR_SLOT, _CLUSTERS_TOP + _TITLE)
-    return figure
+            panels.append((title, shares.reindex(index=rows, columns=tags).set_axis(numbers)))
+    scale, axis = Scale("share of the cluster (grey: empty)"), ("", "cluster")
+    return _share_maps("Parts of speech in clusters", panels, scale, axis, _LEFT, 0.12, _NAMES)
 
 
 def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
@@ -260,46 +230,68 @@ def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
         .reindex(index=tags, columns=tags)
         for count in counts
     ]
-    maps = dict(zip(("entmax", "predicted by clusters"), shares, strict=True))
     scale = Scale(
         "share chosen of these pairs / of all pairs (grey: few pairs)",
         high=float(np.nanmax([share.to_numpy(np.float64) for share in shares])),
     )
-    abreast = 1 if style.in_column() else 2
     names = [token_label(str(tag).lower()) for tag in tags]
-    side, beside = len(tags) * _ROW, _NAMES + 0.15  # names of tags, and what they are of
-    slot, width = _TITLE + side + beside, style.page_width()
-    height = _CLUSTERS_TOP + 2 // abreast * slot
-    across = (width - beside - BAR_SLOT - 0.1) / abreast - _GAP
+    panels = [
+        (title, share.set_axis(names)) for title, share in zip(("entmax", "predicted by clusters"), shares, strict=True)
+    ]
+    beside = _NAMES + 0.15  # names of tags, and what they are of
+    axis = "part of speech of the key", "part of speech of the query"
+    headline = f"Parts of speech that attend to each other, {pairs['stack'].iloc[0]}"
+    return _share_maps(headline, panels, scale, axis, beside, beside)
+
+
+def _share_maps(
+    headline: str,
+    panels: Sequence[tuple[str, pd.DataFrame]],
+    scale: Scale,
+    axis: tuple[str, str],
+    left: float,
+    below: float,
+    names: float = 0.0,
+) -> Figure:
+    """Draws shares of tags with the title of each panel, two abreast, in a column one below the other; NaN is grey.
+
+    Args:
+        headline: of the figure.
+        panels: a title and shares each, rows by tags.
+        scale: of all.
+        axis: what stands along the tags and beside the first rows.
+        left: inches to the left of the first panel.
+        below: inches below each.
+        names: inches below the last ones for names of tags, which then the others do without.
+    """
+    abreast = 1 if style.in_column() else 2
+    lines, inside = len(panels) // abreast, len(panels[0][1]) * _ROW
+    slot = _TITLE + inside + below
+    width, height = style.page_width(), _CLUSTERS_TOP + lines * slot + names
+    across = (width - left - BAR_SLOT - 0.1) / abreast - _GAP
     figure = style.new_figure(width, height)
-    style.headline(figure, f"Parts of speech that attend to each other, {pairs['stack'].iloc[0]}")
-    for number, (title, share) in enumerate(maps.items()):
+    style.headline(figure, headline)
+    for number, (title, shares) in enumerate(panels):
         line, column = divmod(number, abreast)
-        left, low = beside + column * (across + _GAP), height - _CLUSTERS_TOP - line * slot - _TITLE - side
-        axes = figure.add_axes((left / width, low / height, across / width, side / height))
-        _draw_shares(axes, share.set_axis(names), scale)
-        axes.set_xlabel("part of speech of the key", fontsize=style.LABEL_SIZE, color=style.INK)
+        corner = left + column * (across + _GAP), height - _CLUSTERS_TOP - line * slot - _TITLE - inside
+        axes = figure.add_axes((corner[0] / width, corner[1] / height, across / width, inside / height))
+        style.dress(axes, axis[0], "" if column else axis[1])
+        axes.set_facecolor(style.MISSING)
+        cells, (low, high) = np.ma.masked_invalid(shares.to_numpy(np.float64)), (scale.low, scale.high)
+        axes.pcolormesh(cells, cmap=scale.map, vmin=low, vmax=high, edgecolors="white", linewidth=0.3)
+        axes.invert_yaxis()
+        rows, columns = (np.arange(count) + 0.5 for count in shares.shape)
+        tags = [token_label(str(tag).lower()) for tag in shares.columns]
+        axes.set_xticks(columns, tags, rotation=90, fontsize=style.TICK_SIZE, fontfamily=FAMILY)
+        axes.set_yticks(rows, shares.index.astype(str), fontsize=style.TICK_SIZE)
+        axes.tick_params(length=0)
         style.heading(axes, title, across)
         if column:
             axes.set_yticklabels([])
-        else:
-            axes.set_ylabel("part of speech of the query", fontsize=style.LABEL_SIZE, color=style.INK)
+        if names and line < lines - 1:
+            axes.set_xticklabels([])
     add_bar(figure, scale, BAR_SLOT, _CLUSTERS_TOP + _TITLE)
     return figure
-
-
-def _draw_shares(axes: Axes, shares: pd.DataFrame, scale: Scale) -> None:
-    """Draws the shares of tags in clusters; a cluster that holds nothing has none, and is left grey."""
-    style.dress(axes)
-    axes.set_facecolor(style.MISSING)
-    cells, (low, high) = np.ma.masked_invalid(shares.to_numpy(np.float64)), (scale.low, scale.high)
-    axes.pcolormesh(cells, cmap=scale.map, vmin=low, vmax=high, edgecolors="white", linewidth=0.3)
-    axes.invert_yaxis()
-    rows, columns = (np.arange(count) + 0.5 for count in shares.shape)
-    tags = [token_label(str(tag).lower()) for tag in shares.columns]
-    axes.set_xticks(columns, tags, rotation=90, fontsize=style.TICK_SIZE, fontfamily=FAMILY)
-    axes.set_yticks(rows, shares.index.astype(str), fontsize=style.TICK_SIZE)
-    axes.tick_params(length=0)
 
 
 def example_maps(examples: pd.DataFrame) -> Figure | None:
@@ -316,8 +308,10 @@ def example_maps(examples: pd.DataFrame) -> Figure | None:
     maps, titles = [], []
     for _, rows in examples.groupby(KEY_COLUMNS, sort=False):
         first = rows.iloc[0]
-        name = head_name(first)
-        titles += [f"{name}: all positions", f"predicted (dark){_reach(first)}", "predicted positions alone"]
+        reach = ""  # of older runs, whose examples.csv does not have it
+        if "recall" in first and not np.isnan(first["recall"]):
+            reach = f": recall {first['recall']:.2f}, sparsity {first['sparsity']:.2f}"
+        titles += [f"{head_name(first)}: all positions", f"predicted (dark){reach}", "predicted positions alone"]
         for column in ("weight", "predicted", "restricted"):
             matrix = rows.pivot_table(index="query", columns="key", values=column)
             maps.append(matrix.to_numpy(np.float64))
@@ -327,10 +321,3 @@ def example_maps(examples: pd.DataFrame) -> Figure | None:
     )
     title = f"Attention over predicted positions, method {examples['method'].iloc[0]}"
     return draw_blocks([MapBlock(np.stack(maps), queries, keys, titles)], title, across=3)
-
-
-def _reach(row: pd.Series) -> str:
-    """Recall and sparsity of a head's graphs in words, where `examples.csv` has them; those of older runs do not."""
-    if "recall" not in row or np.isnan(row["recall"]):
-        return ""
-    return f": recall {row['recall']:.2f}, sparsity {row['sparsity']:.2f}"

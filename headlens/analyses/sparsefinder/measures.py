@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,68 +13,43 @@ from torch.nn import functional
 MEASURES = ("recall", "sparsity", "exact", "mass")
 
 
-@dataclass(frozen=True, eq=False)
-class GraphCounts:
-    """Counts of pairs and queries by example and head: each `(batch, heads)`, int64 but for the two masses, float64.
+class GraphCounts(NamedTuple):
+    """Counts of pairs and queries by example and head, one for each of `MEASURES`: `(4, batch, heads)`, float64.
 
     Args:
-        gold: pairs of a query and a key that have weight.
-        hits: gold pairs that were predicted.
-        predicted: pairs that were predicted.
-        allowed: pairs of real tokens, under causal attention of a query and the keys up to it.
-        exact: queries of which all gold keys were predicted: their attention over the graph is the full one.
-        queries: real queries.
-        predicted_mass: the weight of predicted pairs.
-        total_mass: the weight of all pairs.
+        counted: gold pairs that were predicted; pairs that were predicted; queries of which all gold keys were
+            predicted, whose attention over the graph is the full one; the weight of predicted pairs.
+        totals: what these are parts of: pairs of a query and a key that have weight; pairs of real tokens, under causal
+            attention of a query and the keys up to it; real queries; the weight of all pairs.
     """
 
-    gold: Tensor
-    hits: Tensor
-    predicted: Tensor
-    allowed: Tensor
-    exact: Tensor
-    queries: Tensor
-    predicted_mass: Tensor
-    total_mass: Tensor
-
-    @classmethod
-    def of(cls, weights: Tensor, predicted: Tensor, allowed: Tensor) -> GraphCounts:
-        """Counts the pairs of a graph beside those that have weight.
-
-        Args:
-            weights: of attention, `(batch, heads, query, key)`; as bool all that there are count alike.
-            predicted: the pairs of a graph, bool; what is not allowed does not count in either.
-            allowed: see `allowed_pairs`; bool, broadcastable to these.
-        """
-        allowed = allowed.expand_as(weights)
-        weights = weights * allowed
-        gold, predicted = weights > 0, predicted & allowed
-        hits, real = gold & predicted, allowed.any(dim=-1)
-        exact = (hits == gold).all(dim=-1) & real
-        n_gold, n_hits, n_predicted, n_allowed = (t.sum(dim=(2, 3)) for t in (gold, hits, predicted, allowed))
-        # In double precision: float32 sums over long texts would lose small weights.
-        mass, total = ((weights * t).sum(dim=(2, 3), dtype=torch.float64) for t in (predicted, allowed))
-        return cls(n_gold, n_hits, n_predicted, n_allowed, exact.sum(dim=2), real.sum(dim=2), mass, total)
+    counted: Tensor
+    totals: Tensor
 
     @property
-    def recall(self) -> Tensor:
-        """|G ∩ Ĝ| / |G|: `(batch, heads)`, double; NaN where a head has no gold pair."""
-        return self.hits.double() / self.gold
+    def shares(self) -> Tensor:
+        """The `MEASURES`: recall |G ∩ Ĝ| / |G| and so on, and 1 - |Ĝ| / allowed pairs; NaN where a head has none."""
+        shares = self.counted / self.totals
+        shares[1] = 1 - shares[1]
+        return shares
 
-    @property
-    def sparsity(self) -> Tensor:
-        """1 - |Ĝ| / pairs that are allowed: `(batch, heads)`, double."""
-        return 1 - self.predicted.double() / self.allowed
 
-    @property
-    def exact_share(self) -> Tensor:
-        """The share of queries all of whose gold keys were predicted: `(batch, heads)`, double."""
-        return self.exact.double() / self.queries
+def graph_counts(weights: Tensor, predicted: Tensor, allowed: Tensor) -> GraphCounts:
+    """Counts the pairs of a graph beside those that have weight.
 
-    @property
-    def mass(self) -> Tensor:
-        """The share of the weight that is on predicted pairs: `(batch, heads)`, double; NaN where there is none."""
-        return self.predicted_mass / self.total_mass
+    Args:
+        weights: of attention, `(batch, heads, query, key)`; as bool all that there are count alike.
+        predicted: the pairs of a graph, bool; what is not allowed does not count in either.
+        allowed: see `allowed_pairs`; bool, broadcastable to these.
+    """
+    allowed = allowed.expand_as(weights)
+    weights = weights * allowed
+    gold, predicted = weights > 0, predicted & allowed
+    hits, real = gold & predicted, allowed.any(dim=-1, keepdim=True)
+    exact = (hits == gold).all(dim=-1, keepdim=True) & real
+    counted, totals = (hits, predicted, exact, weights * predicted), (gold, allowed, real, weights)
+    # In double precision: float32 sums over long texts would lose small weights.
+    return GraphCounts(*(torch.stack([t.sum((2, 3), dtype=torch.float64) for t in own]) for own in (counted, totals)))
 
 
 class GraphMeans:
@@ -92,8 +67,7 @@ class GraphMeans:
 
     def add(self, points: Sequence[GraphCounts]) -> None:
         """Adds some more examples, with their counts at every point."""
-        # Four measures of every example and head: (points, measures, batch, heads).
-        shares = torch.stack([torch.stack([p.recall, p.sparsity, p.exact_share, p.mass]) for p in points])
+        shares = torch.stack([point.shares for point in points])  # (points, measures, batch, heads)
         self._sums = self._sums + shares.nansum(dim=2)
         self._counts = self._counts + (~shares.isnan()).sum(dim=2)
         self._sentences.append(shares[:, :2].nanmean(dim=3).permute(2, 0, 1))
@@ -127,7 +101,7 @@ def allowed_pairs(queries: Tensor, keys: Tensor, *, causal: bool = False) -> Ten
 def counts_by_window(
     weights: Tensor, base: Tensor, allowed: Tensor, windows: Sequence[int], size: int = 1
 ) -> list[GraphCounts]:
-    """Counts, as `GraphCounts.of`, of a graph to which windows of several widths are added, for the price of one.
+    """Counts, as `graph_counts`, of a graph to which windows of several widths are added, for the price of one.
 
     What a window of width w adds are the pairs with |i - j| ≤ w that the graph does not have, so it is enough to know
     how many pairs of each offset are missing, and how much weight they have, and for each query how far away its
@@ -143,7 +117,7 @@ def counts_by_window(
     Returns:
         The counts with each window.
     """
-    counts = GraphCounts.of(weights, base, allowed)
+    counted, totals = graph_counts(weights, base, allowed)
     allowed = allowed.expand_as(weights)
     weights, base = weights * allowed, base & allowed
     n, m = weights.shape[2:]
@@ -152,22 +126,15 @@ def counts_by_window(
     reach = min(max(windows, default=0), max(n, m) - 1)
     # Of an offset there are at most (n + m) size pairs, exact in float32; what no window reaches is left out.
     near = functional.one_hot(offset.flatten().clamp(max=reach + 1), reach + 2)[:, :-1].float()
-
-    def within(pairs: Tensor, dtype: torch.dtype) -> Tensor:
-        """Sums over pairs at most -1, 0, 1 … apart: `(batch, heads, offsets)`."""
-        return functional.pad((pairs.flatten(2).float() @ near).to(dtype).cumsum(-1), (1, 0))
-
-    hits, predicted = (within(pairs, torch.int64) for pairs in (missing, allowed & ~base))
-    mass = within(weights * missing, torch.float64)
+    # Sums over pairs at most -1, 0, 1 … apart: (batch, heads, offsets).
+    hits, predicted, mass = (
+        functional.pad((pairs.flatten(2).float() @ near).double().cumsum(-1), (1, 0))
+        for pairs in (missing, allowed & ~base, weights * missing)
+    )
     farthest, real = torch.where(missing, offset, -1).amax(dim=-1), allowed.any(dim=-1)
-    return [
-        replace(
-            counts,
-            hits=counts.hits + hits[..., place],
-            predicted=counts.predicted + predicted[..., place],
-            exact=((farthest <= window) & real).sum(dim=2),
-            predicted_mass=counts.predicted_mass + mass[..., place],
-        )
-        for window in windows
-        for place in [min(window, reach) + 1]
-    ]
+    found = []
+    for window in windows:
+        more = [sums[..., min(window, reach) + 1] for sums in (hits, predicted, mass)]
+        exact = ((farthest <= window) & real).sum(dim=2) - counted[2]
+        found.append(GraphCounts(counted + torch.stack([*more[:2], exact, more[2]]), totals))
+    return found

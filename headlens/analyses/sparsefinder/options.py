@@ -7,28 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import headlens.shared_options as common
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, whole_numbers
 from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import (
-    BATCH_TOKENS,
-    BLEU_TOKENIZER,
-    CLASS_LABELS,
-    CORPUS_SOURCE,
-    EXAMPLE_COLUMNS,
-    EXAMPLE_SOURCES,
-    EXAMPLE_SPLIT,
-    FIGURES,
-    HELD_OUT_TARGET,
-    HELD_OUT_TEXT,
-    LONG_SENTENCES,
-    MODEL_NAME,
-    SEED,
-    SKIP_BROKEN,
-)
 from headlens.tasks.task_options import check_bleu_tokenizer
 
 if TYPE_CHECKING:
@@ -146,7 +131,7 @@ class FitOptions:
     epochs: int = option(3, "Passes over the sentences.", _PROJECTIONS, metavar="N")
     learning_rate: float = option(1e-3, "Learning rate of Adam.", _PROJECTIONS)
     clip: float = option(1.0, "Gradients are clipped to this norm.", _PROJECTIONS)
-    seed: int = option(0, SEED)
+    seed: int = option(0, common.SEED)
 
     def __post_init__(self) -> None:
         _check_counts(self, "dimensions", "epochs")
@@ -172,12 +157,12 @@ class MetricOptions:
         TASK,
         metavar="NAME",
     )
-    data: tuple[str, ...] = option((), EXAMPLE_SOURCES)
-    columns: tuple[str, ...] = option((), EXAMPLE_COLUMNS)
-    data_split: str | None = option(None, EXAMPLE_SPLIT)
-    labels: tuple[str, ...] = option((), CLASS_LABELS)
-    skip_broken: bool = option(False, SKIP_BROKEN)
-    bleu_tokenizer: BleuTokenizer | None = option(None, BLEU_TOKENIZER)
+    data: tuple[str, ...] = option((), common.EXAMPLE_SOURCES)
+    columns: tuple[str, ...] = option((), common.EXAMPLE_COLUMNS)
+    data_split: str | None = option(None, common.EXAMPLE_SPLIT)
+    labels: tuple[str, ...] = option((), common.CLASS_LABELS)
+    skip_broken: bool = option(False, common.SKIP_BROKEN)
+    bleu_tokenizer: BleuTokenizer | None = option(None, common.BLEU_TOKENIZER)
     points: int = option(
         4, "Number of points on each method's curve at which the task is evaluated.", TASK, metavar="N", at_least=1
     )
@@ -246,13 +231,13 @@ class SparsefinderRequest:
         OptionError: if a number is out of range.
     """
 
-    model: str = option(DEMO, MODEL_NAME)
-    corpus: str = option(DEMO, CORPUS_SOURCE)
+    model: str = option(DEMO, common.MODEL_NAME)
+    corpus: str = option(DEMO, common.CORPUS_SOURCE)
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
-    dev: str | None = option(None, HELD_OUT_TEXT)
-    dev_target: str | None = option(None, HELD_OUT_TARGET)
+    dev: str | None = option(None, common.HELD_OUT_TEXT)
+    dev_target: str | None = option(None, common.HELD_OUT_TARGET)
     dev_share: float = option(0.2, "Share of the corpus held out for evaluation if --dev is not given.", CORPUS)
-    long_sentences: LongSentences = option("skip", LONG_SENTENCES)
+    long_sentences: LongSentences = option("skip", common.LONG_SENTENCES)
     attention: str | None = option(
         None,
         "Switch the model to entmax15, sparsemax or entmax:ALPHA without training.",
@@ -270,10 +255,10 @@ class SparsefinderRequest:
         shown="8, or the closest value in --groups",
     )
     metric: MetricOptions = field(default_factory=MetricOptions)
-    batch_tokens: int = option(2048, BATCH_TOKENS)
+    batch_tokens: int = option(2048, common.BATCH_TOKENS)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     shown: ShownOptions = field(default_factory=ShownOptions)
-    figures: bool = option(True, FIGURES)
+    figures: bool = option(True, common.FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:

@@ -142,23 +142,20 @@ def areas(
     dense, empty = (np.broadcast_to(end, len(replicates)) for end in sampled_ends or ends)
     by_chance, sampled_chance = sum(ends) / 2, (dense + empty) / 2
     known = (points[quality].notna() & points[sparsity].notna()).to_numpy()
-    measured: dict[str, Floats] = {}
-    sampled: dict[str, Floats] = {}
-    at_90: dict[str, float] = {}
+    measured: dict[str, tuple[Floats, Floats, float]] = {}
     for method, rows in points[known].groupby("method", sort=False):
         curve_points = rows[sparsity].to_numpy(np.float64), rows[quality].to_numpy(np.float64)
-        measured[str(method)] = area(*curve_points, ends)
-        at_90[str(method)] = float(np.interp(_SPARSE, *hull(*curve_points, ends)))
         drawn = replicates[:, known & (points["method"] == method).to_numpy()]
-        sampled[str(method)] = area(drawn[..., 1], drawn[..., 0], (dense[:, None], empty[:, None]))
-    possible = _gain(measured.get(GOLD, np.array(np.nan)), by_chance)
-    sampled_possible = _gain(sampled.get(GOLD, np.full(len(replicates), np.nan)), sampled_chance)
+        sampled = area(drawn[..., 1], drawn[..., 0], (dense[:, None], empty[:, None]))
+        at_90 = float(np.interp(_SPARSE, *hull(*curve_points, ends)))
+        measured[str(method)] = area(*curve_points, ends), sampled, at_90
+    gold, sampled_gold, _ = measured.get(GOLD, (np.array(np.nan), np.full(len(replicates), np.nan), np.nan))
+    possible, sampled_possible = _gain(gold, by_chance), _gain(sampled_gold, sampled_chance)
     table = []
-    for method, own_area in measured.items():
-        share = (own_area - by_chance) / possible
-        shares = (sampled[method] - sampled_chance) / sampled_possible
-        (low, share_low), (high, share_high) = percentile_interval(np.stack([sampled[method], shares], axis=1))
-        table.append((method, quality, own_area, low, high, share, share_low, share_high, at_90[method]))
+    for method, (own_area, sampled, at_90) in measured.items():
+        share, shares = (own_area - by_chance) / possible, (sampled - sampled_chance) / sampled_possible
+        (low, share_low), (high, share_high) = percentile_interval(np.stack([sampled, shares], axis=1))
+        table.append((method, quality, own_area, low, high, share, share_low, share_high, at_90))
     return pd.DataFrame(table, columns=AREAS_COLUMNS)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,11 @@ import pandas as pd
 import torch
 
 from headlens.analyses.sparsefinder import predictors
-from headlens.analyses.sparsefinder.block_masks import Blocked, OfBlocks, Version
+from headlens.analyses.sparsefinder.block_masks import BlockClusters, Version, of_blocks
 from headlens.analyses.sparsefinder.fitting import Batches, FittedSite, fit_site, load_fitted, save_fitted
-from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, GraphMeans, counts_by_window
+from headlens.analyses.sparsefinder.measures import MEASURES, GraphMeans, counts_by_window, graph_counts
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.predictors import FixedGraph, Predictor
+from headlens.analyses.sparsefinder.predictors import Predictor, pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path, output_errors, read_csv, write_csv
@@ -42,29 +43,30 @@ def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[s
     """Yields method, name and value of its parameter, global tokens, and predictor, windows left out."""
     for tokens in dict.fromkeys(grid.global_tokens):
         for method, parameter, value, predictor in _content_predictors(grid, fitted):
-            yield method, parameter, value, tokens, predictor | FixedGraph(Global(tokens)) if tokens else predictor
+            wider = predictor | pattern_predictor(Global(tokens)) if tokens else predictor
+            yield method, parameter, value, tokens, wider
     for count in dict.fromkeys(grid.groups):
-        first, drawn = FixedGraph(Global(count)), predictors.RandomPredictor(count, fitted.seed)
+        first, drawn = pattern_predictor(Global(count)), predictors.random_predictor(count, fitted.seed)
         yield "longformer", "global_tokens", count, count, first
         yield "random", "keys", count, 0, drawn
         yield "bigbird", "keys", count, count, first | drawn
     if grid.block_size is not None:
         yield from _block_predictors(grid, grid.block_size, fitted)
-    yield "window", "window", np.nan, 0, predictors.EmptyPredictor()
+    yield "window", "window", np.nan, 0, predictors.empty_predictor()
 
 
 def _block_predictors(
     grid: ParameterGrid, size: int, fitted: FittedSite
 ) -> Iterator[tuple[str, str, float, int, Predictor]]:
     """Yields the same of graphs of blocks of so many tokens; global tokens are made up to whole blocks."""
-    firsts = {-(-count // size): OfBlocks(FixedGraph(Global(-(-count // size))), size) for count in grid.groups}
+    firsts = {-(-count // size): of_blocks(pattern_predictor(Global(-(-count // size))), size) for count in grid.groups}
     for blocks, first in firsts.items():
         yield "block_longformer", "global_blocks", blocks, blocks * size, first
     for count in dict.fromkeys(grid.groups):
         for version in get_args(Version):
-            blocked = Blocked(fitted.projections, fitted.blocks[count], size, None, version, -1)
-            yield f"{BLOCK}v{version}", "clusters", count, 0, blocked
-        blocks, drawn = -(-count // size), OfBlocks(predictors.RandomPredictor(count, fitted.seed), size)
+            clusters = BlockClusters(fitted.projections, fitted.blocks[count], size, None, version, -1)
+            yield f"{BLOCK}v{version}", "clusters", count, 0, clusters.predictor
+        blocks, drawn = -(-count // size), of_blocks(predictors.random_predictor(count, fitted.seed), size)
         yield "block_bigbird", "random_blocks", count, blocks * size, firsts[blocks] | drawn
 
 
@@ -72,13 +74,13 @@ def _content_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tup
     """Yields the predictors that look at queries and keys."""
     near = fitted.projections
     for threshold in dict.fromkeys(grid.thresholds):
-        yield "distance", "threshold", threshold, predictors.DistancePredictor(near, threshold)
+        yield "distance", "threshold", threshold, predictors.distance_predictor(near, threshold)
     for count in dict.fromkeys(grid.groups):
         centroids, routing = fitted.centroids[count], fitted.routing[count]
-        yield "bucket", "buckets", count, predictors.BucketPredictor(near, count)
-        yield "cluster", "clusters", count, predictors.ClusterPredictor(centroids, near, grid.top)
-        yield "routing", "clusters", count, predictors.ClusterPredictor(routing, None, grid.top)
-        yield "lsh", "hashes", count, predictors.HashPredictor(count, grid.rounds, fitted.seed)
+        yield "bucket", "buckets", count, predictors.bucket_predictor(near, count)
+        yield "cluster", "clusters", count, predictors.cluster_predictor(centroids, near, grid.top)
+        yield "routing", "clusters", count, predictors.cluster_predictor(routing, None, grid.top)
+        yield "lsh", "hashes", count, predictors.hash_predictor(count, grid.rounds, fitted.seed)
 
 
 def windows_of(method: str, grid: ParameterGrid) -> dict[int, int]:
@@ -123,8 +125,8 @@ def predictor_of(
         if name == method and (method == "window" or (grid_value == value and grid_tokens == tokens)):
             if not window:
                 return predictor
-            near, size = FixedGraph(Window(windows_of(method, grid)[window])), block_of(method, grid)
-            return predictor | (near if size == 1 else OfBlocks(near, size))
+            near, size = pattern_predictor(Window(windows_of(method, grid)[window])), block_of(method, grid)
+            return predictor | (near if size == 1 else of_blocks(near, size))
     raise KeyError(f"the grid has no {method} of {value:g}")
 
 
@@ -144,6 +146,15 @@ class SitePoints(NamedTuple):
     times: pd.DataFrame
 
 
+def joined_sites(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Returns the tables of all sites, such as `encoder.0`, below each other, with columns stack and layer in front."""
+    named = []
+    for site, table in tables.items():
+        stack, _, layer = site.partition(".")
+        named.append(table.assign(stack=stack, layer=int(layer))[["stack", "layer", *table.columns]])
+    return pd.concat(named, ignore_index=True)
+
+
 def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates: int = 0) -> SitePoints:
     """Measures every method with every parameter and window on held-out sentences of a site.
 
@@ -155,7 +166,7 @@ def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates
     """
     gold = GraphMeans()
     for batch in batches():
-        gold.add([GraphCounts.of(batch.weights, batch.gold, batch.allowed)])
+        gold.add([graph_counts(batch.weights, batch.gold, batch.allowed)])
     sentences = len(gold.examples)
     draws = Draws.of(list(map(str, range(sentences))), replicates if sentences >= FEWEST else 0, fitted.seed)
     rows = _rows((GOLD, "none", np.nan, 0, 0), gold.heads[0])
@@ -244,26 +255,23 @@ class SparsitySweep:
             OptionError: if there are too few sentences.
             OutputError: if the results of a site cannot be written.
         """
-        tables: list[pd.DataFrame] = []
-        times: list[pd.DataFrame] = []
-        fitted: dict[str, FittedSite] = {}
-        sums: dict[str, npt.NDArray[np.float64]] = {}
-        heads: dict[str, int] = {}
+        sites: dict[str, tuple[FittedSite, SitePoints]] = {}
+        sums: defaultdict[str, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
+        heads: Counter[str] = Counter()
         for site in self.train.sites():
-            fitted[site], points = self._site(site)
-            stack, _, layer = site.partition(".")
+            sites[site] = self._site(site)
+            points = sites[site][1]
             count = points.table["head"].nunique()
-            for level in (stack, EVERY):
-                sums[level] = sums.get(level, np.zeros(1)) + points.samples * count
-                heads[level] = heads.get(level, 0) + count
-            for kept, table in ((tables, points.table), (times, points.times)):
-                table.insert(0, "stack", stack)
-                table.insert(1, "layer", int(layer))
-                kept.append(table)
+            for level in (site.partition(".")[0], EVERY):
+                heads[level] += count
+                sums[level] = sums[level] + points.samples * count
             advance(1)
-        means = {level: total / heads[level] for level, total in sums.items()}
-        whole, whole_times = (pd.concat(kept, ignore_index=True) for kept in (tables, times))
-        return SparsitySweepResult(whole, fitted, means, whole_times)
+        return SparsitySweepResult(
+            joined_sites({site: points.table for site, (_, points) in sites.items()}),
+            {site: fitted for site, (fitted, _) in sites.items()},
+            {level: total / heads[level] for level, total in sums.items()},
+            joined_sites({site: points.times for site, (_, points) in sites.items()}),
+        )
 
     def _site(self, site: str) -> tuple[FittedSite, SitePoints]:
         ends = (".csv", ".safetensors", ".samples.npy", ".times.csv")

@@ -7,7 +7,7 @@ give graphs `(batch, heads, query, key)`, True where a query is predicted to loo
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +18,9 @@ from torch import Tensor, nn
 
 from headlens.analyses.sparsefinder.measures import allowed_pairs
 from headlens.interventions.patterns import Global, Pattern, Window, cached_positions, parts_of
+
+# Brings queries and keys to r dimensions, as `QueryKeyProjections` do.
+Projection = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def within(queries: Tensor, keys: Tensor, threshold: float) -> Tensor:
@@ -57,8 +60,7 @@ def buckets_of(vectors: Tensor, buckets: int, real: Tensor | None = None) -> Ten
     Returns:
         int64, `(batch, heads, tokens, r)`.
     """
-    if real is None:
-        real = vectors.new_ones(len(vectors), vectors.shape[2], dtype=torch.bool)
+    real = vectors.new_ones(len(vectors), vectors.shape[2], dtype=torch.bool) if real is None else real
     inside = real[:, None, :, None]
     # The rank of a token is where the order of the tokens has it: the inverse of a permutation is its argsort.
     order = vectors.masked_fill(~inside, torch.inf).argsort(dim=2, stable=True)
@@ -175,70 +177,35 @@ class QueryKeyVectors:
         return allowed_pairs(self.real_queries, self.real_keys, causal=self.causal)
 
 
-class Predictor(ABC):
+@dataclass(frozen=True, eq=False)
+class Predictor:
     """Gives a graph of queries and keys; pairs with padding, or not allowed, mean nothing.
 
-    A predictor is `pairwise` if a pair depends neither on other queries nor on what keys hold but its own, and in a
-    decoder not on later keys, so that a text can be written with a cache.
+    Args:
+        graph: predicts where queries look: bool, `(batch, heads or 1, query, key)`.
+        pairwise: whether a pair depends neither on other queries nor on what keys hold but its own, and in a decoder
+            not on later keys, so that a text can be written with a cache.
     """
 
+    graph: Callable[[QueryKeyVectors], Tensor]
     pairwise: bool = False
-
-    @abstractmethod
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Predicts where queries look: bool, `(batch, heads or 1, query, key)`."""
 
     def __or__(self, other: Predictor) -> Predictor:
         """Combines two predictors into one that predicts every pair that at least one of them predicts."""
-        return UnionPredictor(self, other)
+        return Predictor(lambda v: self.graph(v) | other.graph(v), self.pairwise and other.pairwise)
 
 
-@dataclass(frozen=True, eq=False)
-class UnionPredictor(Predictor):
-    """Predicts the union of two graphs: the pairs that at least one of two predictors predicts."""
-
-    first: Predictor
-    second: Predictor
-
-    @property
-    def pairwise(self) -> bool:  # type: ignore[override]
-        """Whether both predictors are `pairwise`, and so their union is."""
-        return self.first.pairwise and self.second.pairwise
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns the union of the two predicted graphs: bool, `(batch, heads or 1, query, key)`."""
-        return self.first.graph(vectors) | self.second.graph(vectors)
-
-
-@dataclass(frozen=True, eq=False)
-class DistancePredictor(Predictor):
+def distance_predictor(projected: Projection, threshold: float) -> Predictor:
     """Sparsefinder by distance: predicts pairs of projected queries q' and keys k' with ‖q' - k'‖ ≤ t."""
-
-    projections: QueryKeyProjections
-    threshold: float
-    pairwise = True
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns pairs whose projected vectors are at most `threshold` apart: bool, `(batch, heads, query, key)`."""
-        queries, keys = self.projections(vectors.queries, vectors.keys)
-        return within(queries, keys, self.threshold)
+    return Predictor(lambda v: within(*projected(v.queries, v.keys), threshold), pairwise=True)
 
 
-@dataclass(frozen=True, eq=False)
-class BucketPredictor(Predictor):
+def bucket_predictor(projected: Projection, buckets: int) -> Predictor:
     """Sparsefinder by buckets: any of r dimensions, each cut into at most β buckets of one size, has both in one."""
-
-    projections: QueryKeyProjections
-    buckets: int
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns pairs that share a bucket in at least one dimension: bool, `(batch, heads, query, key)`."""
-        queries, keys = self.projections(vectors.queries, vectors.keys)
-        return in_one_bucket(queries, keys, self.buckets, vectors.real_queries, vectors.real_keys)
+    return Predictor(lambda v: in_one_bucket(*projected(v.queries, v.keys), buckets, v.real_queries, v.real_keys))
 
 
-@dataclass(frozen=True, eq=False)
-class ClusterPredictor(Predictor):
+def cluster_predictor(centroids: Tensor, projected: Projection | None = None, top: int = 1) -> Predictor:
     """Predicts pairs of a query and a key that have one of their nearest centroids in common.
 
     With projections this is Sparsefinder's clustering, without them that of the Routing Transformer (Roy et al. 2021),
@@ -246,26 +213,14 @@ class ClusterPredictor(Predictor):
 
     Args:
         centroids: of every head, `(heads, clusters, r or d)`, see `fit_centroids`.
-        projections: to r dimensions; None for queries and keys as they are.
+        projected: projections to r dimensions; None for queries and keys as they are.
         top: how many centroids a token has.
     """
-
-    centroids: Tensor
-    projections: QueryKeyProjections | None = None
-    top: int = 1
-    pairwise = True
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns pairs that share one of their `top` nearest centroids: bool, `(batch, heads, query, key)`."""
-        if self.projections is None:
-            queries, keys = directions(vectors.queries), directions(vectors.keys)
-        else:
-            queries, keys = self.projections(vectors.queries, vectors.keys)
-        return in_one_cluster(queries, keys, self.centroids, self.top)
+    project = projected or (lambda queries, keys: (directions(queries), directions(keys)))
+    return Predictor(lambda v: in_one_cluster(*project(v.queries, v.keys), centroids, top), pairwise=True)
 
 
-@dataclass(frozen=True, eq=False)
-class HashPredictor(Predictor):
+def hash_predictor(hashes: int, rounds: int = 4, seed: int = 0) -> Predictor:
     """Reformer's locality-sensitive hashing (Kitaev et al. 2020): predicts pairs with the same hash in any round.
 
     Args:
@@ -274,47 +229,36 @@ class HashPredictor(Predictor):
         seed: of the rotations.
     """
 
-    hashes: int
-    rounds: int = 4
-    seed: int = 0
-    pairwise = True
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns pairs with the same hash in at least one round: bool, `(batch, heads, query, key)`."""
+    def graph(vectors: QueryKeyVectors) -> Tensor:
         _, heads, _, size = vectors.queries.shape
-        rotations = random_rotations(heads, size, self.hashes, self.rounds, self.seed)
-        return in_one_hash(vectors.queries, vectors.keys, rotations)
+        return in_one_hash(vectors.queries, vectors.keys, random_rotations(heads, size, hashes, rounds, seed))
+
+    return Predictor(graph, pairwise=True)
 
 
-@dataclass(frozen=True)
-class FixedGraph(Predictor):
+def pattern_predictor(pattern: Pattern) -> Predictor:
     """Predicts the pairs of a fixed pattern, whatever queries and keys are like: window, Longformer.
 
-    Each sentence has the pattern of its own length, the longer of its two sides where these differ.
+    Each sentence has the pattern of its own length, the longer of its two sides where these differ. The graph is
+    `(batch, 1, query, key)`, False at padding; `pairwise` if rows are the same at every length: random ones are drawn
+    anew.
     """
 
-    pattern: Pattern
-
-    @property
-    def pairwise(self) -> bool:  # type: ignore[override]
-        """Whether rows of the pattern are the same at every length: random ones are drawn anew."""
-        return all(isinstance(part, Window | Global) for part in parts_of(self.pattern))
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns the pattern of every sentence's own length: bool, `(batch, 1, query, key)`, False at padding."""
-        graph, before = EmptyPredictor().graph(vectors).cpu(), vectors.before
+    def graph(vectors: QueryKeyVectors) -> Tensor:
+        found, before = empty_predictor().graph(vectors).cpu(), vectors.before
         lengths = torch.stack([vectors.real_queries.sum(dim=1), vectors.real_keys.sum(dim=1)], dim=1).cpu()
         # Once for all sentences of a length.
         for n, m in sorted(set(map(tuple, lengths.tolist()))):
             # Copied: the cached pattern of a length cannot be written to.
-            allowed = torch.tensor(cached_positions(self.pattern, max(before + n, m)))
+            allowed = torch.tensor(cached_positions(pattern, max(before + n, m)))
             rows = (lengths == torch.tensor([n, m])).all(dim=1)
-            graph[rows, :, :n, :m] = allowed[before : before + n, :m]
-        return graph.to(vectors.queries.device)
+            found[rows, :, :n, :m] = allowed[before : before + n, :m]
+        return found.to(vectors.queries.device)
+
+    return Predictor(graph, all(isinstance(part, Window | Global) for part in parts_of(pattern)))
 
 
-@dataclass(frozen=True)
-class RandomPredictor(Predictor):
+def random_predictor(count: int, seed: int = 0) -> Predictor:
     """Predicts random keys: r of those that a query may look at, the one in its own place not among them.
 
     Every head has keys of its own. A query's keys are the same in every text of as many keys, in a decoder whatever
@@ -325,22 +269,19 @@ class RandomPredictor(Predictor):
         seed: of the random numbers.
     """
 
-    count: int
-    seed: int = 0
-    pairwise = True
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns at most r randomly drawn keys for every query of every head: bool, `(batch, heads, query, key)`."""
+    def graph(vectors: QueryKeyVectors) -> Tensor:
         (_, heads, n, _), m = vectors.queries.shape, vectors.keys.shape[2]
         end, device = vectors.before + n, vectors.real_keys.device
         queries, keys = torch.arange(vectors.before, end, device=device)[:, None], torch.arange(m, device=device)
         others = keys < queries if vectors.causal else keys != queries
-        numbers = _random_numbers(heads, _power_of_two(end), _power_of_two(m), self.seed)[:, vectors.before : end, :m]
+        numbers = _random_numbers(heads, _power_of_two(end), _power_of_two(m), seed)[:, vectors.before : end, :m]
         # The r lowest numbers of a row are its keys; a row's first numbers do not depend on how many there are.
         possible = others & vectors.real_keys[:, None, None, :]
         ranked = torch.tensor(numbers, device=device).masked_fill(~possible, torch.inf)  # (batch, heads, query, key)
-        lowest, places = ranked.topk(min(self.count, m), dim=-1, largest=False)
+        lowest, places = ranked.topk(min(count, m), dim=-1, largest=False)
         return torch.zeros_like(ranked, dtype=torch.bool).scatter(-1, places, lowest.isfinite())
+
+    return Predictor(graph, pairwise=True)
 
 
 @lru_cache(maxsize=8)
@@ -355,16 +296,14 @@ def _power_of_two(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
 
 
-@dataclass(frozen=True)
-class EmptyPredictor(Predictor):
-    """Predicts an empty graph, in which no query looks at any key."""
+def empty_predictor() -> Predictor:
+    """Predicts an empty graph, `(batch, 1, query, key)`, in which no query looks at any key."""
 
-    pairwise = True
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Returns a graph without any pair: bool, `(batch, 1, query, key)`, False everywhere."""
+    def graph(vectors: QueryKeyVectors) -> Tensor:
         size = len(vectors.real_queries), 1, vectors.real_queries.shape[1], vectors.real_keys.shape[1]
         return torch.zeros(size, dtype=torch.bool, device=vectors.queries.device)
+
+    return Predictor(graph, pairwise=True)
 
 
 def directions(vectors: Tensor) -> Tensor:

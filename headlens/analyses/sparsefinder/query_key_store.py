@@ -163,11 +163,14 @@ def write_tags(folder: Path, side: str, sentences: Iterable[Sequence[str]]) -> N
     Raises:
         OutputError: if the folder cannot be written.
     """
-    path = folder / f"{side}.tags"
+    _append(folder / f"{side}.tags", (" ".join(tags) for tags in sentences))
+
+
+def _append(path: Path, lines: Iterable[str]) -> None:
     with output_errors(path):
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
-            file.writelines(" ".join(tags) + "\n" for tags in sentences)
+            file.writelines(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -206,14 +209,6 @@ def antecedent_pairs(row: EncodedSequence, sentence: int) -> list[AntecedentPair
     return pairs
 
 
-def write_antecedents(folder: Path, side: str, pairs: Sequence[AntecedentPair]) -> None:
-    """Adds the antecedents in some more sentences; arguments and errors as of `write_tags`."""
-    if pairs:
-        path = folder / f"{side}.antecedents"
-        with output_errors(path), path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(pair)) + "\n" for pair in pairs)
-
-
 @dataclass(frozen=True)
 class QueryKeyStore:
     """Reads what a `QueryKeyCollector` wrote.
@@ -241,28 +236,24 @@ class QueryKeyStore:
         return (self.folder / RECORD).is_file()
 
     @property
-    def notes(self) -> list[str]:
-        """Notes on sentences that could not be read."""
-        return list(self._record["notes"])
+    def record(self) -> dict[str, Any]:
+        """The number of `sentences` that were read, and `notes` on those that could not be.
 
-    @property
-    def sentences(self) -> int:
-        """Number of sentences that were read; of those that were cut into windows each window counts."""
-        return int(self._record["sentences"])
-
-    @property
-    def _record(self) -> dict[str, Any]:
+        Of those that were cut into windows each window counts.
+        """
         path = self.folder / RECORD
         with read_errors(path, "cannot be read", "Collect queries and keys again.", OptionError):
             return dict(parse_json(path.read_text(encoding="utf-8")))
 
-    def tags(self, site: str) -> Iterator[tuple[list[str], list[str]]]:
-        """Yields the tags of the queries and of the keys of every sentence at a site, if any; see `write_tags`."""
+    def _sides(self, site: str) -> list[str]:
+        """Whose tokens queries and keys are; the only text of a model without an encoder is its source."""
         stack = site.partition(".")[0]
         sides = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}[stack]
-        # The only text of a model without an encoder is its source.
-        files = [self.folder / f"{side}.tags" for side in sides]
-        query_path, key_path = (path if path.is_file() else self.folder / "source.tags" for path in files)
+        return [side if (self.folder / f"{side}.tags").is_file() else "source" for side in sides]
+
+    def tags(self, site: str) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields the tags of the queries and of the keys of every sentence at a site, if any; see `write_tags`."""
+        query_path, key_path = (self.folder / f"{side}.tags" for side in self._sides(site))
         if not (query_path.is_file() and key_path.is_file()):
             return
         with query_path.open(encoding="utf-8") as query_file, key_path.open(encoding="utf-8") as key_file:
@@ -275,12 +266,8 @@ class QueryKeyStore:
         Raises:
             OptionError: if they cannot be read.
         """
-        stack = site.partition(".")[0]
-        sides = {"encoder": ("source",), "decoder": ("target", "source"), "cross": ()}[stack]
-        # The only text of a model without an encoder is its source.
-        side = next((side for side in sides if (self.folder / f"{side}.tags").is_file()), None)
-        path = self.folder / f"{side}.antecedents"
-        if path.is_file():
+        path = self.folder / f"{self._sides(site)[0]}.antecedents"
+        if path.is_file() and not site.startswith("cross"):
             with read_errors(path, "cannot be read", "Collect queries and keys again.", OptionError):
                 for line in path.read_text(encoding="utf-8").splitlines():
                     yield conform(parse_json(line), AntecedentPair)
@@ -369,8 +356,8 @@ def collect(
         numbers = [next(collected) for _ in batch.examples]
         for side, rows in texts.items():
             write_tags(folder, side, map(token_tags, rows))
-            pairs = (antecedent_pairs(row, number) for row, number in zip(rows, numbers, strict=True))
-            write_antecedents(folder, side, list(chain.from_iterable(pairs)))
+            if pairs := list(chain.from_iterable(map(antecedent_pairs, rows, numbers))):
+                _append(folder / f"{side}.antecedents", (json.dumps(asdict(pair)) for pair in pairs))
         return counts
 
     with session, torch.inference_mode():

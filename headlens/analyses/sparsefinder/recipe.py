@@ -12,24 +12,14 @@ import pandas as pd
 
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.result_notes import left_out_notes
-from headlens.analyses.sparsefinder.antecedents import antecedents
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import curve, of_stacks, spread_out
 from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySweep, key_of
-from headlens.analyses.sparsefinder.pos_pairs import pos_pairs
-from headlens.analyses.sparsefinder.predictors import ClusterPredictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
-from headlens.analyses.sparsefinder.tables import (
-    NOTHING,
-    Findings,
-    RestrictedTaskResult,
-    check_shown,
-    cluster_contents,
-    joined_sites,
-)
+from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, check_shown
 from headlens.analyses.training.alphas_figure import ALPHAS
 from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
 from headlens.analyses.training.sweep import SweepRun
@@ -43,6 +33,7 @@ from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel
 from headlens.nested_text import conform, parse_json
 from headlens.options import DEMO
+from headlens.pages.command_report import write_results
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
@@ -87,36 +78,21 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             swept = SparsitySweep(train, held, run.kept("sites"), request.grid, request.fit).run(advance)
         points = of_stacks(swept.heads)
         restricted = _restricted(request, run, loaded, opened, points, swept.fitted)
-        contents = joined_sites(
-            {s: cluster_contents(held, s, own, request.counted_clusters) for s, own in swept.fitted.items()}
-        )
-        clusters = {
-            site: ClusterPredictor(own.centroids[request.counted_clusters], own.projections, request.grid.top)
-            for site, own in swept.fitted.items()
-        }
-        words = [
-            joined_sites({site: measured(held, site, own) for site, own in clusters.items()})
-            for measured in (pos_pairs, antecedents)
-        ]
-        tables = Findings(request, loaded, held_out, swept, points, restricted, contents, *words).tables()
+        tables = Findings(request, loaded, held_out, held, swept, points, restricted).tables()
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
-        left_out = [*train.notes, *(f"Held out: {note}" for note in held.notes)]
         dev = held_out.name if request.dev else None
-        notes += [*restricted.notes, *_notes(tables, held.sentences, dev), *alpha_notes(alphas)]
-        notes += [*left_out, *run.warnings]
+        notes += [*restricted.notes, *_notes(tables, held.record["sentences"], dev), *alpha_notes(alphas)]
+        notes += [*train.record["notes"], *(f"Held out: {note}" for note in held.record["notes"]), *run.warnings]
         assert run.folder is not None
         with run.file("projections.safetensors") as path:
             save_fitted(path, swept.fitted)
         with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-            for name, table in tables.items():
-                run.folder.table(name, table)
-            for name, figure in sparsefinder_figures(tables) if request.figures else ():
-                run.folder.figure(name, figure)
+            write_results(run.folder, tables, sparsefinder_figures(tables) if request.figures else ())
         facts = {
             "models": [model_record(loaded, loaded.short_name)],
             "corpus": asdict(summary),
-            "held_out": held.sentences,
+            "held_out": held.record["sentences"],
             "store_bytes": {"train": train.size, "held": held.size},
             "losses": {site: learned.losses for site, learned in swept.fitted.items()},
             "restricted": list(restricted.stacks),

@@ -26,25 +26,18 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
     """
     tables = []
     for (model, stack), rows in areas.groupby(["model", "stack"], sort=False):
-        by_quality = {
-            str(quality): {str(row["method"]): row for row in methods.to_dict("records")}
-            for quality, methods in rows.sort_values("area", ascending=False, kind="stable").groupby(
-                "quality", sort=False
-            )
-        }
-        recall = by_quality.pop("recall")
+        ordered = rows.sort_values("area", ascending=False, kind="stable")
+        shares = {(row["quality"], row["method"]): _share(row) for row in ordered.to_dict("records")}
+        others = [quality for quality in ordered["quality"].unique() if quality != "recall"]
         records = [
             {
-                "method": _name(method),
+                "method": _name(row["method"]),
                 "area": f"{row['area']:.3f}",
                 "normalised area": _share(row),
                 "recall at sparsity 0.9": f"{row['at_90']:.3f}",
-                **{
-                    f"{quality}: normalised area": _share(tried[method]) if method in tried else ""
-                    for quality, tried in by_quality.items()
-                },
+                **{f"{quality}: normalised area": shares.get((quality, row["method"]), "") for quality in others},
             }
-            for method, row in recall.items()
+            for row in ordered[ordered["quality"] == "recall"].to_dict("records")
         ]
         tables.append(((str(model), str(stack)), records))
     return tables
@@ -215,14 +208,7 @@ REPORT = CommandReport(
     needed=("pareto", "areas", "heads"),
     figures=lambda run: sparsefinder_figures(run.tables),
     captions=CAPTIONS,
-    sources={
-        "pareto": ("pareto",),
-        "heads": ("heads",),
-        "clusters": ("clusters", "heads"),
-        "pos_pairs": ("pos_pairs",),
-        "examples": ("examples",),
-        ALPHAS: (ALPHAS,),
-    },
+    sources={**{name: (name,) for name in CAPTIONS}, "clusters": ("clusters", "heads")},
     overviews=_overviews,
     heads=_heads,
     findings=_findings,

@@ -1,12 +1,11 @@
-"""The tables of Sparsefinder: every point, the areas under curves, heads, what their clusters hold, and examples.
+"""The tables of Sparsefinder: every point, the areas under curves, heads, and examples.
 
-Clusters are told apart by parts of speech (Treviso et al. 2022, section 6). Examples are heads on one sentence: where
+Examples are heads on one sentence: where
 entmax looks, what is predicted, and where it looks over the prediction.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
@@ -15,10 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import entropy
 
 from headlens.analyses.attend.analysis import batch_of_one, shown_examples
-from headlens.analyses.sparsefinder.fitting import FittedSite
+from headlens.analyses.sparsefinder.contents import (
+    antecedents,
+    cluster_contents,
+    information,
+    pos_pairs,
+)
 from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.options import ShownOptions, SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, areas, with_curves
@@ -27,13 +30,13 @@ from headlens.analyses.sparsefinder.pareto_points import (
     POINT,
     TIMES_COLUMNS,
     SparsitySweepResult,
+    joined_sites,
     key_of,
     predictor_of,
 )
-from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
-from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, clusters_of
+from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, cluster_predictor
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
-from headlens.analyses.sparsefinder.restricted_task import CurvePointResult
+from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, PredictedGraphEdit
 from headlens.attention.capture import Capture
 from headlens.attention.edits_and_observers import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
@@ -49,7 +52,6 @@ _ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity"]
 PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]
 METRICS_COLUMNS = ["stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"]
 EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
-CONTENT_COLUMNS = ["head", "cluster", "side", "tag", "count", "share"]
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
 _EXAMPLES = 3  # heads that are drawn
@@ -101,16 +103,6 @@ def head_table(pareto: pd.DataFrame, contents: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(heads).astype({"information": float})
 
 
-def times_table(times: pd.DataFrame) -> pd.DataFrame:
-    """Sums the times of all layers of a stack: columns stack and `TIMES_COLUMNS`.
-
-    Args:
-        times: of all layers, see `SparsitySweep.run`.
-    """
-    keys = ["stack", *TIMES_COLUMNS[:-1]]
-    return times.groupby(keys, sort=False, dropna=False)["cpu_seconds"].sum().reset_index()
-
-
 @dataclass(frozen=True, eq=False)
 class Findings:
     """Everything that was measured of a model.
@@ -119,23 +111,19 @@ class Findings:
         request: says the parameters, and which heads are drawn on which sentence.
         loaded: the model.
         held_out: the sentences that were measured on.
+        store: what was collected of these.
         swept: points of all heads, what was learned, and samples.
         points: points of stacks, see `of_stacks`.
         restricted: a task at some of these.
-        contents: what clusters hold, see `cluster_contents`.
-        pos_pairs: which parts of speech attend to each other, see `headlens.analyses.sparsefinder.pos_pairs`.
-        antecedents: what is found of those of mentions, see `headlens.analyses.sparsefinder.antecedents`.
     """
 
     request: SparsefinderRequest
     loaded: LoadedModel
     held_out: Corpus
+    store: QueryKeyStore
     swept: SparsitySweepResult
     points: pd.DataFrame
     restricted: RestrictedTaskResult
-    contents: pd.DataFrame
-    pos_pairs: pd.DataFrame
-    antecedents: pd.DataFrame
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Makes the tables by the names of their files.
@@ -143,17 +131,29 @@ class Findings:
         `pareto`, `areas`, `heads`, where they can be had `metrics`, `clusters`, `pos_pairs`, `antecedents` and
         `examples`; with blocks `times`.
         """
-        heads = head_table(self.swept.heads, self.contents)
-        tables = {"pareto": self._pareto(), "areas": self._areas(), "heads": heads}
+        count, fitted = self.request.counted_clusters, self.swept.fitted
+        contents = joined_sites({s: cluster_contents(self.store, s, own, count) for s, own in fitted.items()})
+        clusters = {
+            site: cluster_predictor(own.centroids[count], own.projections, self.request.grid.top)
+            for site, own in fitted.items()
+        }
+        pairs, mentions = (
+            joined_sites({site: measured(self.store, site, own) for site, own in clusters.items()})
+            for measured in (pos_pairs, antecedents)
+        )
+        levels = with_curves(self._points_with_metric()), with_curves(self.swept.heads, KEY_COLUMNS)
+        pareto = pd.concat(levels, ignore_index=True).reindex(columns=PARETO_COLUMNS[1:])
+        heads = head_table(self.swept.heads, contents)
+        tables = {"pareto": pareto.astype({"layer": "Int64", "head": "Int64"}), "areas": self._areas(), "heads": heads}
         if self.restricted.results:
             tables["metrics"] = self._metrics()
         if self.request.grid.block_size is not None:
-            tables["times"] = times_table(self.swept.times)
-        if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
-            tables["clusters"] = self.contents.assign(clusters=self.request.counted_clusters)
-            tables["pos_pairs"] = self.pos_pairs.assign(clusters=self.request.counted_clusters)
-        if len(self.antecedents):
-            tables["antecedents"] = self.antecedents.assign(clusters=self.request.counted_clusters)
+            by_layer = self.swept.times.groupby(["stack", *TIMES_COLUMNS[:-1]], sort=False, dropna=False)
+            tables["times"] = by_layer["cpu_seconds"].sum().reset_index()
+        if not set(contents["tag"]) <= {SPECIAL, UNKNOWN}:
+            tables |= {"clusters": contents.assign(clusters=count), "pos_pairs": pairs.assign(clusters=count)}
+        if len(mentions):
+            tables["antecedents"] = mentions.assign(clusters=count)
         example = self.request.shown.example or next(iter(shown_examples(self.held_out, self.loaded)), None)
         if example is not None:
             drawn = parse_heads(self.request.shown.heads) or self._best(heads, example)
@@ -179,11 +179,6 @@ class Findings:
         metrics, keys = self._metrics(), ["stack", *POINT]
         drawn = metrics.loc[metrics["metric"] == self.restricted.metric, keys + _ESTIMATE]
         return self.points.merge(drawn, on=keys, how="left")
-
-    def _pareto(self) -> pd.DataFrame:
-        levels = with_curves(self._points_with_metric()), with_curves(self.swept.heads, KEY_COLUMNS)
-        table = pd.concat(levels, ignore_index=True).reindex(columns=PARETO_COLUMNS[1:])
-        return table.astype({"layer": "Int64", "head": "Int64"})
 
     def _areas(self) -> pd.DataFrame:
         """Areas under the curves of recall, and of the metric where it was tried, by stack."""
@@ -313,68 +308,3 @@ def example_heads(
         for (i, query), (j, key) in product(enumerate(queries), enumerate(keys)):
             rows.append((*head, i, j, query, key, *maps[i][j]))
     return pd.DataFrame(rows, columns=EXAMPLE_COLUMNS)
-
-
-def joined_sites(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Returns the tables of all sites, such as `encoder.0`, below each other, with columns stack and layer in front."""
-    named = []
-    for site, table in tables.items():
-        stack, _, layer = site.partition(".")
-        named.append(table.assign(stack=stack, layer=int(layer))[["stack", "layer", *table.columns]])
-    return pd.concat(named, ignore_index=True)
-
-
-def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, clusters: int) -> pd.DataFrame:
-    """Counts the queries and keys of every tag that are nearest to each centroid.
-
-    Args:
-        store: collected sentences, with tags.
-        site: such as `encoder.0`.
-        fitted: its projections and centroids.
-        clusters: which of its numbers of clusters.
-
-    Returns:
-        Columns `CONTENT_COLUMNS`: `side` is `query` or `key`, `share` that of the tag in its cluster and side. Empty
-        where the store has no tags.
-    """
-    counts: Counter[tuple[int, int, str, str]] = Counter()
-    tags = store.tags(site)
-    for batch in store.batches(site):
-        projected = fitted.projections(batch.queries, batch.keys)
-        # The cluster of every token, of queries and of keys: (batch, heads, tokens) each.
-        nearest = [clusters_of(vectors, fitted.centroids[clusters]).squeeze(-1) for vectors in projected]
-        sides = list(zip(("query", "key"), nearest, (batch.real_queries, batch.real_keys), strict=True))
-        # Without tags there are none of the first sentence either.
-        for row, tags_of_sides in zip(range(len(batch.queries)), tags, strict=False):
-            for (side, groups, real), side_tags in zip(sides, tags_of_sides, strict=True):
-                for head, own in enumerate(groups[row][:, real[row]].tolist()):
-                    counts.update((head, group, side, tag) for group, tag in zip(own, side_tags, strict=True))
-    rows = [(*key, count) for key, count in sorted(counts.items())]
-    table = pd.DataFrame(rows, columns=CONTENT_COLUMNS[:-1])
-    return table.assign(share=table["count"] / table.groupby(["head", "cluster", "side"])["count"].transform("sum"))
-
-
-def information(contents: pd.DataFrame) -> pd.Series[float]:
-    """Share of a token's tag that its cluster tells: I(tag; cluster) / H(tag) of every head, from 0 to 1.
-
-    Queries and keys count together, without special tokens and those of which nobody says what they are. The mutual
-    information is corrected for what chance gives in so few tokens, (tags - 1)(clusters - 1) / 2 n nats (Miller 1955),
-    and not below 0.
-
-    Args:
-        contents: see `cluster_contents`.
-
-    Returns:
-        By head; NaN where all tokens have one tag, or none has any.
-    """
-    known = contents[~contents["tag"].isin([SPECIAL, UNKNOWN])]
-    shares = dict.fromkeys(sorted(contents["head"].unique()), np.nan)
-    for head, rows in known.groupby("head"):
-        table = rows.pivot_table(index="tag", columns="cluster", values="count", aggfunc="sum", fill_value=0)
-        joint = table.to_numpy(np.float64)  # tokens, (tags, clusters)
-        if len(joint) > 1:
-            of_tags = entropy(joint.sum(axis=1))
-            mutual = of_tags + entropy(joint.sum(axis=0)) - entropy(joint, axis=None)
-            chance = (joint.shape[0] - 1) * (joint.shape[1] - 1) / (2 * joint.sum())
-            shares[head] = max(mutual - chance, 0.0) / of_tags
-    return pd.Series(shares, dtype=np.float64)

@@ -12,10 +12,10 @@ from made_tasks import build
 from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.sparsefinder.antecedents import ANTECEDENT_COLUMNS, antecedents
-from headlens.analyses.sparsefinder.predictors import FixedGraph
+from headlens.analyses.sparsefinder.contents import ANTECEDENT_COLUMNS, antecedents
+from headlens.analyses.sparsefinder.pareto_points import joined_sites
+from headlens.analyses.sparsefinder.predictors import pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
-from headlens.analyses.sparsefinder.tables import joined_sites
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.sentence import Example
@@ -63,7 +63,7 @@ def places(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[lis
 
 def test_pairs_of_words_token_by_token(store: tuple[QueryKeyStore, LoadedModel]) -> None:
     own, loaded = store
-    predictor = FixedGraph(Window(3))
+    predictor = pattern_predictor(Window(3))
     table = antecedents(own, "encoder.1", predictor)
     assert table.columns.tolist() == ANTECEDENT_COLUMNS
     expected = []
@@ -91,8 +91,8 @@ def test_without_mentions_there_is_nothing(store: tuple[QueryKeyStore, LoadedMod
     own, loaded = store
     bare = collect(loaded, Memory([Example(sentence("a cat sleeps"))]), tmp_path / "bare")
     assert not list(bare.folder.glob("*.antecedents"))
-    assert antecedents(bare, "encoder.0", FixedGraph(Window(1))).empty
-    assert antecedents(own, "cross.0", FixedGraph(Window(1))).empty
+    assert antecedents(bare, "encoder.0", pattern_predictor(Window(1))).empty
+    assert antecedents(own, "cross.0", pattern_predictor(Window(1))).empty
     (own.folder / "source.antecedents").write_text("nothing", encoding="utf-8")
     with pytest.raises(OptionError, match=r"source\.antecedents cannot be read"):
-        antecedents(own, "encoder.0", FixedGraph(Window(1)))
+        antecedents(own, "encoder.0", pattern_predictor(Window(1)))

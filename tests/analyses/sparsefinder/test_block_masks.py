@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headlens.analyses.sparsefinder.block_masks import (
-    Blocked,
-    OfBlocks,
+    BlockClusters,
     block_attention,
     block_means,
     by_cluster,
     by_query,
+    of_blocks,
 )
 from headlens.analyses.sparsefinder.predictors import (
-    FixedGraph,
     QueryKeyProjections,
     QueryKeyVectors,
-    RandomPredictor,
+    pattern_predictor,
+    random_predictor,
 )
 from headlens.interventions.patterns import Global, Window
 
@@ -44,7 +44,7 @@ def nearest(blocks: list[Tensor], centroid: Tensor, top: int) -> list[int]:
     return sorted(range(len(blocks)), key=apart.__getitem__)[:top]
 
 
-def naive(vectors: QueryKeyVectors, own: Blocked) -> list[list[set[tuple[int, int]]]]:
+def naive(vectors: QueryKeyVectors, own: BlockClusters) -> list[list[set[tuple[int, int]]]]:
     """Pairs of blocks of every sentence and head, one centroid after the other."""
     queries, keys = own.projections(vectors.queries, vectors.keys)
     found = []
@@ -79,8 +79,8 @@ def test_blocks_by_loops(version: int, sizes: tuple[int, ...], window: int, seed
     top = None if balanced else top
     vectors, projections = drawn(n, m, seed)
     centroids = torch.randn(2, clusters, 3, generator=torch.Generator().manual_seed(seed))
-    own = Blocked(projections, centroids, size, top, version, window)
-    found, graph = own.blocks(vectors), own.graph(vectors)
+    own = BlockClusters(projections, centroids, size, top, version, window)
+    found, graph = own.blocks(vectors), own.predictor.graph(vectors)
     for row, heads in enumerate(naive(vectors, own)):
         for head, pairs in enumerate(heads):
             assert {(int(i), int(j)) for i, j in found[row, head].nonzero()} == pairs
@@ -91,12 +91,12 @@ def test_blocks_by_loops(version: int, sizes: tuple[int, ...], window: int, seed
 
 def test_blocks_of_half_precision() -> None:
     vectors, projections = drawn(12, 12)
-    own = Blocked(projections, torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1)), 4, 1, 1)
+    own = BlockClusters(projections, torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1)), 4, 1, 1)
     coarse = QueryKeyVectors(
         vectors.queries.bfloat16(), vectors.keys.bfloat16(), vectors.real_queries, vectors.real_keys
     )
     exact = QueryKeyVectors(coarse.queries.float(), coarse.keys.float(), vectors.real_queries, vectors.real_keys)
-    half = Blocked(copy.deepcopy(projections).bfloat16(), own.centroids, 4, 1, 1)
+    half = BlockClusters(copy.deepcopy(projections).bfloat16(), own.centroids, 4, 1, 1)
     assert half.blocks(coarse).shape == own.blocks(exact).shape
     assert half.blocks(coarse).any(dim=-1).equal(own.blocks(exact).any(dim=-1))
 
@@ -109,8 +109,12 @@ def test_places_of_blocks_by_loops(causal: bool, sizes: tuple[int, ...]) -> None
     m = n if causal else m
     vectors, _ = drawn(n, m)
     vectors = replace(vectors, causal=causal)
-    window, first, chosen = FixedGraph(Window(width - 1)), FixedGraph(Global(count)), RandomPredictor(count, seed=3)
-    graphs = [OfBlocks(places, size).graph(vectors) for places in (window, first, chosen)]
+    window, first, chosen = (
+        pattern_predictor(Window(width - 1)),
+        pattern_predictor(Global(count)),
+        random_predictor(count, seed=3),
+    )
+    graphs = [of_blocks(places, size).graph(vectors) for places in (window, first, chosen)]
     for row in range(2):
         length, of_keys = int(vectors.real_queries[row].sum()), int(vectors.real_keys[row].sum())
         n_blocks = -(-of_keys // size)
@@ -141,8 +145,8 @@ def test_blocks_of_a_text_that_is_written(sizes: tuple[int, ...], more: int) -> 
     whole = replace(whole, real_queries=torch.ones(2, n + more).bool(), real_keys=torch.ones(2, n + more).bool())
     whole = replace(whole, causal=True)
     last = replace(whole, queries=whole.queries[:, :, n:], real_queries=whole.real_queries[:, n:], before=n)
-    for places in (FixedGraph(Window(width - 1)), FixedGraph(Global(count)), RandomPredictor(count)):
-        own = OfBlocks(places, size)
+    for places in (pattern_predictor(Window(width - 1)), pattern_predictor(Global(count)), random_predictor(count)):
+        own = of_blocks(places, size)
         assert own.pairwise
         assert own.graph(last).equal(own.graph(whole)[:, :, n:])
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headlens.analyses.sparsefinder.contents import CONTENT_COLUMNS, cluster_contents, information
 from headlens.analyses.sparsefinder.fitting import FittedSite, fit_site
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, write_tags
-from headlens.analyses.sparsefinder.tables import CONTENT_COLUMNS, cluster_contents, information
 
 GRID = ParameterGrid(windows=(0,), thresholds=(1.0,), groups=(2, 4))
 WORDS = ("NOUN", "VERB", "DET", "special")

@@ -21,7 +21,7 @@ from headlens.analyses.sparsefinder.fitting import (
     points_of,
     save_fitted,
 )
-from headlens.analyses.sparsefinder.measures import GraphCounts, allowed_pairs
+from headlens.analyses.sparsefinder.measures import allowed_pairs, graph_counts
 from headlens.analyses.sparsefinder.options import FitOptions
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, in_one_cluster, within
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
@@ -75,16 +75,16 @@ def test_groups_are_found(hidden: torch.Tensor, *, shared: bool, causal: bool) -
     points = points_of((*projections(own.queries, own.keys), own) for own in batches())
     centroids = fit_centroids(points, GROUPS)
     assert centroids.shape == (HEADS, GROUPS, 2)
-    counts = GraphCounts.of(held.gold, in_one_cluster(q, k, centroids), held.allowed)
-    gold = GraphCounts.of(held.gold, held.gold, held.allowed)
+    counts = graph_counts(held.gold, in_one_cluster(q, k, centroids), held.allowed)
+    gold = graph_counts(held.gold, held.gold, held.allowed)
     if shared:  # apart, queries and keys of a group have centroids of their own where their projections differ
-        assert float(counts.recall.min()) > 0.95
-        assert float((counts.sparsity - gold.sparsity).abs().max()) < 0.1
+        assert float(counts.shares[0].min()) > 0.95
+        assert float((counts.shares[1] - gold.shares[1]).abs().max()) < 0.1
     best = max(
-        float(own.recall.mean() + own.sparsity.mean())
-        for own in (GraphCounts.of(held.gold, within(q, k, t / 10), held.allowed) for t in range(1, 40))
+        float(own.shares[0].mean() + own.shares[1].mean())
+        for own in (graph_counts(held.gold, within(q, k, t / 10), held.allowed) for t in range(1, 40))
     )
-    assert best > float(1.0 + gold.sparsity.mean()) - 0.1
+    assert best > float(1.0 + gold.shares[1].mean()) - 0.1
 
 
 def test_the_same_seed_learns_the_same(hidden: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.attend.analysis import shown_examples
-from headlens.analyses.sparsefinder.predictors import EmptyPredictor, FixedGraph
+from headlens.analyses.sparsefinder.predictors import Predictor, empty_predictor, pattern_predictor
 from headlens.analyses.sparsefinder.tables import EXAMPLE_COLUMNS, example_heads
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
@@ -31,8 +31,8 @@ def loaded(wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
     return LoadedModel("tiny", model.eval(), wordpiece_tokenizer, None)
 
 
-@pytest.mark.parametrize("predictor", [lambda: FixedGraph(Window(1)), EmptyPredictor])
-def test_weights_before_and_after(loaded: LoadedModel, predictor: Callable[[], FixedGraph | EmptyPredictor]) -> None:
+@pytest.mark.parametrize("predictor", [lambda: pattern_predictor(Window(1)), empty_predictor])
+def test_weights_before_and_after(loaded: LoadedModel, predictor: Callable[[], Predictor]) -> None:
     heads = [Head("encoder", 1, 0), Head("encoder", 0, 1)]
     predictors = {f"encoder.{layer}": predictor() for layer in (0, 1)}
     found = example_heads(loaded, Example(sentence(TEXT)), predictors, heads)
@@ -51,7 +51,7 @@ def test_weights_before_and_after(loaded: LoadedModel, predictor: Callable[[], F
         assert own.drop_duplicates("key")["key_token"].tolist() == words
         graph = own.pivot_table(index="query", columns="key", values="predicted").to_numpy()
         near = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= 1
-        assert (graph == (near if isinstance(predictors["encoder.0"], FixedGraph) else 0)).all()
+        assert (graph == (near if predictor is not empty_predictor else 0)).all()
         restricted = own.pivot_table(index="query", columns="key", values="restricted").to_numpy()
         assert restricted.sum(axis=1) == pytest.approx(1, abs=1e-5)
         # A query without any predicted key looks at itself.

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlens.analyses.sparsefinder.measures import GraphCounts, GraphMeans, allowed_pairs, counts_by_window
+from headlens.analyses.sparsefinder.measures import GraphMeans, allowed_pairs, counts_by_window, graph_counts
 from headlens.attention.normalizers import Entmax
 
 seeds = st.integers(0, 10_000)
@@ -37,7 +37,7 @@ def test_counts_one_by_one(seed: int, queries: int, keys: int, causal: bool) -> 
     gold, predicted = graphs(seed, queries, keys)
     weights = weighted(gold, seed)
     rq, rk = lengths(seed, queries), lengths(seed if causal else seed + 1, keys)
-    found = GraphCounts.of(weights, predicted, allowed_pairs(rq, rk, causal=causal))
+    found = graph_counts(weights, predicted, allowed_pairs(rq, rk, causal=causal))
     for b in range(3):
         for h in range(2):
             own = [
@@ -47,12 +47,12 @@ def test_counts_one_by_one(seed: int, queries: int, keys: int, causal: bool) -> 
             guessed = {p for p in own if predicted[b, h, p[0], p[1]]}
             real = {i for i, _ in own}
             exact = [i for i in real if {p for p in golds if p[0] == i} <= guessed]
-            assert float(found.sparsity[b, h]) == pytest.approx(1 - len(guessed) / len(own))
-            assert float(found.exact_share[b, h]) == pytest.approx(len(exact) / len(real))
+            assert float(found.shares[1][b, h]) == pytest.approx(1 - len(guessed) / len(own))
+            assert float(found.shares[2][b, h]) == pytest.approx(len(exact) / len(real))
             kept, whole = (sum(float(weights[b, h, i, j]) for i, j in pairs) for pairs in (golds & guessed, golds))
-            mass = float(found.mass[b, h])
+            mass = float(found.shares[3][b, h])
             assert math.isnan(mass) if not golds else mass == pytest.approx(kept / whole)
-            recall = float(found.recall[b, h])
+            recall = float(found.shares[0][b, h])
             assert math.isnan(recall) if not golds else recall == pytest.approx(len(golds & guessed) / len(golds))
 
 
@@ -64,7 +64,7 @@ def test_examples_have_equal_weight_and_empty_heads_do_not_count() -> None:
     predicted[0, 0, 0, 0] = True
     predicted[1, 0] = True
     means = GraphMeans()
-    means.add([GraphCounts.of(gold, predicted, torch.ones(2, 1, 2, 2, dtype=torch.bool))])
+    means.add([graph_counts(gold, predicted, torch.ones(2, 1, 2, 2, dtype=torch.bool))])
     ((recall, sparsity, exact, mass),) = means.heads
     assert torch.equal(mass.nan_to_num(-1), recall.nan_to_num(-1)), "pairs without weights count alike"
     assert float(recall[0]) == pytest.approx((1 / 4 + 1) / 2)
@@ -86,12 +86,10 @@ def test_windows_are_counted_as_if_each_had_been_added(seed: int, queries: int, 
     offset = (torch.arange(queries)[:, None] - torch.arange(keys)).abs()
     for windows in ([-1, 0, 1, 2, 5, 9], [-1], [2, 0]):
         for window, found in zip(windows, counts_by_window(weights, base, allowed, windows), strict=True):
-            expected = GraphCounts.of(weights, base | (offset <= window), allowed)
-            for name, values in vars(expected).items():
-                close = torch.allclose(
-                    values, getattr(found, name), rtol=1e-6, atol=1e-6 if name == "predicted_mass" else 0
-                )
-                assert close, (windows, window, name)
+            expected = graph_counts(weights, base | (offset <= window), allowed)
+            assert torch.equal(found.totals, expected.totals)
+            assert torch.equal(found.counted[:3], expected.counted[:3]), (windows, window)
+            assert torch.allclose(expected.counted[3], found.counted[3], rtol=1e-6, atol=1e-6), (windows, window)
 
 
 def test_batches_add_up() -> None:
@@ -123,5 +121,5 @@ def test_attention_over_a_graph_that_holds_the_gold_one_is_the_full_one(seed: in
     exact = (~(gold & ~predicted)).all(dim=-1)
     restricted = normalizer(scores.masked_fill(~predicted, torch.finfo(scores.dtype).min))
     assert torch.allclose(restricted[exact], full[exact], atol=1e-6)
-    counts = GraphCounts.of(gold, predicted, allowed)
-    assert int(counts.exact.sum()) == int(exact.sum()) == 2 * 3 * 8 - 2
+    counts = graph_counts(gold, predicted, allowed)
+    assert int(counts.counted[2].sum()) == int(exact.sum()) == 2 * 3 * 8 - 2

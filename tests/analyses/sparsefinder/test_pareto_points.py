@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from headlens.analyses.sparsefinder.fitting import FittedSite, fit_site, load_fitted, save_fitted
-from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, allowed_pairs
+from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, allowed_pairs, graph_counts
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import (
     BLOCK,
@@ -26,7 +26,7 @@ from headlens.analyses.sparsefinder.pareto_points import (
     predictor_of,
     windows_of,
 )
-from headlens.analyses.sparsefinder.predictors import DistancePredictor, FixedGraph
+from headlens.analyses.sparsefinder.predictors import distance_predictor, pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import Draws
@@ -48,8 +48,8 @@ def sentences(*seeds: int) -> Iterator[StoredBatch]:
 
 def averages(parts: Sequence[GraphCounts]) -> dict[str, torch.Tensor]:
     """Of every head the means over sentences that say something, as columns of the table are called."""
-    shares = {"recall": "recall", "sparsity": "sparsity", "exact": "exact_share", "mass": "mass"}
-    return {name: torch.cat([getattr(part, own) for part in parts]).nanmean(dim=0) for name, own in shares.items()}
+    means = torch.cat([part.shares for part in parts], dim=1).nanmean(dim=1)
+    return dict(zip(MEASURES, means, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +98,12 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: FittedSite) -> N
     density = torch.cat([(own.gold & own.allowed).sum((2, 3)) / own.allowed.sum((2, 3)) for own in held])
     assert gold["sparsity"].to_numpy() == pytest.approx(1 - density.double().mean(0).numpy(), abs=1e-6)
     for method, value, tokens, window, predictor in (
-        ("distance", 1.0, 0, 0, DistancePredictor(fitted.projections, 1.0)),
-        ("distance", 0.3, 0, 5, DistancePredictor(fitted.projections, 0.3) | FixedGraph(Window(2))),
-        ("longformer", 4, 4, 1, FixedGraph(Global(4) | Window(0))),
-        ("window", 5, 0, 5, FixedGraph(Window(2))),
+        ("distance", 1.0, 0, 0, distance_predictor(fitted.projections, 1.0)),
+        ("distance", 0.3, 0, 5, distance_predictor(fitted.projections, 0.3) | pattern_predictor(Window(2))),
+        ("longformer", 4, 4, 1, pattern_predictor(Global(4) | Window(0))),
+        ("window", 5, 0, 5, pattern_predictor(Window(2))),
     ):
-        parts = [GraphCounts.of(own.weights, predictor.graph(own).expand_as(own.gold), own.allowed) for own in held]
+        parts = [graph_counts(own.weights, predictor.graph(own).expand_as(own.gold), own.allowed) for own in held]
         expected = averages(parts)
         rows = table[
             (table["method"] == method)
@@ -198,7 +198,7 @@ def test_a_point_of_the_grid_by_name(grid: ParameterGrid, fitted_blocks: FittedS
     for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
         predictor = predictor_of(*key, grid, fitted)
         graph = predictor.graph(held)
-        expected = averages([GraphCounts.of(held.weights, graph.expand_as(held.gold), held.allowed)])
+        expected = averages([graph_counts(held.weights, graph.expand_as(held.gold), held.allowed)])
         for name, values in expected.items():
             assert rows.sort_values("head")[name].to_numpy() == pytest.approx(values.numpy()), key
     with pytest.raises(KeyError, match="the grid has no distance of 7"):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from headlens.analyses.sparsefinder.pos_pairs import PAIR_COLUMNS, pos_pairs
-from headlens.analyses.sparsefinder.predictors import DistancePredictor, FixedGraph, QueryKeyProjections
+from headlens.analyses.sparsefinder.contents import PAIR_COLUMNS, pos_pairs
+from headlens.analyses.sparsefinder.pareto_points import joined_sites
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, distance_predictor, pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, write_tags
-from headlens.analyses.sparsefinder.tables import joined_sites
 from headlens.interventions.patterns import Window
 
 WORDS = ("NOUN", "VERB", "DET", "special")
@@ -38,7 +38,7 @@ def test_pairs_one_by_one(site: str, fixed: bool, tagged: QueryKeyStore) -> None
     projections = QueryKeyProjections(heads, size, 3).requires_grad_(requires_grad=False)
     # Whatever the projections are, half of the pairs are nearer than the median.
     near = float(torch.cdist(*projections(first.queries, first.keys)).median())
-    predictor = FixedGraph(Window(1)) if fixed else DistancePredictor(projections, near)
+    predictor = pattern_predictor(Window(1)) if fixed else distance_predictor(projections, near)
     found = pos_pairs(tagged, site, predictor)
     assert found.columns.tolist() == PAIR_COLUMNS
     tags = list(tagged.tags(site))
@@ -66,7 +66,7 @@ def test_pairs_one_by_one(site: str, fixed: bool, tagged: QueryKeyStore) -> None
 def test_all_sites_and_no_tags(
     tagged: QueryKeyStore, collected: Callable[..., QueryKeyStore], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    predictors = {site: FixedGraph(Window(1)) for site in ("encoder.0", "cross.1")}
+    predictors = {site: pattern_predictor(Window(1)) for site in ("encoder.0", "cross.1")}
     table = joined_sites({site: pos_pairs(tagged, site, own) for site, own in predictors.items()})
     assert table.columns.tolist() == ["stack", "layer", *PAIR_COLUMNS]
     assert set(zip(table["stack"], table["layer"], strict=True)) == {("encoder", 0), ("cross", 1)}

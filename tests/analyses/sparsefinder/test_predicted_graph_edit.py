@@ -12,22 +12,22 @@ import zoo
 from torch import Tensor
 from watching import Watch, run
 
-from headlens.analyses.sparsefinder.block_masks import Blocked
+from headlens.analyses.sparsefinder.block_masks import BlockClusters
 from headlens.analyses.sparsefinder.fitting import fit_centroids
-from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit, Sparsity
 from headlens.analyses.sparsefinder.predictors import (
-    BucketPredictor,
-    ClusterPredictor,
-    DistancePredictor,
-    EmptyPredictor,
-    FixedGraph,
-    HashPredictor,
     Predictor,
     QueryKeyProjections,
     QueryKeyVectors,
-    RandomPredictor,
+    bucket_predictor,
+    cluster_predictor,
     directions,
+    distance_predictor,
+    empty_predictor,
+    hash_predictor,
+    pattern_predictor,
+    random_predictor,
 )
+from headlens.analyses.sparsefinder.restricted_task import PredictedGraphEdit, Sparsity
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.model_normalizer import switch
@@ -39,27 +39,22 @@ from headlens.interventions.patterns import BigBird, Global, Longformer, Random,
 
 # Graphs of which a query needs nothing but its keys; the first has all pairs.
 PAIRWISE: tuple[Callable[[QueryKeyProjections], Predictor], ...] = (
-    lambda own: DistancePredictor(own, math.inf),
-    lambda own: DistancePredictor(own, 0.5),
-    lambda own: DistancePredictor(own, 0.5) | FixedGraph(Window(1)),
-    lambda own: ClusterPredictor(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
-    lambda own: HashPredictor(4, seed=1),
-    lambda own: FixedGraph(Window(1) | Global(1)),
-    lambda own: RandomPredictor(1, seed=3),
-    lambda own: FixedGraph(Global(1)) | RandomPredictor(2),
-    lambda own: EmptyPredictor(),
+    lambda own: distance_predictor(own, math.inf),
+    lambda own: distance_predictor(own, 0.5),
+    lambda own: distance_predictor(own, 0.5) | pattern_predictor(Window(1)),
+    lambda own: cluster_predictor(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
+    lambda own: hash_predictor(4, seed=1),
+    lambda own: pattern_predictor(Window(1) | Global(1)),
+    lambda own: random_predictor(1, seed=3),
+    lambda own: pattern_predictor(Global(1)) | random_predictor(2),
+    lambda own: empty_predictor(),
 )
 NAMES = [name for name in ("bert", "albert", "marian", "gpt2", "llama") if name in zoo.ZOO]
 
 
-class Told(Predictor):
+def by_hand(graphs: list[Tensor]) -> Predictor:
     """Graphs that were made by hand, one for each call in turn."""
-
-    def __init__(self, graphs: list[Tensor]) -> None:
-        self.graphs = graphs
-
-    def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        return self.graphs.pop(0)
+    return Predictor(lambda _: graphs.pop(0))
 
 
 def switched(name: str) -> Any:
@@ -88,12 +83,12 @@ def test_over_graphs_that_hold_the_gold_ones_nothing_changes(name: str) -> None:
     full, watch = watched(model, name)
     generator = torch.Generator().manual_seed(0)
     drawn = {site: [torch.rand(g.shape, generator=generator) < 0.3 for g in own] for site, own in golds(watch).items()}
-    more = {site: Told([a | b for a, b in zip(own, drawn[site], strict=True)]) for site, own in golds(watch).items()}
+    more = {site: by_hand([a | b for a, b in zip(own, drawn[site], strict=True)]) for site, own in golds(watch).items()}
     restricted, _ = watched(model, name, PredictedGraphEdit(more))
     real = zoo.batch_tokens(zoo.ZOO[name])
     tokens = (real.decoder or real.encoder).real.bool()
     assert torch.allclose(restricted[tokens], full[tokens], atol=1e-6)
-    none = {site: Told([torch.zeros_like(g) for g in own]) for site, own in golds(watch).items()}
+    none = {site: by_hand([torch.zeros_like(g) for g in own]) for site, own in golds(watch).items()}
     alone, seen = watched(model, name, PredictedGraphEdit(none))
     assert not torch.allclose(alone[tokens], full[tokens], atol=1e-3)
     for call in seen.calls:
@@ -107,7 +102,7 @@ def test_weights_are_zero_where_nothing_was_predicted(name: str) -> None:
     model = switched(name)
     _, watch = watched(model, name)
     sites = list(golds(watch))
-    _, seen = watched(model, name, PredictedGraphEdit({sites[0]: FixedGraph(Window(1))}))
+    _, seen = watched(model, name, PredictedGraphEdit({sites[0]: pattern_predictor(Window(1))}))
     for call in seen.calls:
         places = torch.arange(call.weights.shape[2])[:, None] - torch.arange(call.weights.shape[3])
         far = (places.abs() > 1) & call.queries.real.bool()[:, None, :, None]
@@ -131,30 +126,32 @@ def test_every_method_gives_a_graph_and_windows_are_added() -> None:
     own = vectors()
     points = torch.cat([directions(own.queries), directions(own.keys)], dim=2).transpose(0, 1).flatten(1, 2)
     methods: dict[str, Predictor] = {
-        "distance": DistancePredictor(projections, 1.0),
-        "bucket": BucketPredictor(projections, 3),
-        "cluster": ClusterPredictor(torch.randn(3, 4, 4), projections),
-        "routing": ClusterPredictor(fit_centroids(points, 4), top=1),
-        "lsh": HashPredictor(4, rounds=2),
-        "longformer": FixedGraph(Longformer(1, 2)),
-        "bigbird": FixedGraph(BigBird(1, 1, 1)),
-        "window": FixedGraph(Window(2)),
+        "distance": distance_predictor(projections, 1.0),
+        "bucket": bucket_predictor(projections, 3),
+        "cluster": cluster_predictor(torch.randn(3, 4, 4), projections),
+        "routing": cluster_predictor(fit_centroids(points, 4), top=1),
+        "lsh": hash_predictor(4, rounds=2),
+        "longformer": pattern_predictor(Longformer(1, 2)),
+        "bigbird": pattern_predictor(BigBird(1, 1, 1)),
+        "window": pattern_predictor(Window(2)),
     }
     inside = own.real_queries[:, None, :, None] & own.real_keys[:, None, None, :]
     for name, method in methods.items():
-        graph, wider = (m.graph(own).expand(2, 3, 9, 7) & inside for m in (method, method | FixedGraph(Window(3))))
+        graph, wider = (
+            m.graph(own).expand(2, 3, 9, 7) & inside for m in (method, method | pattern_predictor(Window(3)))
+        )
         assert graph.dtype is torch.bool
         assert graph.any(), name
         assert not (graph & ~wider).any()
-        assert torch.equal(wider, (graph | FixedGraph(Window(3)).graph(own)) & inside)
+        assert torch.equal(wider, (graph | pattern_predictor(Window(3)).graph(own)) & inside)
 
 
 def test_no_threshold_and_one_cluster_are_everything() -> None:
     projections = QueryKeyProjections(3, 8, 4)
     for method in (
-        DistancePredictor(projections, math.inf),
-        BucketPredictor(projections, 1),
-        ClusterPredictor(torch.zeros(3, 1, 4), projections),
+        distance_predictor(projections, math.inf),
+        bucket_predictor(projections, 1),
+        cluster_predictor(torch.zeros(3, 1, 4), projections),
     ):
         own = vectors()
         inside = own.real_queries[:, None, :, None] & own.real_keys[:, None, None, :]
@@ -163,7 +160,7 @@ def test_no_threshold_and_one_cluster_are_everything() -> None:
 
 def test_patterns_have_the_length_of_each_sentence() -> None:
     own = vectors()
-    found = FixedGraph(Longformer(0, 1)).graph(own)
+    found = pattern_predictor(Longformer(0, 1)).graph(own)
     for row, (n, m) in enumerate(((9, 7), (4, 6))):
         allowed = torch.from_numpy(Longformer(0, 1).allowed(max(n, m)))[:n, :m]
         assert torch.equal(found[row, 0, :n, :m], allowed)
@@ -173,8 +170,8 @@ def test_patterns_have_the_length_of_each_sentence() -> None:
 def test_what_is_refused() -> None:
     model = switched("bert")
     with pytest.raises(OptionError, match=r"There is no decoder\.7 in this model"):
-        AttentionSession(model, edits=[PredictedGraphEdit({"decoder.7": FixedGraph(Window(1))})])
-    session = AttentionSession(model, edits=[PredictedGraphEdit({"encoder.0": FixedGraph(Window(1))})])
+        AttentionSession(model, edits=[PredictedGraphEdit({"decoder.7": pattern_predictor(Window(1))})])
+    session = AttentionSession(model, edits=[PredictedGraphEdit({"encoder.0": pattern_predictor(Window(1))})])
     with session, pytest.raises(OptionError, match="it was not declared which tokens are padding"):
         run(model, zoo.padded(zoo.ZOO["bert"]))
 
@@ -207,9 +204,9 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
     projections = {str(s): QueryKeyProjections(s.n_heads, width // s.n_heads, 3) for s in sites}
     texts = []
     others = (
-        lambda own: BucketPredictor(own, 2),
-        lambda own: DistancePredictor(own, 0.5) | FixedGraph(Random(1)),  # drawn anew for every length
-        lambda own: Blocked(own, torch.randn(own.weight.shape[1], 2, own.weight.shape[3]), 2, 1),
+        lambda own: bucket_predictor(own, 2),
+        lambda own: distance_predictor(own, 0.5) | pattern_predictor(Random(1)),  # drawn anew for every length
+        lambda own: BlockClusters(own, torch.randn(own.weight.shape[1], 2, own.weight.shape[3]), 2, 1).predictor,
     )
     for made in (*PAIRWISE, *others):
         predictors = {site: made(own) for site, own in projections.items()}

@@ -12,7 +12,7 @@ import zoo
 from watching import Watch, run
 
 from headlens.analyses.sparsefinder import query_key_store as module
-from headlens.analyses.sparsefinder.measures import GraphCounts
+from headlens.analyses.sparsefinder.measures import graph_counts
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, SelfCheckError
@@ -66,10 +66,10 @@ def test_batches_are_the_sentences_padded(collected: Collected, tmp_path: Path) 
             ours, theirs = pairs.real_queries[row], pairs.real_keys[row]
             assert torch.equal(one.queries[0], pairs.queries[row][:, ours])
             assert torch.equal(one.weights[0], pairs.weights[row][:, ours][:, :, theirs])
-            alone = GraphCounts.of(one.gold, one.gold, one.allowed)
-            padded = GraphCounts.of(pairs.gold, pairs.gold, pairs.allowed)
-            assert torch.equal(alone.sparsity[0], padded.sparsity[row])
-            assert torch.equal(alone.queries[0], padded.queries[row])
+            alone = graph_counts(one.gold, one.gold, one.allowed)
+            padded = graph_counts(pairs.gold, pairs.gold, pairs.allowed)
+            assert torch.equal(alone.shares[1][0], padded.shares[1][row])
+            assert torch.equal(alone.totals[2][0], padded.totals[2][row])
 
 
 def test_the_least_weight_is_one(tmp_path: Path) -> None:
