@@ -137,7 +137,7 @@ def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """How sparse the masks are, and the task under them."""
-    from headlens.analyses.dam.results_table import baseline_of
+    from headlens.analyses.dam.report import baseline_of
     from headlens.pages.formatting import DIFFERENCE, difference_text
     from headlens.pages.page_tables import summary_table
 

@@ -17,6 +17,7 @@ from headlens.training.hyperparameters import LoopOptions, TrainingOptions, chec
 if TYPE_CHECKING:
     from headlens.analyses.dam.learning import MaskLearningOptions
 
+CLASSES = ("special", "diagonal", "neighbourhood", "rest")  # of positions, see `LearnedMask.positions`
 _PANEL = "Mask"
 
 

@@ -55,7 +55,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         if run.folder is not None:
             masks = [sweep.learned(outcome) for outcome in outcomes if outcome.mask and request.figures]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_dam(run.folder, tables, [(m.name, m.probabilities, m.kept) for m in masks])
+                write_dam(run.folder, tables, [(m.file.name, m.probabilities, m.file.allowed) for m in masks])
             run.folder.finish({**_facts(request, opened, outcomes, updates), "notes": notes})
         return SweepRun(run.path, run.files, tables, notes)
 
@@ -97,22 +97,21 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
     if longest < dam.mask.longest:
         beyond = "positions beyond that are decided by the penalty alone."
         notes.append(f"No text to learn from has more than {longest} tokens: {beyond}")
-    if "sparsity" in tables:
-        heads = tables["sparsity"].dropna(subset=["head"])
-        for name, rows in heads.groupby("mask", sort=False):
-            if closed := int((rows["sparsity"] == 1).sum()):
-                these = "this head" if closed == 1 else "these heads"
-                notes.append(
-                    f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so the output of "
-                    f"{these} is meaningless. Give a smaller penalty, or fewer updates."
-                )
-    log = tables.get("log", pd.DataFrame())
-    last = log.groupby("run", sort=False).tail(1) if len(log) else log
-    undecided = [row for row in last.to_dict("records") if row["undecided"] > _UNDECIDED]
+    if not tables:
+        return notes
+    for name, rows in tables["sparsity"].dropna(subset=["head"]).groupby("mask", sort=False):
+        if closed := int((rows["sparsity"] == 1).sum()):
+            these = "this head" if closed == 1 else "these heads"
+            notes.append(
+                f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so the output of "
+                f"{these} is meaningless. Give a smaller penalty, or fewer updates."
+            )
+    last = {row["run"]: row["undecided"] for row in tables["log"].to_dict("records")}
     return notes + [
-        f"{row['run']}: P of {row['undecided']:.0%} of the mask parameters is still between 0.1 and 0.9; more "
+        f"{run}: P of {undecided:.0%} of the mask parameters is still between 0.1 and 0.9; more "
         "updates or a larger --mask-learning-rate would let the mask settle."
-        for row in undecided
+        for run, undecided in last.items()
+        if undecided > _UNDECIDED
     ]
 
 

@@ -13,9 +13,8 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, learn_mask, made_mask
+from headlens.analyses.dam.learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, learn_mask, made_mask
 from headlens.analyses.dam.sweep import MASKS, save_mask
-from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.learned_options import DegreeOptions, SpanOptions
 from headlens.analyses.masks.learned_tables import (

@@ -10,10 +10,9 @@ import torch
 from made_tasks import taught
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, hard, learn_mask
+from headlens.analyses.dam.learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, hard, learn_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.sweep import load_mask, save_mask
-from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.learned_options import DegreeOptions
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.session import AttentionSession
@@ -189,7 +188,7 @@ def test_layers_keep_their_numbers_where_one_lost_its_heads(wordpiece_tokenizer:
     mask = LearnedAttentionMask(masked_sites(small), LearnedMaskOptions(8, per_layer=True))
     with torch.no_grad():
         mask.alpha.fill_(-9.0)
-    kept = LearnedMask.of("m", mask).kept
+    kept = LearnedMask.of("m", mask).file.allowed
     assert len(kept) == 2
     assert kept[0].all()
     assert not kept[1].any()
@@ -202,16 +201,16 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
     found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
     learned = LearnedMask.of("penalty-0.01", found.mask)
     save_mask(tmp_path / "own" / "mask.safetensors", learned, found)
-    again = load_mask(tmp_path / "own", "penalty-0.01")
-    assert torch.equal(again.kept, learned.kept)
+    again = load_mask(tmp_path / "own")
+    assert torch.equal(again.file.allowed, learned.file.allowed)
     torch.testing.assert_close(again.probabilities, learned.probabilities)
-    assert (again.name, again.structured, again.diagonal) == ("penalty-0.01", True, True)
+    assert (again.file.name, again.file.ends, again.file.diagonal) == ("penalty-0.01", True, True)
     file = AttentionMask.load(tmp_path / "own")
     assert (file.sha256, file.name) == (learned.file.sha256, "penalty-0.01")
     assert file.metadata == {"form": "additive", "n": "40", "task": "sst2"}
     (tmp_path / "own" / "mask.safetensors").unlink()
     with pytest.raises(ResumeError, match="no longer has a readable mask"):
-        load_mask(tmp_path / "own", "penalty-0.01")
+        load_mask(tmp_path / "own")
 
 
 def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
