@@ -25,11 +25,11 @@ from headlens.interventions.learned_mask import (
     LearnedMaskOptions,
     PenaltyKind,
     Scope,
-    at_ends,
     masked_sites,
 )
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution
+from headlens.interventions.mask_parametrization import at_ends
 from headlens.models.freezing import freeze
 from headlens.models.loading import LoadedModel
 from headlens.runs.mask_options import read_layers
@@ -282,9 +282,9 @@ class LearnedMask:
     @classmethod
     def of(cls, name: str, mask: LearnedAttentionMask) -> LearnedMask:
         """Copies the current probabilities and kept positions of a mask module to the CPU; `name` is for tables."""
-        options, about = mask.options, {"n": str(mask.options.longest)}
-        rules = options.ends, options.diagonal, name, "encoder", about, mask.layers
-        return cls(AttentionMask(mask.kept().cpu(), *rules), mask.probabilities().cpu())
+        rules, about = (mask.options.ends, mask.options.diagonal), {"n": str(mask.options.longest)}
+        file = AttentionMask(mask.kept().cpu(), *rules, name, "encoder", about, mask.layers)
+        return cls(file, mask.probabilities().cpu())
 
     @property
     def sparsity(self) -> float:
@@ -345,7 +345,7 @@ class LearnedMask:
                 yield {"layer": layer if len(values) > 1 else None, "head": head}, matrix
 
     def _frame(self, rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-        common = {"mask": self.file.name, "diagonal": self.file.diagonal, "n": self.file.length}
+        common: dict[str, Any] = {"mask": self.file.name, "diagonal": self.file.diagonal, "n": self.file.length}
         frame = pd.DataFrame(rows).assign(**common)[columns]
         return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "offset") if name in columns})
 

@@ -120,8 +120,9 @@ def baseline_of(sweep: pd.DataFrame) -> str:
     return UNMASKED if (sweep["run"] == UNMASKED).any() else PLAIN
 
 
-def _by_run(names: Sequence[str], rows: Iterable[list[str]]) -> list[str]:
-    return markdown_lines([["run", *names], ["---", *("---:" for _ in names)], *rows])
+def markdown_table(left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the lines of a Markdown table, of the names of its columns of words and then of numbers."""
+    return markdown_lines([[*left, *right], ["---"] * len(left) + ["---:"] * len(right), *rows])
 
 
 def _numbers(rows: pd.DataFrame, metrics: list[str], names: Sequence[str]) -> Grid:
@@ -140,7 +141,7 @@ def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
         for value, low, high, *difference in _numbers(group, metrics, (*VALUES, *DIFFERENCE)):
             line += [value_text(value, low, high), difference_text(*difference)]
         lines.append(line)
-    return _by_run(names, lines)
+    return markdown_table(["run"], names, lines)
 
 
 def _diagonals(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
@@ -156,7 +157,7 @@ def _diagonals(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
             for one, other, difference in zip(with_it, without, differences, strict=True):
                 line += [value_text(*one), value_text(*other), difference_text(*difference)]
             lines.append(line)
-    return _by_run(["masked, %", "without it", *(name for parts in named for name in parts)], lines)
+    return markdown_table(["run"], ["masked, %", "without it", *(name for parts in named for name in parts)], lines)
 
 
 def _classes(positions: pd.DataFrame) -> list[str]:
@@ -167,7 +168,7 @@ def _classes(positions: pd.DataFrame) -> list[str]:
         cells = (means.loc[(mask, name)] if (mask, name) in means.index else None for name in known)
         texts = (NOTHING if cell is None else f"{cell['p']:.3f} ({cell['kept']:.0%})" for cell in cells)
         lines.append([escaped(str(mask)), *texts])
-    return _by_run(known, lines)
+    return markdown_table(["run"], known, lines)
 
 
 def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
@@ -327,7 +328,11 @@ def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
 def _records(runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
     """Rows of `sweep.csv` of all runs, with the name of the folder."""
     tables = [(run.folder.name, run.tables["sweep"]) for run in runs if "sweep" in run.tables]
-    return [{**row, "folder": name} for name, table in tables for row in table.to_dict("records")]
+    return [
+        {"folder": name, **{str(k): v for k, v in row.items()}}
+        for name, table in tables
+        for row in table.to_dict("records")
+    ]
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.study_figures import CONTROLS, FULL, SHARES, delta, has_delta, quality_figure, without_mask
+from headlens.analyses.dam.report import markdown_table
+from headlens.analyses.masks.study_figures import (
+    CONTROLS,
+    FULL,
+    LESS,
+    SHARES,
+    delta,
+    has_delta,
+    quality_figure,
+    without_mask,
+)
 from headlens.errors import counted
-from headlens.pages.formatting import DELTA, escaped, markdown_lines, share_text, value_text
+from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import short_names
@@ -21,7 +31,6 @@ from headlens.statistics.intervals import mean_interval
 _ROW = ["model", "pattern", "layers", "control"]
 _TRAINING = [*_ROW, "task", "seed"]
 _RUN = "run"
-_LESS = "difference from unmasked"
 
 
 def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -45,21 +54,18 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     if table.empty or table["task"].nunique() < 2:
         return pd.DataFrame()
     tasks = list(dict.fromkeys(table["task"]))
-    tasks_by_model = {
-        str(model): list(dict.fromkeys(group["task"])) for model, group in table.groupby("model", sort=False)
-    }
-    unmasked = {
-        str(model): _averages(group, tasks_by_model[str(model)])
-        for model, group in without_mask(table).groupby("model")
-    }
-    rows = [
-        dict(zip(_ROW, key, strict=True))
-        | {name: float(group.groupby("task")[name].mean().mean()) for name in SHARES}
-        | group.groupby("task")["value"].mean().reindex(tasks).to_dict()
-        | _average(group, tasks_by_model[str(key[0])])
-        | _delta(group, tasks_by_model[str(key[0])], unmasked.get(str(key[0])))
-        for key, group in table.groupby(_ROW, sort=False)
-    ]
+    by_model: dict[Any, Any] = table.groupby("model")["task"].unique().to_dict()
+    unmasked = {model: _averages(group, by_model[model]) for model, group in without_mask(table).groupby("model")}
+    rows = []
+    for key, group in table.groupby(_ROW, sort=False):
+        by_task, own = group.groupby("task"), _averages(group, by_model[key[0]])
+        rows.append(
+            dict(zip(_ROW, key, strict=True))
+            | by_task[list(SHARES)].mean().mean().to_dict()
+            | by_task["value"].mean().reindex(tasks).to_dict()
+            | _average(group, own)
+            | _delta(group, own, unmasked.get(key[0]))
+        )
     averages = pd.DataFrame(rows)
     averages.loc[without_mask(averages).index, list(DELTA)] = np.nan
     return averages
@@ -123,8 +129,7 @@ def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
     return values.mean(axis=1)
 
 
-def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
-    averages = _averages(rows, tasks)
+def _average(rows: pd.DataFrame, averages: pd.Series) -> dict[str, Any]:
     if len(averages) == 1:
         interval = _independent(rows[rows["seed"] == averages.index[0]], VALUES)
     else:
@@ -132,8 +137,7 @@ def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
     return dict(zip(("average", "ci_low", "ci_high", "seeds"), (*interval, len(averages)), strict=True))
 
 
-def _delta(rows: pd.DataFrame, tasks: Sequence[str], unmasked: pd.Series | None) -> dict[str, float]:
-    averages = _averages(rows, tasks)
+def _delta(rows: pd.DataFrame, averages: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
     if len(averages) == 1 and set(DELTA) <= set(rows):
         return dict(zip(DELTA, _independent(rows[rows["seed"] == averages.index[0]], DELTA), strict=True))
     return delta(averages, unmasked)
@@ -159,7 +163,7 @@ def tasks_of(table: pd.DataFrame) -> list[str]:
     return names[names.index(SHARES[-1]) + 1 : names.index("average")]
 
 
-def attention_text(row: dict[str, Any]) -> str:
+def attention_text(row: Mapping[Hashable, Any]) -> str:
     """How a row of `over_tasks` attends, in words."""
     if row["pattern"] == FULL:
         return CONTROLS[row["control"]]
@@ -180,23 +184,21 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Seque
     parts = ["# Models trained under attention masks, over tasks"]
     for model, rows in table.groupby("model", sort=False):
         measured = [task for task in tasks if rows[task].notna().any()]
-        more = [_LESS] if has_delta(rows) else []
+        intervals = {"average [95 % interval]": ("average", "ci_low", "ci_high")}
+        intervals |= {LESS: DELTA} if has_delta(rows) else {}
         lines = [
-            ["attention", "masked, %", "masked in texts, %", *map(escaped, measured), "average [95 % interval]", *more]
+            [escaped(attention_text(row)), *(share_text(row[name]) for name in SHARES)]
+            + [NOTHING if np.isnan(row[task]) else f"{row[task]:.3f}" for task in measured]
+            + [value_text(*(row[name] for name in names)) for names in intervals.values()]
+            for row in rows.to_dict("records")
         ]
-        lines.append(["---", *("---:" for _ in lines[0][1:])])
-        for row in rows.to_dict("records"):
-            values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in measured]
-            average = value_text(row["average"], row["ci_low"], row["ci_high"])
-            words = attention_text({str(k): v for k, v in row.items()})
-            less = [value_text(*(row[name] for name in DELTA))] if more else []
-            lines.append([escaped(words), *(share_text(row[name]) for name in SHARES), *values, average, *less])
-        parts += [f"\n## {escaped(str(model))}", "", *markdown_lines(lines)]
+        names = ["masked, %", "masked in texts, %", *map(escaped, measured), *intervals]
+        parts += [f"\n## {escaped(str(model))}", "", *markdown_table(["attention"], names, lines)]
     metric_words = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
     parts.append(f"\nThe average is that of {metric_words}.")
     if has_delta(table):
         pairs = "over seeds" if (table["seeds"] > 1).any() else "over the examples of each task"
-        parts[-1] += f" `{_LESS}` is paired {pairs}."
+        parts[-1] += f" `{LESS}` is paired {pairs}."
     return "\n".join([*parts, *(f"\n{text}" for text in after if text)]) + "\n"
 
 
