@@ -277,8 +277,8 @@ class PatternMask:
         )
 
 
-@dataclass(frozen=True)
-class _Derived:
+@dataclass(frozen=True, eq=False)
+class DerivedMask:
     """A mask that is derived from another one, for the same layers and heads."""
 
     source: AnyMaskSource
@@ -295,7 +295,7 @@ class _Derived:
 
 
 @dataclass(frozen=True)
-class Controlled(_Derived):
+class Controlled(DerivedMask):
     """A mask with one of SparseBERT's controls (Shi et al. 2021, table 2).
 
     Args:
@@ -337,7 +337,7 @@ class Controlled(_Derived):
 
 
 @dataclass(frozen=True)
-class WithoutDiagonal(_Derived):
+class WithoutDiagonal(DerivedMask):
     """A mask that differs from text to text, in which no token looks at itself.
 
     Args:

@@ -23,13 +23,13 @@ from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.learned_mask import (
     LearnedAttentionMask,
     LearnedMaskOptions,
-    PenaltyKind,
     Scope,
     masked_sites,
 )
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution
 from headlens.interventions.mask_parametrization import at_ends
+from headlens.interventions.stochastic_gates import PenaltyKind
 from headlens.models.freezing import freeze
 from headlens.models.loading import LoadedModel
 from headlens.runs.mask_options import read_layers

@@ -36,12 +36,11 @@ from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, MaskSource
-from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.attention_mask_edit import MaskEdit, zeroed_scores
 from headlens.interventions.importance_mask import FiledMask
 from headlens.interventions.learned_mask import Scope, SettledMask
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.removed_layers import remove_layers, without_attention
-from headlens.interventions.zeroed_scores import zeroed_scores
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.model_mask import LEFT_ALONE, mask_edit, stack_layers

@@ -55,7 +55,9 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
         return pd.DataFrame()
     tasks = list(dict.fromkeys(table["task"]))
     by_model: dict[Any, Any] = table.groupby("model")["task"].unique().to_dict()
-    unmasked = {model: _averages(group, by_model[model]) for model, group in without_mask(table).groupby("model")}
+    unmasked: dict[Any, pd.Series] = {
+        model: _averages(group, by_model[model]) for model, group in without_mask(table).groupby("model")
+    }
     rows = []
     for key, group in table.groupby(_ROW, sort=False):
         by_task, own = group.groupby("task"), _averages(group, by_model[key[0]])
