@@ -20,12 +20,7 @@ from headlens.attention.attach_edit import attach_edit
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.learned_mask import (
-    LearnedAttentionMask,
-    LearnedMaskOptions,
-    Scope,
-    masked_sites,
-)
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution
 from headlens.interventions.mask_parametrization import at_ends

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from headlens.analyses.masks.learned_options import MADE, SPANS
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, ZERO, strength_of
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, MADE, SPANS, ZERO, strength_of
 from headlens.analyses.masks.study_figures import FULL
 from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import OptionError

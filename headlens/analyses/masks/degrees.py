@@ -19,8 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.dam.report import markdown_table
-from headlens.analyses.masks.learned_options import LEARNED, MADE
-from headlens.analyses.masks.options import KINDS, strength_of
+from headlens.analyses.masks.options import KINDS, LEARNED, MADE, strength_of
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,

@@ -11,8 +11,7 @@ import pandas as pd
 from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
 from headlens.analyses.masks.degrees import degree_effects
-from headlens.analyses.masks.learned_options import MADE
-from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, ZERO, MasksRequest, StudyRequest, each_once, parse_grid
+from headlens.analyses.masks.options import MADE, PAPER, PAPER_LENGTH, ZERO, MasksRequest, StudyRequest, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
 from headlens.analyses.masks.study_figures import FULL
@@ -76,8 +75,9 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
             notes += more_notes + run.warnings
         if run.folder is not None:
             write_masks(run.folder, tables, figures=request.figures)
-            for name, pattern in zip(_files(each_once(request.pattern)), patterns.values(), strict=False):
-                mask = PatternMask(pattern).of_length(request.length)
+            named = [text for text in patterns if text in map(str.strip, request.pattern)]
+            for name, text in zip(_files(named), named, strict=True):
+                mask = PatternMask(patterns[text]).of_length(request.length)
                 with run.file(name) as path:
                     (mask.without_diagonal() if request.no_diagonal else mask).save(path)
             run.folder.finish({**facts, "notes": notes})

@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.dam.report import markdown_table
-from headlens.analyses.masks.learned_options import LEARNED, MADE
-from headlens.analyses.masks.options import ZERO
+from headlens.analyses.masks.options import LEARNED, MADE, ZERO
 from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY

@@ -13,7 +13,10 @@ from transformers import PreTrainedTokenizerBase
 from headlens.analyses.dam.learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, hard, learn_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.sweep import load_mask, save_mask
-from headlens.analyses.masks.learned_options import DegreeOptions
+from headlens.analyses.masks.cases import MaskCase
+from headlens.analyses.masks.options import DegreeOptions
+from headlens.analyses.masks.study import learning
+from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -145,8 +148,9 @@ def test_the_file_of_learned_degrees_is_their_final_mask(
 ) -> None:
     loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
     degrees = DegreeOptions((1.0,), 5, degrees_of)
-    options = degrees.dam(40, layers, diagonal=True)
-    found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=degrees.scope(12))
+    case = MaskCase("degrees:mu=1", layers=layers)
+    options, scope = learning(case, degrees, StudyTexts({12: 1}, {}), 40)
+    found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=scope)
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
     ids = torch.randint(5, 50, (2, 30), generator=torch.Generator().manual_seed(2))
