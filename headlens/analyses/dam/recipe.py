@@ -45,11 +45,12 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         opened = open_training_set(lesson, run, loaded, seed, offline=offline)
         # What is wrong with the mask is told before anything is measured.
         made_mask(opened.lesson.task.network(opened.loaded.model), request.learning)
-        settings = (request.lambdas, request.learning, request.options, request.dam.controls)
+        training = request.training.of_loop()
+        settings = (request.lambdas, request.learning, training, request.dam.controls)
         sweep = DamSweep(run, opened.loaded, opened.lesson, *settings)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes) if run.writes else {}
-        updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.options)
+        updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, training)
         measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
         notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, updates), *measured, *run.warnings]
         if run.folder is not None:

@@ -17,7 +17,7 @@ from headlens.runs.mask_options import LEARNED_MASK, read_layers
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES
 from headlens.tasks.task_options import task_name
-from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
+from headlens.training.hyperparameters import LoopOptions, check_strength
 
 if TYPE_CHECKING:
     from headlens.interventions.patterns import Pattern
@@ -296,11 +296,6 @@ class StudyRequest:
     def names_cases(self) -> bool:
         """Whether anything but patterns is named that models are trained under, or without."""
         return bool(self.graph or self.mask or self.degrees.patterns or self.spans.patterns or self.removed)
-
-    @property
-    def options(self) -> TrainingOptions:
-        """Of every training; nothing is evaluated before its end."""
-        return self.training.of_loop()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from headlens.analyses.masks.study import MaskStudy
 from headlens.analyses.masks.study_figures import FULL
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun
-from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, PatternMask
 from headlens.interventions.patterns import Pattern, count_masked
@@ -91,20 +90,16 @@ def _trained(
     if request.place.overwrite and run.writes:
         forget_masks(run.path)
     loaded = run.load(study.model, study.model_options)
-    offline = study.model_options.offline
     facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
 
     def opened(seed: int) -> OpenedTraining:
-        training_set = open_training_set(study.lesson, run, loaded, seed, offline=offline)
+        training_set = open_training_set(study.lesson, run, loaded, seed, offline=study.model_options.offline)
         # The data is the same for all seeds.
         facts.setdefault("lesson", training_set.lesson.facts)
         return training_set
 
     chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
-    parser = make_parser(study.parser, keep_words=False)
-    learned = study.degrees, study.spans
-    mask_study = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser, *learned)
-    tables, notes = mask_study.tables(chosen)
+    tables, notes = MaskStudy(run, opened, study, request.length).tables(chosen)
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}
     updates = f"{counted(len(chosen), 'training run')}, each model evaluated under the mask that it was trained under."

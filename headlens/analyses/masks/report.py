@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -70,19 +70,23 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
-    if "sparsity" in tables:
-        yield "patterns", pattern_pictures(tables["sparsity"])
-    if "masks" in tables:
-        yield "quality", quality_by_pattern(tables["masks"])
-        yield "diagonal", worth_of_diagonal(tables["masks"])
-        yield "layers", quality_by_layers(tables["masks"])
-        yield "degrees", quality_by_degrees(tables["masks"])
-    if "degrees" in tables:
-        yield "learned", learned_degrees(tables["degrees"])
-    if "spans" in tables:
-        yield "spans", learned_spans(tables["spans"])
-    if "draws" in tables and "masks" in tables:
-        yield "draws", quality_of_draws(tables["draws"], tables["masks"])
+    for name, (draw, sources) in _drawn().items():
+        if tables.keys() >= set(sources):
+            yield name, draw(*(tables[source] for source in sources))
+
+
+def _drawn() -> dict[str, tuple[Callable[..., Figure | None], tuple[str, ...]]]:
+    """How every figure is drawn, and from which tables."""
+    return {
+        "patterns": (pattern_pictures, ("sparsity",)),
+        "quality": (quality_by_pattern, ("masks",)),
+        "diagonal": (worth_of_diagonal, ("masks",)),
+        "layers": (quality_by_layers, ("masks",)),
+        "degrees": (quality_by_degrees, ("masks",)),
+        "learned": (learned_degrees, ("degrees",)),
+        "spans": (learned_spans, ("spans",)),
+        "draws": (quality_of_draws, ("draws", "masks")),
+    }
 
 
 def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
@@ -364,16 +368,7 @@ REPORT = CommandReport(
     needed=("sparsity",),
     figures=lambda run: mask_figures(run.tables),
     captions=CAPTIONS,
-    sources={
-        "patterns": ("sparsity",),
-        "quality": ("masks",),
-        "diagonal": ("masks",),
-        "layers": ("masks",),
-        "degrees": ("masks",),
-        "learned": ("degrees",),
-        "spans": ("spans",),
-        "draws": ("draws", "masks"),
-    },
+    sources={name: sources for name, (_, sources) in _drawn().items()},
     overviews=_overviews,
     findings=_findings,
     together=_together,

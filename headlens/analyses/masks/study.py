@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -28,21 +28,21 @@ from headlens.analyses.masks.learned_tables import (
     span_rows,
     unsettled,
 )
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, DegreeOptions, SpanOptions
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, DegreeOptions, SpanOptions, StudyRequest
 from headlens.analyses.masks.study_figures import GRID, SHARES
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.attention.attach_edit import attach_edit
-from headlens.corpora.parsers import Parser
+from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, MaskSource
 from headlens.interventions.attention_mask_edit import MaskEdit, zeroed_scores
 from headlens.interventions.importance_mask import FiledMask
 from headlens.interventions.learned_mask import LearnedMaskOptions, Scope, SettledMask
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelDegrees, MaskDistribution
+from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelDegrees
 from headlens.interventions.removed_layers import remove_layers, without_attention
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
@@ -191,27 +191,19 @@ class MaskStudy:
     Args:
         run: under way.
         opened: gives the model with a head, and what it is taught, for a seed.
-        training: of every training.
+        study: how models are trained, and how degrees and spans are learned.
         n: tokens for which sparsities are counted.
-        longest: a limit of tokens of what is measured on, below the model's own.
-        parser: of the texts, for graphs; None without trees.
-        degrees: how degrees are learned.
-        spans: how spans are learned.
     """
 
     run: Run
     opened: Callable[[int], OpenedTraining]
-    training: TrainingOptions
-    n: int = 128
-    longest: int | None = None
-    parser: Parser | None = None
-    degrees: DegreeOptions = field(default_factory=DegreeOptions)
-    spans: SpanOptions = field(default_factory=SpanOptions)
+    study: StudyRequest
+    n: int
 
-    @property
+    @cached_property
     def trainings(self) -> Trainings:
         """Settings shared by all training runs of the study: the run, its training options and the longest input."""
-        return Trainings(self.run, self.training, self.longest)
+        return Trainings(self.run, self.study.training.of_loop(), self.study.lesson.longest)
 
     def tables(self, planned: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
         """`masks`, where degrees or spans are learned also `degrees`, `draws` and `spans`, and what to know about them.
@@ -226,8 +218,9 @@ class MaskStudy:
         baseline: Baseline | None
         for seed, seed_cases in groupby(planned, attrgetter("seed")):
             opened, baseline = self.opened(seed), None
-            # The texts are the same for all seeds.
-            texts = texts or study_texts(self.run, opened, {c.graph for c in planned if c.graph}, self.parser)
+            if texts is None:  # they are the same for all seeds
+                parser = make_parser(self.study.parser, keep_words=False)
+                texts = study_texts(self.run, opened, {case.graph for case in planned if case.graph}, parser)
             self._check(opened, planned, texts)
             notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
             for case in seed_cases:
@@ -267,13 +260,13 @@ class MaskStudy:
         if len({case.seed for case in planned}) == 2:
             yield "Intervals over two seeds say little; use three or more seeds to see how much they differ."
         if any(case.spanned for case in planned):
-            ramp = counted(self.spans.span_ramp, "token")
+            ramp = counted(self.study.spans.span_ramp, "token")
             yield _SPANS.format(n=texts.longest - 1, ramp=ramp)
         if any(case.strength is not None and not case.spanned for case in planned):
             yield _DEGREES.format(n=round(texts.mean_length))
-            if len(self.degrees.degree_kinds) > 1:
+            if len(self.study.degrees.degree_kinds) > 1:
                 yield _KINDS
-            if "random" in self.degrees.degree_kinds:
+            if "random" in self.study.degrees.degree_kinds:
                 yield _RANDOM_FILES.format(n=max(self.n, texts.longest))
 
     def _check(self, opened: OpenedTraining, planned: list[MaskCase], texts: StudyTexts) -> None:
@@ -301,10 +294,10 @@ class MaskStudy:
         loaded, lesson, learned = opened.loaded, opened.lesson, None
         with self.trainings.followed(case.name, case.words, lesson.data) as callbacks:
             if case.strength is None:
-                model = fine_tuned(loaded, lesson, case, self.training, callbacks, texts.books)
+                model = fine_tuned(loaded, lesson, case, self.trainings.training, callbacks, texts.books)
             else:
                 options, scope = self._learning(case, texts)
-                training = replace(self.training, seed=case.seed)
+                training = replace(self.trainings.training, seed=case.seed)
                 learned = learn_mask(loaded, lesson, case.strength, options, training, callbacks, scope)
                 model = learned.model
         source = None if learned is None else SettledMask.kept(learned.mask)
@@ -334,7 +327,7 @@ class MaskStudy:
 
         The model is the one that learned the degrees, which saw a draw of them in every update.
         """
-        numbers = range(self.degrees.draws)
+        numbers = range(self.study.degrees.draws)
         with self.run.reporter.progress(f"{case.words} (draws)", len(numbers)) as advance:
             for number in numbers:
                 source = SettledMask.drawn(learned.mask, case.seed * 100_003 + number)
@@ -351,7 +344,7 @@ class MaskStudy:
         return [case.sparsity(self.n, learned), case.sparsity_of_texts(texts.lengths, texts.books, learned)]
 
     def _learning(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
-        return learning(case, self.spans if case.spanned else self.degrees, texts, self.n)
+        return learning(case, self.study.spans if case.spanned else self.study.degrees, texts, self.n)
 
     def _rows(self, case: MaskCase, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
         degrees = case.degrees() | mean_chosen(outcome.degrees)
@@ -377,17 +370,13 @@ def learning(
         n: the least number of tokens that the mask is made for.
     """
     longest, diagonal = max(n, texts.longest), case.diagonal == "kept"
-    shape = partial(
-        LearnedMaskOptions, longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal
-    )
+    mask = LearnedMaskOptions(longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal)
     if isinstance(options, SpanOptions):
-        mask, scope = shape(), Scope()
-        law: MaskDistribution = AdaptiveSpan(largest=texts.longest - 1, ramp=options.span_ramp)
-    else:
-        kinds = options.degree_kinds
-        mask = shape(connections=kinds, seed=case.seed)
-        law = GumbelDegrees(largest=options.largest_degree, kinds=len(kinds))
-        scope = Scope(per_head=options.degrees_of == "heads", counted=round(texts.mean_length))
+        span = AdaptiveSpan(largest=texts.longest - 1, ramp=options.span_ramp)
+        return MaskLearningOptions(mask, span, "mean", layers=case.layers), Scope()
+    mask = replace(mask, connections=options.degree_kinds, seed=case.seed)
+    law = GumbelDegrees(largest=options.largest_degree, kinds=len(options.degree_kinds))
+    scope = Scope(per_head=options.degrees_of == "heads", counted=round(texts.mean_length))
     return MaskLearningOptions(mask, law, "mean", layers=case.layers), scope
 
 

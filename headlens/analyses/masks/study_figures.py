@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,13 +60,12 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         the examples for one seed, of Student's t over the seeds for several; of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
-    unmasked = {key: by_seed(group) for key, group in without_mask(masks).groupby(BLOCK, sort=False)}
+    unmasked = {key: group.set_index("seed")["value"] for key, group in without_mask(masks).groupby(BLOCK)}
     rows = [
         dict(zip(keys, key, strict=True))
         | {name: float(group[name].mean()) for name in SHARES}
-        | _mean(group)
-        | {CHANCE: float(group[CHANCE].mean()) if CHANCE in group else math.nan}
-        | (_of_examples(group) if len(group) == 1 else delta(by_seed(group), unmasked.get(key[: len(BLOCK)])))
+        | {"seeds": len(group), CHANCE: float(group[CHANCE].mean()) if CHANCE in group else math.nan}
+        | _of_seeds(group, unmasked.get(key[: len(BLOCK)]))
         for key, group in masks.groupby(keys, sort=False)
     ]
     table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE])
@@ -80,14 +78,12 @@ def without_mask(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["pattern"] == FULL) & (rows["control"] == "kept")]
 
 
-def _of_examples(rows: pd.DataFrame) -> dict[str, float]:
-    """`DELTA` of a single training, as measured; NaN in tables that were written without."""
-    return {name: float(float_column(rows, name)[0]) for name in DELTA}
-
-
-def by_seed(rows: pd.DataFrame) -> pd.Series:
-    """What one mask achieves, by seed."""
-    return rows.set_index("seed")["value"]
+def _of_seeds(rows: pd.DataFrame, unmasked: pd.Series | None) -> dict[str, float]:
+    """`VALUES` and `DELTA` of a mask; of a single training as measured, NaN in tables that were written without."""
+    if len(rows) == 1:
+        return {name: float(float_column(rows, name)[0]) for name in (*VALUES, *DELTA)}
+    values = mean_interval(float_column(rows, "value"))
+    return dict(zip(VALUES, values, strict=True)) | delta(rows.set_index("seed")["value"], unmasked)
 
 
 def delta(values: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
@@ -104,12 +100,6 @@ def delta(values: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
     """
     pairs = pd.Series(dtype=np.float64) if unmasked is None else (values - unmasked).dropna()
     return dict(zip(DELTA, mean_interval(pairs) if len(pairs) > 1 else [math.nan] * 3, strict=True))
-
-
-def _mean(rows: pd.DataFrame) -> dict[str, Any]:
-    values = float_column(rows, "value")
-    interval = [float(rows[name].iloc[0]) for name in VALUES] if len(values) == 1 else mean_interval(values)
-    return dict(zip(VALUES, interval, strict=True)) | {"seeds": len(values)}
 
 
 def has_delta(table: pd.DataFrame) -> bool:
@@ -240,7 +230,10 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         full = rows[rows["pattern"] == FULL]
         draw_level(axes, full[full["control"] == "kept"], "no mask")
         draw_masks(axes, rows[rows["pattern"] != FULL])
-        _draw_chance(axes, full)
+        # Where guessing is near what models achieve; far below it would only take their room.
+        level, (low, high) = float(full[CHANCE].mean()) if CHANCE in full else math.nan, axes.get_ylim()
+        if low <= level <= high:
+            axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label="chance level", zorder=1)
     legend_below(figure, drawn, lines)
     return figure
 
@@ -270,14 +263,6 @@ def within_bounds(rows: pd.DataFrame) -> pd.DataFrame:
     bounded = ~metrics.isin(UNBOUNDED) & rows["value"].between(-1.0, 1.0)
     low = np.where(metrics.isin(SHARE_METRICS), 0.0, -1.0)
     return rows.assign(**{name: rows[name].clip(low, 1.0).where(bounded, rows[name]) for name in VALUES[1:]})
-
-
-def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
-    """Where guessing is near what models achieve; far below it would only take their room."""
-    low, high = axes.get_ylim()
-    level = float(rows[CHANCE].mean()) if CHANCE in rows else math.nan
-    if low <= level <= high:
-        axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label="chance level", zorder=1)
 
 
 def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
