@@ -249,16 +249,12 @@ class PatternMask:
 
     pattern: Pattern
     stack: Stack | None = None
+    shape = (1, 1)  # all layers and heads share the pattern
 
     @property
     def name(self) -> str:
         """Name of the mask: the pattern with all its parameters, such as `window:width=1`."""
         return str(self.pattern)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of layers and heads that the mask tells apart, always `(1, 1)`: all share the pattern."""
-        return 1, 1
 
     @property
     def sha256(self) -> str:

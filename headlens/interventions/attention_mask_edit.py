@@ -182,38 +182,26 @@ def zeroed_scores(model: PreTrainedModel, edit: MaskEdit) -> Iterator[None]:
             f"--zero-scores: the attention of this model is {attention_of(model)}, not softmax.",
             "Leave --zero-scores out, or choose a model with softmax.",
         )
-    form = _ZeroedScores(edit)
+    form = _ZeroedScores(edit.source, edit.layers, edit.stack)
     # As an edit that stays with the model it is given the tokens of every pass.
     with attach_edit(model, form), AttentionSession(model, normalizer=form):
         yield
 
 
-class _ZeroedScores(Edit, CallNormalizer):
-    """Takes the mask of every call as an edit, and applies it as the normaliser of the same call.
+class _ZeroedScores(MaskEdit, CallNormalizer):
+    """Takes the mask of every call as an edit, and applies it as the normaliser of the same call."""
 
-    Args:
-        edit: the mask.
-    """
-
-    edits_mask = True
-
-    def __init__(self, edit: MaskEdit) -> None:
-        self._edit = edit
-        self._allowed: Tensor | None = None
-
-    def check(self, sites: Sequence[Site]) -> None:
-        """Raises OptionError if the mask does not fit the model."""
-        self._edit.check(sites)
+    _of_call: Tensor | None = None
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """Returns the mask of the model as it is, and keeps where the call may look."""
-        self._allowed = self._edit.allowed(context)
+        self._of_call = self.allowed(context)
         return mask
 
     def at(self, context: CallContext) -> Normalizer:
         """A softmax of scores that are 0 where the mask of the call allows nothing."""
         del context
-        allowed, self._allowed = self._allowed, None
+        allowed, self._of_call = self._of_call, None
         if allowed is None:
             return softmax
 

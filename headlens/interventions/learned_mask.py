@@ -242,8 +242,8 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
     @property
     def layers(self) -> tuple[int, ...] | None:
         """Numbers of the masked layers; None where `kept` and `probabilities` are the same for all layers."""
-        same_for_all = not self.options.per_layer and self.scope.layers is None
-        return None if same_for_all else tuple(s.layer for s in self.sites)
+        told_apart = self.options.per_layer or self.scope.layers is not None
+        return tuple(s.layer for s in self.sites) if told_apart else None
 
     def probabilities(self) -> Tensor:
         """Computes the probability of each position to be open: (layers or 1, heads or 1, n, n), 1 at active ends."""

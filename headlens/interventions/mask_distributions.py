@@ -61,9 +61,9 @@ class MaskDistribution(ABC):
         """Parameters α before training, of small random numbers of the same shape."""
         return near_zero
 
-    @abstractmethod
     def noise(self, alpha: Tensor) -> Tensor:
-        """Noise of a draw, of the shape of `alpha`, from torch's generator of its device."""
+        """Noise of a draw, of the shape of `alpha`, from torch's generator of its device; zeros where none is drawn."""
+        return torch.zeros_like(alpha)
 
     @abstractmethod
     def sample(self, alpha: Tensor, noise: Tensor | float, temperature: Tensor | float = 1.0) -> Tensor:
@@ -269,10 +269,6 @@ class AdaptiveSpan(MaskDistribution):
     def spans(self, alpha: Tensor) -> Tensor:
         """Computes z = S sigmoid(α), in tokens, of the shape of `alpha`."""
         return self.largest * torch.sigmoid(alpha)
-
-    def noise(self, alpha: Tensor) -> Tensor:
-        """Returns zeros of the shape of `alpha`: spans are not drawn."""
-        return torch.zeros_like(alpha)
 
     def sample(self, alpha: Tensor, noise: Tensor | float = 0.0, temperature: Tensor | float = 1.0) -> Tensor:
         """Computes M_k of every distance from 0 to S, (..., S + 1), of α (..., 1); without noise or temperature."""

@@ -320,7 +320,9 @@ class LearnedMask:
         """
         n = self.file.length
         groups = [*zip(CLASSES, repeat(None)), *zip(repeat("offset"), range(n - 2))]
-        members = torch.cat([_members(n, window), _by_offset(n)], dim=1)
+        apart, special = _places(n)
+        of_offsets = (apart.masked_fill(special, n) == torch.arange(n - 2)).double()
+        members = torch.cat([_members(n, window), of_offsets], dim=1)
         counts = members.sum(dim=0)
         kinds = (self.probabilities, self.file.allowed)
         # (layers or 1, heads, P or what stays, groups)
@@ -356,9 +358,3 @@ def _members(n: int, window: int) -> Tensor:
     apart, special = _places(n)
     number = (1 + (apart > 0).int() + (apart > window)).masked_fill(special, 0)
     return (number == torch.arange(len(CLASSES))).double()
-
-
-def _by_offset(n: int) -> Tensor:
-    """The same of the offsets 0 to n - 3, of positions that are not special: (n * n, offsets)."""
-    apart, special = _places(n)
-    return (apart.masked_fill(special, n) == torch.arange(n - 2)).double()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any
 
 import pandas as pd
 
 from headlens.analyses.dam.learning import made_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.report import write_dam
-from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
+from headlens.analyses.dam.sweep import MASKS, DamSweep, forget_masks, load_mask
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.sweep import SweepRun, told_once
@@ -54,10 +53,18 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
         notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, updates), *measured, *run.warnings]
         if run.folder is not None:
-            masks = [sweep.learned(outcome) for outcome in outcomes if outcome.mask and request.figures]
+            masks = [load_mask(run.path / MASKS / o.run) for o in outcomes if o.mask and request.figures]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_dam(run.folder, tables, [(m.file.name, m.probabilities, m.file.allowed) for m in masks])
-            run.folder.finish({**_facts(request, opened, outcomes, updates), "notes": notes})
+            learning = {"updates": updates, "mask_learning_rate": request.learning.rate(updates)}
+            facts = {
+                "models": [model_record(opened.loaded, opened.loaded.short_name)],
+                "task": vars(opened.lesson.task),
+                "lesson": opened.lesson.facts,
+                "dam": asdict(request.learning) | learning,
+                "sparsity": {o.run: o.sparsity for o in outcomes if o.mask},
+            }
+            run.folder.finish({**facts, "notes": notes})
         return SweepRun(run.path, run.files, tables, notes)
 
 
@@ -114,14 +121,3 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
         for run, undecided in last.items()
         if undecided > _UNDECIDED
     ]
-
-
-def _facts(request: DamRequest, opened: OpenedTraining, outcomes: list[MaskOutcome], updates: int) -> dict[str, Any]:
-    """Returns the facts for `run.json`: model, task, training data, mask options, and the sparsity of each mask."""
-    return {
-        "models": [model_record(opened.loaded, opened.loaded.short_name)],
-        "task": vars(opened.lesson.task),
-        "lesson": opened.lesson.facts,
-        "dam": asdict(request.learning) | {"updates": updates, "mask_learning_rate": request.learning.rate(updates)},
-        "sparsity": {o.run: o.sparsity for o in outcomes if o.mask},
-    }

@@ -127,7 +127,7 @@ class DamSweep:
         Args:
             outcomes: of each training run.
         """
-        masks, window = [(o, self.learned(o)) for o in outcomes if o.mask], self.options.window
+        masks, window = [(o, load_mask(self.run.path / MASKS / o.run)) for o in outcomes if o.mask], self.options.window
         lengths = self.lesson.text_lengths()
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
         named = ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")
@@ -147,14 +147,6 @@ class DamSweep:
             "importance": pd.DataFrame(importance, columns=IMPORTANCE_COLUMNS),
             "log": pd.DataFrame(log),
         }
-
-    def learned(self, outcome: MaskOutcome) -> LearnedMask:
-        """The mask of a run that is done, from its files.
-
-        Raises:
-            ResumeError: if they cannot be read.
-        """
-        return load_mask(self.run.path / MASKS / outcome.run)
 
     def _plain(self, name: str = PLAIN, model: PreTrainedModel | None = None) -> MaskOutcome:
         measured = self.trainings.compared(self.loaded, self.lesson, model or self.loaded.model)

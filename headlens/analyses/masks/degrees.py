@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.dam.report import markdown_table
-from headlens.analyses.masks.options import KINDS, LEARNED, MADE, strength_of
+from headlens.analyses.masks.options import KINDS, LEARNED, MADE, SPANS, strength_of
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
@@ -55,6 +55,7 @@ _REGRESSED = [*BLOCK, "layers"]
 # What is told of the draws from one distribution.
 SPREAD = ("draws", "mean", "standard deviation", "lowest to highest", "different")
 _LEARNED_KEYS = [*BLOCK, "pattern", "layers", "diagonal", "seed"]
+_MADE_LOOKS = {LEARNED: (style.VERMILION, "learned degrees, by μ"), SPANS: (style.BLUE, "adaptive spans, by μ")}
 _MARKERS = "os^Dv"
 _OTHERS = "PX*phd8<>"
 # inches
@@ -79,8 +80,8 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     table = masks[masks["control"] == "kept"]
     degrees = table.drop_duplicates("pattern").set_index("pattern")[GRID].astype(float)
     grid = {name for name in degrees.index[degrees.notna().all(axis=1)] if not name.startswith(LEARNED)}
-    learned, spanned = (table["pattern"].str.startswith(name).any() for name in MADE)
-    if len(grid) < 2 and not (learned or spanned):
+    made = [look for name, look in _MADE_LOOKS.items() if table["pattern"].str.startswith(name).any()]
+    if len(grid) < 2 and not made:
         return None
     shown = within_bounds(means(table))
     full, others = shown[shown["pattern"] == FULL], shown[shown["pattern"] != FULL]
@@ -88,11 +89,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(MADE)]
     names = list(dict.fromkeys(fewer["pattern"]))
     styles, legend = _grid_styles(degrees.loc[sorted(grid)])
-    for there, colour, label in (
-        (learned, style.VERMILION, "learned degrees, by μ"),
-        (spanned, style.BLUE, "adaptive spans, by μ"),
-    ):
-        legend += [_handle(color=colour, marker="D", linestyle="-", label=label)] * bool(there)
+    legend += [_handle(color=colour, marker="D", linestyle="-", label=label) for colour, label in made]
     for (name, label), marker in zip(short_names(names).items(), cycle(_OTHERS), strict=False):
         styles[name] = {"color": style.ORANGE, "marker": marker, "markersize": 5}
         legend.append(_handle(color=style.ORANGE, marker=marker, label=label))
@@ -110,7 +107,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         share_axes(axes, f"{metric} on {task}", _PANEL, words, inside - 0.65)
         draw_level(axes, full[(full[BLOCK] == [model, task, metric]).all(axis=1)], "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], styles)
-        for name, colour in zip(MADE, (style.VERMILION, style.BLUE), strict=True):
+        for name, (colour, _) in _MADE_LOOKS.items():
             _line(axes, rows[rows["pattern"].str.startswith(name)], colour)
         _points(axes, rows[rows["pattern"].isin(names)], styles)
         axes.margins(x=0.12)
@@ -134,16 +131,12 @@ def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list
     colours = dict(zip(widths, colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.88, len(widths))), strict=True))
     markers = dict(zip(sorted(set(degrees["degree_global"])), cycle(_MARKERS), strict=False))
     styles = {}
-    for pattern, tokens, keys, near in degrees.itertuples():
-        face = "white" if keys > 0 else colours[near]
-        styles[str(pattern)] = {"color": colours[near], "marker": markers[tokens], "markerfacecolor": face}
-    legend = [
-        _handle(color=c, marker="o", label=f"{counted(int(n), 'neighbour')} per side") for n, c in colours.items()
-    ]
-    legend += [
-        _handle(color=style.FAINT, marker=marker, label=f"{counted(int(n), 'global token')}")
-        for n, marker in markers.items()
-    ]
+    for pattern, tokens, keys, width in degrees.itertuples():
+        face = "white" if keys > 0 else colours[width]
+        styles[str(pattern)] = {"color": colours[width], "marker": markers[tokens], "markerfacecolor": face}
+    near = [(c, "o", f"{counted(int(n), 'neighbour')} per side") for n, c in colours.items()]
+    far = [(style.FAINT, marker, counted(int(n), "global token")) for n, marker in markers.items()]
+    legend = [_handle(color=colour, marker=marker, label=label) for colour, marker, label in (*near, *far)]
     if (degrees["degree_random"] > 0).any():
         legend.append(_handle(color=style.FAINT, marker="o", markerfacecolor="white", label="with random keys"))
     return styles, legend

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
+from headlens.analyses.dam.report import records_of
 from headlens.analyses.masks.degrees import (
     draw_summary,
     draws_markdown,
@@ -24,28 +25,17 @@ from headlens.analyses.masks.study_figures import (
     FULL,
     GRID,
     SHARES,
-    chance_text,
     has_delta,
     means,
-    one_of,
     quality_by_layers,
     quality_by_pattern,
     study_markdown,
     worth_of_diagonal,
 )
-from headlens.analyses.masks.task_tables import (
-    attention_text,
-    average_by_pattern,
-    left_out,
-    main_metrics,
-    metrics_of,
-    over_tasks,
-    tasks_markdown,
-    tasks_of,
-)
+from headlens.analyses.masks.task_tables import left_out, overview_of_tasks, together
 from headlens.errors import counted
 from headlens.interventions.patterns import parse_pattern
-from headlens.pages.command_report import Caption, CommandReport, Drawings, Together, write_results
+from headlens.pages.command_report import Caption, CommandReport, Drawings, write_results
 from headlens.pages.formatting import DELTA, DIFFERENCE, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
@@ -169,12 +159,6 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "n tokens, `sparsity_texts` that share at the actual lengths of the texts."
         + (" `delta` is the difference from the same seeds without a mask." if more else "")
     )
-    effects = [
-        {"folder": run.folder.name, **{str(k): v for k, v in row.items()}}
-        for run in runs
-        if "effects" in run.tables
-        for row in run.tables["effects"].to_dict("records")
-    ]
     about_effects = (
         "A regression over all training runs with a grid of BigBird patterns: `effect` is the effect of one more token "
         "of a kind, `density` the share of positions that it opens, and `effect_per_percent` the effect of opening one "
@@ -182,45 +166,9 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     )
     told = (
         ("Models trained under masks", records, about),
-        ("Effect of each kind of degree", effects, about_effects),
+        ("Effect of each kind of degree", records_of(runs, "effects"), about_effects),
     )
-    return [*_over_tasks(runs), *(page_table(*table) for table in told if table[1])]
-
-
-def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    table = over_tasks(runs)
-    if table.empty:
-        return []
-    more = DELTA if has_delta(table) else ()
-    names = (*tasks_of(table), "average", "ci_low", "ci_high", "seeds", *more)
-    records = [
-        ({"model": row["model"]} if one_of(table, row["model"]) else {})
-        | {"attention": attention_text(row)}
-        | {"masked, %": 100 * row["sparsity"], "masked in texts, %": 100 * row["sparsity_texts"]}
-        | {name: row[name] for name in names}
-        for row in table.to_dict("records")
-    ]
-    about = (
-        "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
-        "seeds, or for one seed over the examples of all tasks. The masked shares are of the positions at n "
-        "tokens, and of those in the texts, averaged over tasks."
-        + (" `delta` is the difference from the average of the same seeds without a mask." if more else "")
-    )
-    return [page_table("Over tasks", records, about)]
-
-
-def _together(runs: Sequence[RecordedRun]) -> Together:
-    """What several runs give together, and those on several tasks."""
-    trained = main_metrics(runs)
-    if sum("masks" in run.tables for run in runs) > 1 and (figure := quality_by_pattern(trained)) is not None:
-        yield "together", figure
-    table = over_tasks(runs)
-    if table.empty:
-        return
-    yield "over_tasks", table
-    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [chance_text(trained), *left_out(runs)])
-    yield "average", average_by_pattern(table)
-    yield "diagonal_over_tasks", worth_of_diagonal(trained)
+    return [*overview_of_tasks(runs), *(page_table(*table) for table in told if table[1])]
 
 
 def _findings(run: RecordedRun) -> list[str]:
@@ -371,6 +319,6 @@ REPORT = CommandReport(
     sources={name: sources for name, (_, sources) in _drawn().items()},
     overviews=_overviews,
     findings=_findings,
-    together=_together,
+    together=together,
     left_out=left_out,
 )

@@ -28,7 +28,7 @@ from headlens.analyses.masks.learned_tables import (
     span_rows,
     unsettled,
 )
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, DegreeOptions, SpanOptions, StudyRequest
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, StudyRequest
 from headlens.analyses.masks.study_figures import GRID, SHARES
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
@@ -106,14 +106,12 @@ def under(
         stack, layers = stack_layers(model, case.layers, flag="--drop-attention")
         with without_attention(model, layers, stack):
             yield None
-        return
-    source = case.source(books, learned)
-    if source is None:
+    elif (source := case.source(books, learned)) is None:
         yield None
-        return
-    edit = MaskEdit(source) if source is learned else mask_edit(model, source, case.layers)
-    with zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit):
-        yield edit
+    else:
+        edit = MaskEdit(source) if source is learned else mask_edit(model, source, case.layers)
+        with zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit):
+            yield edit
 
 
 def fine_tuned(
@@ -281,7 +279,7 @@ class MaskStudy:
                     )
                 source.block(texts.longest)
             if case.strength is not None:
-                made_mask(opened.lesson.task.network(opened.loaded.model), *self._learning(case, texts))
+                made_mask(opened.lesson.task.network(opened.loaded.model), *learning(case, self.study, texts, self.n))
             if case.pattern == DROP_LAYERS:
                 _copied(opened.loaded.model, case)
             with under(opened.loaded.model, case, texts.books):
@@ -296,7 +294,7 @@ class MaskStudy:
             if case.strength is None:
                 model = fine_tuned(loaded, lesson, case, self.trainings.training, callbacks, texts.books)
             else:
-                options, scope = self._learning(case, texts)
+                options, scope = learning(case, self.study, texts, self.n)
                 training = replace(self.trainings.training, seed=case.seed)
                 learned = learn_mask(loaded, lesson, case.strength, options, training, callbacks, scope)
                 model = learned.model
@@ -343,37 +341,28 @@ class MaskStudy:
         """Share of positions that a case masks, of n tokens and of the texts."""
         return [case.sparsity(self.n, learned), case.sparsity_of_texts(texts.lengths, texts.books, learned)]
 
-    def _learning(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
-        return learning(case, self.study.spans if case.spanned else self.study.degrees, texts, self.n)
-
     def _rows(self, case: MaskCase, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
-        degrees = case.degrees() | mean_chosen(outcome.degrees)
-        shares = outcome.shares or self._shares(case, texts)
-        masked = dict(zip(SHARES, shares, strict=True)) | {"control": case.diagonal}
-        names = ("task", "metric", "value", "ci_low", "ci_high", "n", "model")
-        return [
-            _key(case) | degrees | masked | {k: row[k] for k in names} | {k: row[k] for k in DIFFERENCE if k in row}
-            for row in outcome.metrics
-        ]
+        shares = dict(zip(SHARES, outcome.shares or self._shares(case, texts), strict=True))
+        about = _key(case) | case.degrees() | mean_chosen(outcome.degrees) | shares | {"control": case.diagonal}
+        return [row | about for row in outcome.metrics]
 
 
-def learning(
-    case: MaskCase, options: DegreeOptions | SpanOptions, texts: StudyTexts, n: int
-) -> tuple[MaskLearningOptions, Scope]:
+def learning(case: MaskCase, study: StudyRequest, texts: StudyTexts, n: int) -> tuple[MaskLearningOptions, Scope]:
     """How the degrees or spans of a case are learned, and the heads and positions that count.
 
     Args:
         case: says in which layers the mask holds, and whether a token may look at itself; its seed is that of random
             keys.
-        options: of degrees, or of spans.
+        study: has the options of degrees and of spans.
         texts: the longest is the largest span; the density is counted for one of the mean length.
         n: the least number of tokens that the mask is made for.
     """
     longest, diagonal = max(n, texts.longest), case.diagonal == "kept"
     mask = LearnedMaskOptions(longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal)
-    if isinstance(options, SpanOptions):
-        span = AdaptiveSpan(largest=texts.longest - 1, ramp=options.span_ramp)
+    if case.spanned:
+        span = AdaptiveSpan(largest=texts.longest - 1, ramp=study.spans.span_ramp)
         return MaskLearningOptions(mask, span, "mean", layers=case.layers), Scope()
+    options = study.degrees
     mask = replace(mask, connections=options.degree_kinds, seed=case.seed)
     law = GumbelDegrees(largest=options.largest_degree, kinds=len(options.degree_kinds))
     scope = Scope(per_head=options.degrees_of == "heads", counted=round(texts.mean_length))

@@ -15,13 +15,19 @@ from headlens.analyses.masks.study_figures import (
     FULL,
     LESS,
     SHARES,
+    chance_text,
     delta,
     has_delta,
+    one_of,
+    quality_by_pattern,
     quality_figure,
     without_mask,
+    worth_of_diagonal,
 )
 from headlens.errors import counted
+from headlens.pages.command_report import Together
 from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
+from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import short_names
@@ -65,8 +71,7 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
             dict(zip(_ROW, key, strict=True))
             | by_task[list(SHARES)].mean().mean().to_dict()
             | by_task["value"].mean().reindex(tasks).to_dict()
-            | _average(group, own)
-            | _delta(group, own, unmasked.get(key[0]))
+            | _average(group, own, unmasked.get(key[0]))
         )
     averages = pd.DataFrame(rows)
     averages.loc[without_mask(averages).index, list(DELTA)] = np.nan
@@ -131,18 +136,16 @@ def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
     return values.mean(axis=1)
 
 
-def _average(rows: pd.DataFrame, averages: pd.Series) -> dict[str, Any]:
+def _average(rows: pd.DataFrame, averages: pd.Series, unmasked: pd.Series | None) -> dict[str, Any]:
+    """The average and its difference from that without a mask, with their intervals, and the number of seeds."""
+    difference = delta(averages, unmasked)
     if len(averages) == 1:
-        interval = _independent(rows[rows["seed"] == averages.index[0]], VALUES)
+        alone = rows[rows["seed"] == averages.index[0]]
+        interval = _independent(alone, VALUES)
+        difference |= dict(zip(DELTA, _independent(alone, DELTA), strict=True)) if set(DELTA) <= set(rows) else {}
     else:
         interval = (np.nan, np.nan, np.nan) if averages.empty else mean_interval(averages)
-    return dict(zip(("average", "ci_low", "ci_high", "seeds"), (*interval, len(averages)), strict=True))
-
-
-def _delta(rows: pd.DataFrame, averages: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
-    if len(averages) == 1 and set(DELTA) <= set(rows):
-        return dict(zip(DELTA, _independent(rows[rows["seed"] == averages.index[0]], DELTA), strict=True))
-    return delta(averages, unmasked)
+    return dict(zip(("average", "ci_low", "ci_high", "seeds"), (*interval, len(averages)), strict=True)) | difference
 
 
 def _independent(rows: pd.DataFrame, names: Sequence[str]) -> tuple[float, float, float]:
@@ -216,3 +219,40 @@ def average_by_pattern(table: pd.DataFrame) -> Figure | None:
     known = table[table["average"].notna()]
     named = known.rename(columns={"average": VALUES[0]}).assign(metric="average", task=f"{len(tasks_of(table))} tasks")
     return quality_figure(named) if len(named) else None
+
+
+def overview_of_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    """The table over tasks for the page; none for fewer than two tasks."""
+    table = over_tasks(runs)
+    if table.empty:
+        return []
+    more = DELTA if has_delta(table) else ()
+    names = (*tasks_of(table), "average", "ci_low", "ci_high", "seeds", *more)
+    records = [
+        ({"model": row["model"]} if one_of(table, row["model"]) else {})
+        | {"attention": attention_text(row)}
+        | {"masked, %": 100 * row["sparsity"], "masked in texts, %": 100 * row["sparsity_texts"]}
+        | {name: row[name] for name in names}
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
+        "seeds, or for one seed over the examples of all tasks. The masked shares are of the positions at n "
+        "tokens, and of those in the texts, averaged over tasks."
+        + (" `delta` is the difference from the average of the same seeds without a mask." if more else "")
+    )
+    return [page_table("Over tasks", records, about)]
+
+
+def together(runs: Sequence[RecordedRun]) -> Together:
+    """What several runs give together, and those on several tasks."""
+    trained = main_metrics(runs)
+    if sum("masks" in run.tables for run in runs) > 1 and (figure := quality_by_pattern(trained)) is not None:
+        yield "together", figure
+    table = over_tasks(runs)
+    if table.empty:
+        return
+    yield "over_tasks", table
+    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [chance_text(trained), *left_out(runs)])
+    yield "average", average_by_pattern(table)
+    yield "diagonal_over_tasks", worth_of_diagonal(trained)

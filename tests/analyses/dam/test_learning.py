@@ -14,7 +14,7 @@ from headlens.analyses.dam.learning import LearnedMask, LearnedMaskResult, MaskL
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.sweep import load_mask, save_mask
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.options import DegreeOptions
+from headlens.analyses.masks.options import DegreeOptions, StudyRequest
 from headlens.analyses.masks.study import learning
 from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.analyses.training.training_set import TrainingSet
@@ -149,7 +149,7 @@ def test_the_file_of_learned_degrees_is_their_final_mask(
     loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
     degrees = DegreeOptions((1.0,), 5, degrees_of)
     case = MaskCase("degrees:mu=1", layers=layers)
-    options, scope = learning(case, degrees, StudyTexts({12: 1}, {}), 40)
+    options, scope = learning(case, StudyRequest(degrees=degrees), StudyTexts({12: 1}, {}), 40)
     found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=scope)
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))

@@ -9,7 +9,7 @@ import torch
 
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.learned_tables import degree_rows, degrees_table, mean_chosen, unsettled
-from headlens.analyses.masks.options import DegreeOptions, parse_grid
+from headlens.analyses.masks.options import DegreeOptions, StudyRequest, parse_grid
 from headlens.analyses.masks.study import learning
 from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.attention.sites import Site
@@ -67,7 +67,9 @@ def test_options_that_cannot_be(wrong: dict[str, object], words: str) -> None:
 def test_what_is_told_of_a_mask(shared: bool) -> None:
     sites = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
     degrees = DegreeOptions((1.0,), 2, "layers" if shared else "heads")
-    options, scope = learning(MaskCase("degrees:mu=1", layers="last:2"), degrees, StudyTexts({6: 1}, {}), 9)
+    options, scope = learning(
+        MaskCase("degrees:mu=1", layers="last:2"), StudyRequest(degrees=degrees), StudyTexts({6: 1}, {}), 9
+    )
     mask = LearnedAttentionMask(sites, options.mask, options.law, scope=replace(scope, layers=(1, 2)))
     heads = 1 if shared else 2
     with torch.no_grad():
@@ -91,7 +93,7 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
 
 def test_a_mask_of_learned_degrees_is_for_offsets_and_expected_density() -> None:
     case = MaskCase("degrees:mu=1", "dropped", "6-11")
-    options, scope = learning(case, DegreeOptions((1.0,), 4), StudyTexts({11: 1, 13: 1}, {}), 30)
+    options, scope = learning(case, StudyRequest(degrees=DegreeOptions((1.0,), 4)), StudyTexts({11: 1, 13: 1}, {}), 30)
     assert isinstance(options.law, GumbelDegrees)
     assert (options.law.largest, options.penalty, options.layers) == (4, "mean", "6-11")
     assert (options.mask.longest, options.mask.diagonal) == (30, False)

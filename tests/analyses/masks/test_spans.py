@@ -11,7 +11,7 @@ import zoo
 
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.learned_tables import span_rows
-from headlens.analyses.masks.options import SpanOptions
+from headlens.analyses.masks.options import SpanOptions, StudyRequest
 from headlens.analyses.masks.study import learning, spanned, under
 from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.errors import OptionError
@@ -21,7 +21,7 @@ from headlens.interventions.learned_mask import LearnedAttentionMask, SettledMas
 def test_ramps_are_measured_and_zeros_are_exact() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
     case = MaskCase("spans:mu=1,ramp=2")
-    options, _ = learning(case, SpanOptions((1.0,), 2), StudyTexts({9: 1}, {}), 9)
+    options, _ = learning(case, StudyRequest(spans=SpanOptions((1.0,), 2)), StudyTexts({9: 1}, {}), 9)
     mask = LearnedAttentionMask(masked_sites(model), options.mask, options.law).eval()
     with torch.no_grad():
         mask.alpha.copy_(torch.linspace(-7, -1, mask.alpha.numel()).view_as(mask.alpha))
