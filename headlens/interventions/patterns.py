@@ -412,4 +412,5 @@ def _parameters(kind: type[Pattern], text: str) -> dict[str, int]:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    return "".join(f"Did you mean {close}? " for close in get_close_matches(name, names, n=1))
+    close = get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]}? " if close else ""
