@@ -18,7 +18,7 @@ def train_dam(run: Any, _: Any, screen: Screen) -> None:
 
     Examples: headlens train-dam · headlens train-dam new:bert-small --task mlm --corpus books.txt --steps 5000
     """
-    from headlens.analyses.dam.results_table import baseline_of
+    from headlens.analyses.dam.report import baseline_of
     from headlens.pages.formatting import DIFFERENCE, difference_text
 
     sweep: pd.DataFrame = run.tables["sweep"]

@@ -39,13 +39,13 @@ class _DescribedMask(Protocol):
     def shape(self) -> tuple[int, int]:
         """Numbers of layers and heads that the mask tells apart; 1 where all share one mask."""
 
-    @property
-    def sha256(self) -> str:
-        """SHA-256 digest, in hexadecimal, of everything that decides which positions are open."""
-
 
 class MaskSource(_DescribedMask, Protocol):
     """Where a query may look in a sentence of any length."""
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 digest, in hexadecimal, of everything that decides which positions are open."""
 
     def block(self, length: int) -> Tensor:
         """True where a query may look in a sentence of `length` tokens: (layers or 1, heads or 1, query, key)."""
@@ -140,16 +140,15 @@ class AttentionMask:
                 "Use shorter sentences, a larger mask, or a pattern, which fits any length.",
             )
         block = self.allowed[:, :, :length, :length].clone()
-        # All layers, a view, or a copy of those in which the rules hold.
-        ruled = block if self.layers is None else block[list(self.layers)]
+        layers = slice(None) if self.layers is None else list(self.layers)
+        ruled = block[layers]
         if self.ends:
             for end in (0, length - 1):
                 ruled[:, :, end] = True
                 ruled[:, :, :, end] = True
         if not self.diagonal:
             ruled &= ~torch.eye(length, dtype=torch.bool, device=block.device)
-        if self.layers is not None:
-            block[list(self.layers)] = ruled
+        block[layers] = ruled
         return block
 
     @property
@@ -250,16 +249,12 @@ class PatternMask:
 
     pattern: Pattern
     stack: Stack | None = None
+    shape = (1, 1)  # all layers and heads share the pattern
 
     @property
     def name(self) -> str:
         """Name of the mask: the pattern with all its parameters, such as `window:width=1`."""
         return str(self.pattern)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of layers and heads that the mask tells apart, always `(1, 1)`: all share the pattern."""
-        return 1, 1
 
     @property
     def sha256(self) -> str:
@@ -277,8 +272,8 @@ class PatternMask:
         )
 
 
-@dataclass(frozen=True)
-class _Derived:
+@dataclass(frozen=True, eq=False)
+class DerivedMask:
     """A mask that is derived from another one, for the same layers and heads."""
 
     source: AnyMaskSource
@@ -295,7 +290,7 @@ class _Derived:
 
 
 @dataclass(frozen=True)
-class Controlled(_Derived):
+class Controlled(DerivedMask):
     """A mask with one of SparseBERT's controls (Shi et al. 2021, table 2).
 
     Args:
@@ -337,7 +332,7 @@ class Controlled(_Derived):
 
 
 @dataclass(frozen=True)
-class WithoutDiagonal(_Derived):
+class WithoutDiagonal(DerivedMask):
     """A mask that differs from text to text, in which no token looks at itself.
 
     Args:
@@ -350,11 +345,6 @@ class WithoutDiagonal(_Derived):
     def name(self) -> str:
         """Name of the source mask, and what is dropped from it."""
         return f"{self.source.name} without the diagonal"
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 digest, in hexadecimal, of the source mask and of what is dropped, the diagonal."""
-        return hashlib.sha256(f"{self.source.sha256} diagonal".encode()).hexdigest()
 
     def rows(self, ids: Tensor, real: Tensor) -> Tensor:
         """True where a query may look: (batch, query, key)."""

@@ -1,17 +1,24 @@
-"""Attention masks as an edit: queries look only where a mask allows it."""
+"""Attention masks as an edit: queries look only where a mask allows it, or their scores elsewhere are 0."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import CallContext, Edit
+from headlens.attention.model_normalizer import attention_of
+from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
+from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
 from headlens.interventions.attention_mask import AnyMaskSource, TextMaskSource
+from headlens.interventions.removed_layers import check_layers
 
 
 class MaskEdit(Edit):
@@ -56,12 +63,7 @@ class MaskEdit(Edit):
                 f"The mask {self.source.name} is for the {self.stack}, which this model does not have.",
                 f"It has: {stacks}. Masks apply to the self-attention of encoder or decoder.",
             )
-        numbers = [s.layer for s in masked]
-        if self.layers is not None and (missing := sorted(self.layers - set(numbers))):
-            raise OptionError(
-                f"--layers: there is no layer {missing[0]} in the {self.stack}.",
-                f"Its layers are {min(numbers)} to {max(numbers)}.",
-            )
+        check_layers(self.layers or (), masked, "--layers")
         layers, heads = self.source.shape
         fits = layers in (1, max(s.layer for s in masked) + 1)
         for site in masked:
@@ -157,3 +159,55 @@ def _real(context: CallContext) -> Tensor:
             "single pass.",
         )
     return context.queries.real
+
+
+@contextmanager
+def zeroed_scores(model: PreTrainedModel, edit: MaskEdit) -> Iterator[None]:
+    """Computes softmax(M ⊙ S) inside `with`, S the scores of a layer and M 1 where a mask allows to look, else 0.
+
+    A masked score is 0 and not -∞: its key keeps the weight exp(0) / Σ exp(S), and a query whose keys are all masked
+    looks at all of them alike. S has what the model adds to the scores, such as relative positions; what the model
+    itself masks, padding and later tokens, stays masked.
+
+    Args:
+        model: a model that is in no session.
+        edit: the mask.
+
+    Raises:
+        OptionError: if the mask does not fit the model, or its attention is no softmax.
+        UnsupportedModelError: on running, if its attention is more than a softmax of scaled scores.
+    """
+    if attention_of(model) is not None:
+        raise OptionError(
+            f"--zero-scores: the attention of this model is {attention_of(model)}, not softmax.",
+            "Leave --zero-scores out, or choose a model with softmax.",
+        )
+    form = _ZeroedScores(edit.source, edit.layers, edit.stack)
+    # As an edit that stays with the model it is given the tokens of every pass.
+    with attach_edit(model, form), AttentionSession(model, normalizer=form):
+        yield
+
+
+class _ZeroedScores(MaskEdit, CallNormalizer):
+    """Takes the mask of every call as an edit, and applies it as the normaliser of the same call."""
+
+    _of_call: Tensor | None = None
+
+    def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
+        """Returns the mask of the model as it is, and keeps where the call may look."""
+        self._of_call = self.allowed(context)
+        return mask
+
+    def at(self, context: CallContext) -> Normalizer:
+        """A softmax of scores that are 0 where the mask of the call allows nothing."""
+        del context
+        allowed, self._of_call = self._of_call, None
+        if allowed is None:
+            return softmax
+
+        def normalizer(scores: Tensor) -> Tensor:
+            # Sums of lowest numbers are -inf; anything this low is masked by the model itself.
+            masked = ~allowed & (scores > torch.finfo(scores.dtype).min / 2)
+            return softmax(scores.masked_fill(masked, 0.0))
+
+        return normalizer

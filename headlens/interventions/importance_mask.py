@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from headlens.errors import OptionError, read_errors
-from headlens.heads import Stack
-from headlens.interventions.attention_mask import AttentionMask
+from headlens.interventions.attention_mask import AttentionMask, DerivedMask
 from headlens.interventions.kept_text import PROBABILITIES, KeepOrder, kept_text
 from headlens.interventions.mask_parametrization import Offsets, PositionPairs
 
@@ -24,7 +23,7 @@ _SHARE = "Give a number above 0 and up to 1, such as 0.3."
 
 
 @dataclass(frozen=True, eq=False)
-class ImportanceMask:
+class ImportanceMask(DerivedMask):
     """A mask that keeps a share of the positions of every sentence and head, ranked by learned importance P.
 
     What is ranked is what was learned: offsets |i - j| of a structured mask, else pairs of positions {i, j}, so that
@@ -34,7 +33,7 @@ class ImportanceMask:
     and column of a structured mask, which are 7 of 10 positions at m = 4 and 3 of 100 at m = 128.
 
     Args:
-        learned: the mask that was learned, with its rules.
+        source: the mask that was learned, with its rules.
         probabilities: P of its positions, (layers or 1, heads or 1, n, n).
         keep: share of the positions that are kept, above 0 and up to 1.
         order: which positions are kept first, the `most` or the `least` important ones, or a `random` order, the same
@@ -44,7 +43,7 @@ class ImportanceMask:
         OptionError: if the share is out of range, there is no such order, or P is not of this mask.
     """
 
-    learned: AttentionMask
+    source: AttentionMask
     probabilities: Tensor
     keep: float
     order: KeepOrder = "most"
@@ -54,42 +53,32 @@ class ImportanceMask:
             raise OptionError(f"--keep {self.keep:g} is not a share of the positions.", _SHARE)
         if self.order not in get_args(KeepOrder):
             raise OptionError(f"--keep-order {self.order} is unknown.", f"Choose {', '.join(get_args(KeepOrder))}.")
-        fits = self.probabilities.shape == self.learned.allowed.shape
+        fits = self.probabilities.shape == self.source.allowed.shape
         if not fits or not bool(((self.probabilities >= 0) & (self.probabilities <= 1)).all()):
             raise OptionError(
-                f"{self.learned.name}: its {PROBABILITIES} does not hold the probabilities of this mask.",
+                f"{self.source.name}: its {PROBABILITIES} does not hold the probabilities of this mask.",
                 "Run train-dam again.",
             )
 
     @property
     def name(self) -> str:
         """Name of the learned mask, the order and the share, such as `penalty-0.1@most=0.3`."""
-        return kept_text(self.learned.name, self.order, self.keep)
-
-    @property
-    def stack(self) -> Stack | None:
-        """Stack whose self-attention the mask is for, the same as that of the learned mask."""
-        return self.learned.stack
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of layers and heads that the mask tells apart, the same as those of the learned mask."""
-        return self.learned.shape
+        return kept_text(self.source.name, self.order, self.keep)
 
     @property
     def length(self) -> int:
         """Number n of positions that the learned mask covers; no sentence may be longer."""
-        return self.learned.length
+        return self.source.length
 
     @property
     def diagonal(self) -> bool:
         """Whether the diagonal was learned; else it is masked."""
-        return self.learned.diagonal
+        return self.source.diagonal
 
     @property
     def sha256(self) -> str:
         """SHA-256 digest, in hexadecimal, of the learned mask, its probabilities, the share and the order."""
-        digest = hashlib.sha256(f"{self.learned.sha256} {self.keep} {self.order}".encode())
+        digest = hashlib.sha256(f"{self.source.sha256} {self.keep} {self.order}".encode())
         digest.update(self.probabilities.cpu().double().contiguous().numpy().data)
         return digest.hexdigest()
 
@@ -99,14 +88,13 @@ class ImportanceMask:
         Raises:
             OptionError: for a sentence longer than the mask.
         """
-        rules = self.learned.block(length)  # refuses what is too long
+        rules = self.source.block(length)  # refuses what is too long
         # What the rules open and close in any case: on nothing kept, and on everything kept.
         always = self._ruled(torch.zeros_like(rules), length)
-        counts = self._values.counts(length).double()  # positions that a value fills, (values,)
-        if not self.diagonal:
-            counts = counts.masked_fill(self._values.offsets() == 0, 0.0)
-        up_to = counts[self._ranking].cumsum(dim=-1)  # positions of the first values, (layers, heads, values)
-        before = up_to - counts[self._ranking]
+        # Positions that each value fills, in the order in which they are kept: (layers, heads, values)
+        counts = self._values.counts(length, diagonal=self.diagonal).double()[self._ranking]
+        up_to = counts.cumsum(dim=-1)
+        before = up_to - counts
         left = self.keep * length**2 - always.sum(dim=(2, 3), dtype=torch.float64)[..., None]
         # Kept with a value is nearer to the share, or as near, than kept without it.
         kept = torch.zeros_like(up_to).scatter(-1, self._ranking, (before + up_to <= 2 * left).double())
@@ -114,16 +102,16 @@ class ImportanceMask:
 
     def _ruled(self, kept: Tensor, length: int) -> Tensor:
         """The rules of the learned mask on what is kept of a sentence; layers that it left alone have all positions."""
-        layers = self.learned.layers
+        layers = self.source.layers
         if layers is not None:
             others = [layer for layer in range(len(kept)) if layer not in layers]
             kept = kept.index_fill(0, torch.tensor(others, dtype=torch.long), value=True)
         # A mask of just this length, so that its ends are those of the sentence.
-        return AttentionMask(kept, self.learned.ends, self.diagonal, layers=layers).block(length)
+        return AttentionMask(kept, self.source.ends, self.diagonal, layers=layers).block(length)
 
     @property
     def _values(self) -> Offsets | PositionPairs:
-        return Offsets(self.length) if self.learned.ends else PositionPairs(self.length)
+        return Offsets(self.length) if self.source.ends else PositionPairs(self.length)
 
     @cached_property
     def _ranking(self) -> Tensor:
@@ -132,7 +120,7 @@ class ImportanceMask:
         if self.order == "random":
             drawn = torch.rand(self._values.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
             values = drawn.expand(*self.shape, -1)
-        elif self.learned.ends:
+        elif self.source.ends:
             # Offset k in the second row; the last two offsets stand in always active rows alone, and fill no position.
             values = torch.nn.functional.pad(p[:, :, 1, 1:-1], (0, 2)) if self.length > 2 else p[:, :, 0]
         else:

@@ -16,7 +16,7 @@ from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
-from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelSigmoid, MaskDistribution, split_kinds
+from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelSigmoid, MaskDistribution
 from headlens.interventions.mask_parametrization import (
     Connections,
     Offsets,
@@ -25,10 +25,10 @@ from headlens.interventions.mask_parametrization import (
     at_ends,
     check_connections,
 )
+from headlens.interventions.stochastic_gates import PenaltyKind, strangers
 
 Form = Literal["additive", "multiplicative", "renormalised"]
 Noise = Literal["training", "always", "never"]
-PenaltyKind = Literal["sum", "mean"]
 _START_STD = 1e-3  # standard deviation of α before training
 # Added to M before its logarithm: masked positions keep next to no weight, and a finite derivative.
 _EPSILON = 1e-6
@@ -175,21 +175,18 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
 
     def check(self, sites: Sequence[Site]) -> None:
         """Raises OptionError if a layer that is masked is not there, or has other heads."""
-        heads = {(s.stack, s.layer): s.heads for s in sites}
-        for site in self.sites:
-            if heads.get((site.stack, site.layer)) != site.heads:
-                raise OptionError(
-                    f"The mask of {site} does not belong to this model.", "Create a mask for this model's own sites."
-                )
+        for site in strangers(self.sites, sites):
+            raise OptionError(
+                f"The mask of {site} does not belong to this model.", "Create a mask for this model's own sites."
+            )
 
     def draw(self) -> None:
         """Draws the M of the next forward pass; its gradients can be computed until the next draw."""
         self.forget()
-        noise = self.options.noise
-        if noise == "never" or (noise == "training" and not self.training):
-            self._values = self._settled()
-        else:
+        if self.options.noise == "always" or (self.options.noise == "training" and self.training):
             self._values = self._padded(self.law.sample(self.alpha, self.law.noise(self.alpha), self.temperature))
+        else:
+            self._values = self._settled()
         if self.training:
             self.drawn += 1
 
@@ -233,7 +230,7 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
                 open counts once for each.
         """
         if isinstance(self.law, AdaptiveSpan):
-            shares = self.law.shares(self.alpha)
+            shares = torch.sigmoid(self.alpha)  # of the largest span
             return shares.sum() if kind == "sum" else shares.mean()
         values = self._padded(self.law.probabilities(self.alpha)) if self.law.expected else self.values
         shape, n = self.options.shape, self.scope.counted or self.options.longest
@@ -245,8 +242,8 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
     @property
     def layers(self) -> tuple[int, ...] | None:
         """Numbers of the masked layers; None where `kept` and `probabilities` are the same for all layers."""
-        same_for_all = not self.options.per_layer and self.scope.layers is None
-        return None if same_for_all else tuple(s.layer for s in self.sites)
+        told_apart = self.options.per_layer or self.scope.layers is not None
+        return tuple(s.layer for s in self.sites) if told_apart else None
 
     def probabilities(self) -> Tensor:
         """Computes the probability of each position to be open: (layers or 1, heads or 1, n, n), 1 at active ends."""
@@ -270,7 +267,7 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
 
     def _padded(self, values: Tensor) -> Tensor:
         """Values with 0 for offsets that the law never opens: (layers or 1, heads or 1, values of the shape)."""
-        by_kind = split_kinds(values, self.law.kinds)
+        by_kind = self.law.by_kind(values)
         missing = self.options.shape.size // self.law.kinds - by_kind.shape[-1]
         return nn.functional.pad(by_kind, (0, missing)).flatten(-2)
 
@@ -306,33 +303,29 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
             return None
         matrix = self._cache.get((index, length))
         if matrix is None:
-            matrix = self._build(index, context)
+            matrix = self._build(index, length, context)
             if self._values is not None:  # without a draw α may change from call to call
                 self._cache[index, length] = matrix
         heads = [h.head for h in context.site.heads]
         has_all = not self.scope.per_head or heads == list(range(matrix.shape[1]))
         return matrix if has_all else matrix[:, heads]
 
-    def _build(self, index: int, context: CallContext) -> Tensor:
-        length = context.query.shape[2]
+    def _build(self, index: int, length: int, context: CallContext) -> Tensor:
         if length > self.options.longest:
             raise OptionError(
                 f"A text of {counted(length, 'token')} is longer than the mask of {self.options.longest}.",
                 "Give --longest, or leave long texts out.",
             )
+        # One length where all sentences have the same, or the mask does not depend on them.
+        lengths = longest = torch.tensor([length], device=context.query.device)
+        if context.queries is not None and self.options.structured:
+            real = context.queries.real.sum(dim=1)
+            lengths = longest if bool((real == longest).all()) else real
         # transposed from (heads, 1 or batch, length, length)
-        values = self._matrix(self.values[index][:, None], length, self._lengths(context)).transpose(0, 1)
+        values = self._matrix(self.values[index][:, None], length, lengths).transpose(0, 1)
         if self.options.form == "additive":
             return self.options.strength * (values - 1.0)
         return values if self.options.form == "multiplicative" else torch.log(values + _EPSILON)
-
-    def _lengths(self, context: CallContext) -> Tensor:
-        """Lengths of the sentences (batch,); (1,) where all have the same, or the mask does not depend on them."""
-        longest = torch.tensor([context.query.shape[2]], device=context.query.device)
-        if context.queries is None or not self.options.structured:
-            return longest
-        lengths = context.queries.real.sum(dim=1)
-        return longest if bool((lengths == longest).all()) else lengths
 
 
 class SettledMask:

@@ -15,10 +15,11 @@ from headlens.attention.model_normalizer import attention_of
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask
+from headlens.interventions.stochastic_gates import EditedModel
 
 
-class MaskedModel(nn.Module):
-    """A model and its mask, which can be trained, saved and shared by processes.
+class MaskedModel(EditedModel):
+    """A model and its mask.
 
         masked = MaskedModel(model, LearnedAttentionMask(masked_sites(model)))
         with masked.opened():
@@ -29,11 +30,11 @@ class MaskedModel(nn.Module):
         mask: mask of its encoder.
     """
 
+    kind = "masked"
+
     def __init__(self, module: PreTrainedModel, mask: LearnedAttentionMask) -> None:
-        super().__init__()
-        self.module = module
+        super().__init__(module)
         self.mask = mask.to(module.device)
-        self._open = False
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -50,24 +51,9 @@ class MaskedModel(nn.Module):
                 f"--form multiplicative: the attention of this model is {attention_of(self.module)}, not softmax.",
                 "Choose additive or renormalised.",
             )
-        session = AttentionSession(self.module, edits=[self.mask], normalizer=self.mask if multiplies else None)
-        with session, _drawing(session, self.mask):
-            self._open = True
-            try:
-                yield
-            finally:
-                self._open = False
-                self.mask.forget()
-
-    def forward(self, **inputs: Any) -> Any:
-        """Runs the wrapped model on `inputs` with the learned mask applied and returns the output of the model.
-
-        Raises:
-            RuntimeError: if called outside `opened`, where the mask would have no effect.
-        """
-        if not self._open:
-            raise RuntimeError("a masked model can only run inside `with masked.opened()`")
-        return self.module(**inputs)
+        normalizer = self.mask if multiplies else None
+        with self.edited(edits=[self.mask], normalizer=normalizer) as session, _drawing(session, self.mask):
+            yield
 
 
 @contextmanager
@@ -79,8 +65,7 @@ def _drawing(session: AttentionSession, mask: LearnedAttentionMask) -> Iterator[
         if not running:
             running.append((module, ExitStack()))
             mask.draw()
-            tokens = _tokens(named_arguments(module, args, inputs))
-            if tokens is not None:
+            if (tokens := _tokens(named_arguments(module, args, inputs))) is not None:
                 running[0][1].enter_context(session.batch(BatchTokens(encoder=tokens)))
 
     def end(module: nn.Module, _args: object, _output: object) -> None:
@@ -88,6 +73,7 @@ def _drawing(session: AttentionSession, mask: LearnedAttentionMask) -> Iterator[
             running.pop()[1].close()
 
     with ExitStack() as undo:
+        undo.callback(mask.forget)
         for part in session.model.modules():
             if isinstance(part, PreTrainedModel):
                 undo.callback(part.register_forward_pre_hook(begin, with_kwargs=True).remove)

@@ -44,6 +44,10 @@ class MaskDistribution(ABC):
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Try 1.")
 
+    def by_kind(self, values: Tensor) -> Tensor:
+        """Views values of several kinds that follow each other by kind: (..., kinds, values of a kind)."""
+        return values.view(*values.shape[:-1], self.kinds, -1)
+
     def temperature_at(self, share: Tensor) -> Tensor:
         """Temperature τ, a scalar, after a share of the training from 0 to 1."""
         final = self.temperature if self.final_temperature is None else self.final_temperature
@@ -57,9 +61,9 @@ class MaskDistribution(ABC):
         """Parameters α before training, of small random numbers of the same shape."""
         return near_zero
 
-    @abstractmethod
     def noise(self, alpha: Tensor) -> Tensor:
-        """Noise of a draw, of the shape of `alpha`, from torch's generator of its device."""
+        """Noise of a draw, of the shape of `alpha`, from torch's generator of its device; zeros where none is drawn."""
+        return torch.zeros_like(alpha)
 
     @abstractmethod
     def sample(self, alpha: Tensor, noise: Tensor | float, temperature: Tensor | float = 1.0) -> Tensor:
@@ -71,9 +75,9 @@ class MaskDistribution(ABC):
             temperature: τ.
         """
 
-    @abstractmethod
     def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
         """The numbers M without noise, differentiable by α; rounded ones are 1 where `kept` is True."""
+        return self.sample(alpha, 0.0, temperature)
 
     @abstractmethod
     def probabilities(self, alpha: Tensor) -> Tensor:
@@ -112,10 +116,6 @@ class GumbelSigmoid(MaskDistribution):
         """
         soft = torch.sigmoid((alpha + noise) / temperature)
         return rounded(soft > 0.5, soft) if self.straight_through else soft
-
-    def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
-        """Computes sigmoid(α / τ), rounded where draws are."""
-        return self.sample(alpha, 0.0, temperature)
 
     def probabilities(self, alpha: Tensor) -> Tensor:
         """Computes P(M > 1/2) = sigmoid(α), of the shape of `alpha` and differentiable by it."""
@@ -230,10 +230,6 @@ class GumbelDegrees(MaskDistribution):
         """Computes the probability P(D = d) = softmax(α)_d of every degree d from 0 to w: (..., kinds x (w + 1))."""
         return torch.softmax(self.by_kind(alpha), dim=-1).flatten(-2)
 
-    def by_kind(self, values: Tensor) -> Tensor:
-        """Views what is known of every degree by kind: (..., kinds, w + 1)."""
-        return split_kinds(values, self.kinds)
-
 
 @dataclass(frozen=True)
 class AdaptiveSpan(MaskDistribution):
@@ -274,23 +270,11 @@ class AdaptiveSpan(MaskDistribution):
         """Computes z = S sigmoid(α), in tokens, of the shape of `alpha`."""
         return self.largest * torch.sigmoid(alpha)
 
-    def shares(self, alpha: Tensor) -> Tensor:
-        """Computes z / S, which the penalty counts, of the shape of `alpha`."""
-        return torch.sigmoid(alpha)
-
-    def noise(self, alpha: Tensor) -> Tensor:
-        """Returns zeros of the shape of `alpha`: spans are not drawn."""
-        return torch.zeros_like(alpha)
-
     def sample(self, alpha: Tensor, noise: Tensor | float = 0.0, temperature: Tensor | float = 1.0) -> Tensor:
         """Computes M_k of every distance from 0 to S, (..., S + 1), of α (..., 1); without noise or temperature."""
         del noise, temperature
         distances = torch.arange(self.largest + 1, device=alpha.device)
         return ((self.ramp + self.spans(alpha) - distances) / self.ramp).clamp(0.0, 1.0)
-
-    def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
-        """Computes the factors of all distances from the learned spans, as `sample` does: nothing is drawn."""
-        return self.sample(alpha, temperature=temperature)
 
     def probabilities(self, alpha: Tensor) -> Tensor:
         """Computes M_k, as `sample`: the factor on the weight of a key, for the probability that it counts."""
@@ -299,11 +283,6 @@ class AdaptiveSpan(MaskDistribution):
     def kept(self, alpha: Tensor) -> Tensor:
         """True where M_k > 0, at the distances below z + R."""
         return self.sample(alpha) > 0
-
-
-def split_kinds(values: Tensor, kinds: int) -> Tensor:
-    """Views values of several kinds that follow each other by kind: (..., kinds, values of a kind)."""
-    return values.view(*values.shape[:-1], kinds, values.shape[-1] // kinds)
 
 
 def at_least(mass: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from headlens.errors import OptionError
-from headlens.interventions.mask_distributions import split_kinds
 from headlens.interventions.patterns import random_ranks
 
 
@@ -121,7 +120,7 @@ class Connections:
             lengths: tokens of every sentence, (batch,), on which random keys depend; None for `length`.
         """
         closed = torch.ones((), device=values.device, dtype=values.dtype)
-        for kind, own in zip(self.kinds, split_kinds(values, len(self.kinds)).unbind(-2), strict=True):
+        for kind, own in zip(self.kinds, values.chunk(len(self.kinds), dim=-1), strict=True):
             # One more value, of what no degree opens.
             by_place = nn.functional.pad(own, (0, 1))[..., 0, :]  # (..., n + 1)
             closed = closed * (1.0 - by_place[..., self._places(kind, length, lengths).to(values.device)])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -390,9 +390,8 @@ def _single_pattern(part: str, text: str) -> Pattern:
 
 def _parameters(kind: type[Pattern], text: str) -> dict[str, int]:
     """The parameters of a pattern by name, of a text such as `1,keys=2`."""
-    defaults: dict[str, Any] = {p.name: p.default for p in fields(kind)}  # type: ignore[arg-type]
-    names = list(defaults)
-    listed = ", ".join(f"{name} ({default})" for name, default in defaults.items())
+    names = [p.name for p in fields(kind)]  # type: ignore[arg-type]
+    listed = ", ".join(f"{p.name} ({p.default})" for p in fields(kind))  # type: ignore[arg-type]
     advice = f"Its parameters, in order: {listed}." if names else "It has none."
     values: dict[str, int] = {}
     for place, part in enumerate(text.split(",") if text else ()):

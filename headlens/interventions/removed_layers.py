@@ -85,7 +85,7 @@ def remove_layers(model: PreTrainedModel, layers: Collection[int], stack: Stack)
             raise _unsupported(model, "its layers share weights in several groups")
         _set_depth(model, sites, [s.layer for s in sites if s.layer not in layers])
         return
-    names, places = zip(*(_list_of(site) for site in sites), strict=True)
+    names, places = zip(*map(_list_of, sites), strict=True)
     blocks = model.get_submodule(names[0])
     if len(set(names)) > 1 or not isinstance(blocks, nn.ModuleList) or len(blocks) != len(sites):
         raise _unsupported(model, "its layers are not a plain list")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 import torch
@@ -49,12 +49,10 @@ class StochasticGates(nn.Module, Edit):
 
     def check(self, sites: Sequence[Site]) -> None:
         """Raises OptionError if a layer that has gates is not there, or has another number of heads."""
-        heads = {(s.stack, s.layer): s.heads for s in sites}
-        for site in self.sites:
-            if heads.get((site.stack, site.layer)) != site.heads:
-                raise OptionError(
-                    f"The gates of {site} do not belong to this model.", "Create gates for this model's own sites."
-                )
+        for site in strangers(self.sites, sites):
+            raise OptionError(
+                f"The gates of {site} do not belong to this model.", "Create gates for this model's own sites."
+            )
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
         """The head outputs times their gates: (batch, query, heads, d)."""
@@ -90,12 +88,46 @@ class StochasticGates(nn.Module, Edit):
 
     def _by_head(self, values: Any) -> dict[Head, float]:
         """Values of all heads, of a mapping from the keys of the sites to tensors of shape (heads,)."""
-        numbers = (value for s in self.sites for value in values[_key(s)].tolist())
-        return dict(zip(self.heads, numbers, strict=True))
+        return {h: value for s in self.sites for h, value in zip(s.heads, values[_key(s)].tolist(), strict=True)}
 
 
-class GatedModel(nn.Module):
-    """A model and its gates as one module that can be trained, saved and shared by processes.
+class EditedModel(nn.Module):
+    """A model and an edit of it as one module that can be trained, saved and shared by processes.
+
+    Args:
+        module: the model; only training changes it.
+    """
+
+    kind: str
+
+    def __init__(self, module: PreTrainedModel) -> None:
+        super().__init__()
+        self.module = module
+        self._open = False
+
+    @contextmanager
+    def edited(self, **how: Any) -> Iterator[AttentionSession]:
+        """Runs the model inside `with` in a session, which the arguments are for."""
+        with AttentionSession(self.module, **how) as session:
+            self._open = True
+            try:
+                yield session
+            finally:
+                self._open = False
+
+    def forward(self, **inputs: Any) -> Any:
+        """Runs the wrapped model on `inputs` under the edit and returns the model's output.
+
+        Raises:
+            RuntimeError: if called outside `opened`, where the edit would have no effect.
+        """
+        if not self._open:
+            raise RuntimeError(f"a {self.kind} model can only run inside `with {self.kind}.opened()`")
+        return self.module(**inputs)
+
+
+class GatedModel(EditedModel):
+    """A model and its gates.
 
         gated = GatedModel(model, StochasticGates(gated_sites(model)))
         with gated.opened():
@@ -106,31 +138,21 @@ class GatedModel(nn.Module):
         gates: gates of some of its sites.
     """
 
+    kind = "gated"
+
     def __init__(self, module: PreTrainedModel, gates: StochasticGates) -> None:
-        super().__init__()
-        self.module = module
+        super().__init__(module)
         self.gates = gates.to(module.device)
-        self._open = False
 
-    @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self) -> AbstractContextManager[AttentionSession]:
         """Multiplies head outputs by the gates in every forward pass inside `with`."""
-        with AttentionSession(self.module, edits=[self.gates]):
-            self._open = True
-            try:
-                yield
-            finally:
-                self._open = False
+        return self.edited(edits=[self.gates])
 
-    def forward(self, **inputs: Any) -> Any:
-        """Runs the wrapped model on `inputs` with gated head outputs and returns the model's output.
 
-        Raises:
-            RuntimeError: if called outside `opened`, where the gates would have no effect.
-        """
-        if not self._open:
-            raise RuntimeError("a gated model can only run inside `with gated.opened()`")
-        return self.module(**inputs)
+def strangers(own: Sequence[Site], sites: Sequence[Site]) -> list[Site]:
+    """Of the sites that an edit was made for, those which a model does not have, or has with other heads."""
+    heads = {(s.stack, s.layer): s.heads for s in sites}
+    return [s for s in own if heads.get((s.stack, s.layer)) != s.heads]
 
 
 def gated_sites(model: nn.Module, stacks: Collection[Stack] | None = None) -> list[Site]:

@@ -36,7 +36,7 @@ def of_values(values: list[list[float]], n: int, *, structured: bool, **rules: A
 
 def naive_block(mask: ImportanceMask, head: int, length: int) -> list[list[bool]]:
     """Groups of positions with one learned number, kept one after the other while that comes nearer to the share."""
-    p, ends = mask.probabilities[0, head], mask.learned.ends
+    p, ends = mask.probabilities[0, head], mask.source.ends
     groups: dict[object, list[tuple[int, int]]] = {}
     kept = set()
     for i in range(length):

@@ -19,9 +19,8 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, UnsupportedModelError
 from headlens.interventions.attention_mask import PatternMask
-from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.attention_mask_edit import MaskEdit, zeroed_scores
 from headlens.interventions.patterns import Full, Pattern, Window, parse_pattern
-from headlens.interventions.zeroed_scores import zeroed_scores
 
 MODELS = ["bert", "roberta", "distilbert", "modernbert", "gpt2", "llama"]
 

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import Any
 
 import pandas as pd
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.tables import LearnedMask, PositionClasses
+from headlens.analyses.dam.options import CLASSES
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet, freeze_unused
 from headlens.attention.attach_edit import attach_edit
 from headlens.errors import OptionError
+from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.learned_mask import (
-    LearnedAttentionMask,
-    LearnedMaskOptions,
-    PenaltyKind,
-    Scope,
-    masked_sites,
-)
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution
+from headlens.interventions.mask_parametrization import at_ends
+from headlens.interventions.stochastic_gates import PenaltyKind
 from headlens.models.freezing import freeze
 from headlens.models.loading import LoadedModel
 from headlens.runs.mask_options import read_layers
 from headlens.tasks.task import Task
 from headlens.training.hyperparameters import TrainingOptions, check_strength
 from headlens.training.loop import Trainer
-from headlens.training.objectives import MASK, PenalizedObjective, mask_log_columns, moved
+from headlens.training.objectives import MASK, PenalizedObjective, mask_log_columns, mask_sparsity, moved
 
+SPARSITY_COLUMNS = ["mask", "layer", "head", "diagonal", "n", "sparsity"]
+POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept", "diagonal"]
 # From its start near 0, α has to come to about ±4 until draws are nearly always the same.
 WAY = 24.0
 _FASTEST = 0.5
@@ -110,13 +112,12 @@ class LearnedMaskResult:
                 torch.manual_seed(0)
                 with MaskedModel(self.task.network(self.model), self.mask).eval().opened():
                     yield
-            return
-        if self.mask.options.form != "multiplicative":
+        elif self.mask.options.form == "multiplicative":
+            with MaskedModel(self.task.network(self.model), hard(self.mask)).eval().opened():
+                yield
+        else:
             with attach_edit(self.model, MaskEdit(LearnedMask.of("learned", self.mask).file)):
                 yield
-            return
-        with MaskedModel(self.task.network(self.model), hard(self.mask)).eval().opened():
-            yield
 
 
 def learn_mask(
@@ -149,14 +150,13 @@ def learn_mask(
     callbacks = callbacks or TrainingCallbacks()
     check_strength(strength)
     model = _frozen_copy(loaded, options)
-    network = lesson.task.network(model)
-    updates = callbacks.updates(lesson.data, training)
+    network, updates = lesson.task.network(model), callbacks.updates(lesson.data, training)
     torch.manual_seed(training.seed)
     mask = made_mask(network, options, scope, updates * training.accumulate)
     masked = MaskedModel(network, mask)
     objective = PenalizedObjective(lesson.objective, mask, strength, options.penalty)
-    of_classes = PositionClasses(options.mask.longest, options.window)
-    start = {"step": 0} | of_classes.importance(mask)
+    members = _members(options.mask.longest, options.window)
+    start = {"step": 0} | _importance(mask, members)
     with masked.eval().opened():
         freeze_unused(masked, objective, moved(lesson.data.batch((0,), 0), loaded.device))
         trainer = Trainer(
@@ -165,7 +165,7 @@ def learn_mask(
             keeper=callbacks.keeper,
             progress=callbacks.progress,
             scales={MASK: options.rate(updates) / training.learning_rate},
-            record=lambda model: {**mask_log_columns(model), **of_classes.importance(mask)},
+            record=lambda model: {**mask_log_columns(model), **_importance(mask, members)},
             clip_apart=True,
         )
         state = trainer.fit(masked, lesson.data)
@@ -208,6 +208,24 @@ def trains_weights(loaded: LoadedModel, lesson: TrainingSet, options: MaskLearni
     return any(p.requires_grad for p in model.parameters())
 
 
+@torch.no_grad()
+def _importance(mask: LearnedAttentionMask, members: Tensor) -> dict[str, float]:
+    """The mean of P by class, over all heads and positions, in the layers that are masked.
+
+    Classes without any position, as that of all others in a mask of three tokens, are left out.
+
+    Args:
+        mask: during its training.
+        members: see `_members`.
+    """
+    p = mask.probabilities()
+    p = p if mask.layers is None else p[list(mask.layers)]  # (layers or 1, heads or 1, n, n)
+    members = members.to(p.device)
+    sums, counts = p.double().mean(dim=(0, 1)).flatten() @ members, members.sum(dim=0)
+    means = zip(CLASSES, sums.tolist(), counts.tolist(), strict=True)
+    return {name: total / count for name, total, count in means if count}
+
+
 def _frozen_copy(loaded: LoadedModel, options: MaskLearningOptions) -> PreTrainedModel:
     """To be trained, but for the parts that are frozen."""
     model = copy.deepcopy(loaded.model)
@@ -241,3 +259,102 @@ def hard(mask: LearnedAttentionMask) -> LearnedAttentionMask:
     with torch.no_grad():
         hard_mask.alpha.copy_(mask.alpha)
     return hard_mask.eval().requires_grad_(requires_grad=False)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedMask:
+    """A mask after its training, as tensors on the processor.
+
+    Args:
+        file: what `--mask` takes: the positions that stay, and the rules for shorter sentences; of layers that are not
+            masked nothing is told.
+        probabilities: P of every position, (layers or 1, heads, n, n); 1 where a position is always active.
+    """
+
+    file: AttentionMask
+    probabilities: Tensor
+
+    @classmethod
+    def of(cls, name: str, mask: LearnedAttentionMask) -> LearnedMask:
+        """Copies the current probabilities and kept positions of a mask module to the CPU; `name` is for tables."""
+        rules, about = (mask.options.ends, mask.options.diagonal), {"n": str(mask.options.longest)}
+        file = AttentionMask(mask.kept().cpu(), *rules, name, "encoder", about, mask.layers)
+        return cls(file, mask.probabilities().cpu())
+
+    @property
+    def sparsity(self) -> float:
+        """Share of masked positions of all heads, of the layers that are masked."""
+        return self._sparsity(self.file.allowed)
+
+    def _sparsity(self, kept: Tensor) -> float:
+        return mask_sparsity(kept if self.file.layers is None else kept[list(self.file.layers)])
+
+    def sparsity_of(self, lengths: Mapping[int, int]) -> float:
+        """The share of masked positions of texts, the mean over texts.
+
+        Args:
+            lengths: how many texts there are of each number of tokens.
+        """
+        shares = (self._sparsity(self.file.block(n)) * count for n, count in lengths.items())
+        return sum(shares) / sum(lengths.values())
+
+    def sparsities(self) -> pd.DataFrame:
+        """The share of masked positions of every head, and in the last row, without layer and head, of all.
+
+        All n x n positions count, the first and last row and column among them, as in the paper's table; masks that are
+        shared by the layers have no layer.
+        """
+        rows = [{**key, "sparsity": mask_sparsity(kept)} for key, kept in self._heads(self.file.allowed)]
+        rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
+        return self._frame(rows, SPARSITY_COLUMNS)
+
+    def positions(self, window: int = 1) -> pd.DataFrame:
+        """The mean P and the share that is kept, by class and by offset, of every head.
+
+        Every position is of one class, the first that fits: `special` are the first and last row and column, `diagonal`
+        is i = j, `neighbourhood` |i - j| up to the window, `rest` all others. Rows of the class `offset` have those
+        with one |i - j| that are not special.
+
+        Args:
+            window: w of the neighbourhood.
+        """
+        n = self.file.length
+        groups = [*zip(CLASSES, repeat(None)), *zip(repeat("offset"), range(n - 2))]
+        apart, special = _places(n)
+        of_offsets = (apart.masked_fill(special, n) == torch.arange(n - 2)).double()
+        members = torch.cat([_members(n, window), of_offsets], dim=1)
+        counts = members.sum(dim=0)
+        kinds = (self.probabilities, self.file.allowed)
+        # (layers or 1, heads, P or what stays, groups)
+        means = torch.stack([t.double().flatten(2) @ members / counts for t in kinds], dim=2)
+        rows = [
+            {**key, "class": name, "offset": offset, "positions": int(count), "p": p, "kept": kept}
+            for key, of_head in self._heads(means)
+            for (name, offset), count, p, kept in zip(groups, counts.tolist(), *of_head.tolist(), strict=True)
+            if count
+        ]
+        return self._frame(rows, POSITION_COLUMNS)
+
+    def _heads(self, values: Tensor) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        """Layer and head, and what belongs to them, of (layers or 1, heads, ...)."""
+        for layer in range(len(values)) if self.file.layers is None else self.file.layers:
+            for head, matrix in enumerate(values[layer]):
+                yield {"layer": layer if len(values) > 1 else None, "head": head}, matrix
+
+    def _frame(self, rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+        common: dict[str, Any] = {"mask": self.file.name, "diagonal": self.file.diagonal, "n": self.file.length}
+        frame = pd.DataFrame(rows).assign(**common)[columns]
+        return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "offset") if name in columns})
+
+
+def _places(n: int) -> tuple[Tensor, Tensor]:
+    """The offset |i - j| of every position, and whether it is in the first or last row or column: (n * n, 1)."""
+    places = torch.arange(n)
+    return (places[:, None] - places).abs().view(-1, 1), at_ends(torch.tensor([n]), n).view(-1, 1)
+
+
+def _members(n: int, window: int) -> Tensor:
+    """1 where a position is of a class, else 0: (n * n, classes); a product with it sums over the positions of each."""
+    apart, special = _places(n)
+    number = (1 + (apart > 0).int() + (apart > window)).masked_fill(special, 0)
+    return (number == torch.arange(len(CLASSES))).double()

@@ -12,11 +12,12 @@ from headlens.option_values import numbers
 from headlens.options import DEMO, OUTPUT, TRAINING, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES, FREEZE, TRAINED_MODEL, VOCABULARY
-from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
+from headlens.training.hyperparameters import LoopOptions, check_strength
 
 if TYPE_CHECKING:
     from headlens.analyses.dam.learning import MaskLearningOptions
 
+CLASSES = ("special", "diagonal", "neighbourhood", "rest")  # of positions, see `LearnedMask.positions`
 _PANEL = "Mask"
 
 
@@ -92,11 +93,9 @@ class DamOptions:
 
         longest = BLOCK if self.longest is None else self.longest
         shape = (longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
-        distribution = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)
-        rate = self.mask_learning_rate
-        return MaskLearningOptions(
-            LearnedMaskOptions(*shape), distribution, self.penalty, rate, self.freeze, self.layers
-        )
+        law = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)
+        how = (self.penalty, self.mask_learning_rate, self.freeze, self.layers)
+        return MaskLearningOptions(LearnedMaskOptions(*shape), law, *how)
 
 
 @dataclass(frozen=True)
@@ -142,17 +141,11 @@ class DamRequest:
             )
 
     @property
-    def options(self) -> TrainingOptions:
-        """Of every training; nothing is evaluated before its end."""
-        return self.training.of_loop()
-
-    @property
     def learning(self) -> MaskLearningOptions:
         """The mask and its training, with what is frozen: by default all for the bundled task, none for others."""
-        learning = replace(self.dam.learning(), window=self.window)
-        if learning.freeze is not None:
-            return learning
-        return replace(learning, freeze=("all",) if self.lesson.embedded else ())
+        usual = ("all",) if self.lesson.embedded else ()
+        frozen = usual if self.dam.freeze is None else self.dam.freeze
+        return replace(self.dam.learning(), window=self.window, freeze=frozen)
 
 
 COMMAND = CommandOptions(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any
 
 import pandas as pd
 
 from headlens.analyses.dam.learning import made_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.report import write_dam
-from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
+from headlens.analyses.dam.sweep import MASKS, DamSweep, forget_masks, load_mask
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.sweep import SweepRun, told_once
@@ -45,18 +44,27 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         opened = open_training_set(lesson, run, loaded, seed, offline=offline)
         # What is wrong with the mask is told before anything is measured.
         made_mask(opened.lesson.task.network(opened.loaded.model), request.learning)
-        settings = (request.lambdas, request.learning, request.options, request.dam.controls)
+        training = request.training.of_loop()
+        settings = (request.lambdas, request.learning, training, request.dam.controls)
         sweep = DamSweep(run, opened.loaded, opened.lesson, *settings)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes) if run.writes else {}
-        updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.options)
+        updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, training)
         measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
         notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, updates), *measured, *run.warnings]
         if run.folder is not None:
-            masks = [sweep.learned(outcome) for outcome in outcomes if outcome.mask and request.figures]
+            masks = [load_mask(run.path / MASKS / o.run) for o in outcomes if o.mask and request.figures]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_dam(run.folder, tables, [(m.name, m.probabilities, m.kept) for m in masks])
-            run.folder.finish({**_facts(request, opened, outcomes, updates), "notes": notes})
+                write_dam(run.folder, tables, [(m.file.name, m.probabilities, m.file.allowed) for m in masks])
+            learning = {"updates": updates, "mask_learning_rate": request.learning.rate(updates)}
+            facts = {
+                "models": [model_record(opened.loaded, opened.loaded.short_name)],
+                "task": vars(opened.lesson.task),
+                "lesson": opened.lesson.facts,
+                "dam": asdict(request.learning) | learning,
+                "sparsity": {o.run: o.sparsity for o in outcomes if o.mask},
+            }
+            run.folder.finish({**facts, "notes": notes})
         return SweepRun(run.path, run.files, tables, notes)
 
 
@@ -97,31 +105,19 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
     if longest < dam.mask.longest:
         beyond = "positions beyond that are decided by the penalty alone."
         notes.append(f"No text to learn from has more than {longest} tokens: {beyond}")
-    if "sparsity" in tables:
-        heads = tables["sparsity"].dropna(subset=["head"])
-        for name, rows in heads.groupby("mask", sort=False):
-            if closed := int((rows["sparsity"] == 1).sum()):
-                these = "this head" if closed == 1 else "these heads"
-                notes.append(
-                    f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so the output of "
-                    f"{these} is meaningless. Give a smaller penalty, or fewer updates."
-                )
-    log = tables.get("log", pd.DataFrame())
-    last = log.groupby("run", sort=False).tail(1) if len(log) else log
-    undecided = [row for row in last.to_dict("records") if row["undecided"] > _UNDECIDED]
+    if not tables:
+        return notes
+    for name, rows in tables["sparsity"].dropna(subset=["head"]).groupby("mask", sort=False):
+        if closed := int((rows["sparsity"] == 1).sum()):
+            these = "this head" if closed == 1 else "these heads"
+            notes.append(
+                f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so the output of "
+                f"{these} is meaningless. Give a smaller penalty, or fewer updates."
+            )
+    last = {row["run"]: row["undecided"] for row in tables["log"].to_dict("records")}
     return notes + [
-        f"{row['run']}: P of {row['undecided']:.0%} of the mask parameters is still between 0.1 and 0.9; more "
+        f"{run}: P of {undecided:.0%} of the mask parameters is still between 0.1 and 0.9; more "
         "updates or a larger --mask-learning-rate would let the mask settle."
-        for row in undecided
+        for run, undecided in last.items()
+        if undecided > _UNDECIDED
     ]
-
-
-def _facts(request: DamRequest, opened: OpenedTraining, outcomes: list[MaskOutcome], updates: int) -> dict[str, Any]:
-    """Returns the facts for `run.json`: model, task, training data, mask options, and the sparsity of each mask."""
-    return {
-        "models": [model_record(opened.loaded, opened.loaded.short_name)],
-        "task": vars(opened.lesson.task),
-        "lesson": opened.lesson.facts,
-        "dam": asdict(request.learning) | {"updates": updates, "mask_learning_rate": request.learning.rate(updates)},
-        "sparsity": {o.run: o.sparsity for o in outcomes if o.mask},
-    }

@@ -1,4 +1,4 @@
-"""The figures of `headlens train-dam`."""
+"""The figures of `headlens train-dam`, and what came of learned masks as Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
@@ -14,24 +13,37 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from safetensors.numpy import load_file
 
-from headlens.analyses.dam.results_table import CLASSES, NO_DIAGONAL, UNMASKED, dam_markdown
+from headlens.analyses.dam.options import CLASSES
 from headlens.errors import read_errors
 from headlens.interventions.kept_text import PROBABILITIES
-from headlens.pages.command_report import Caption, CommandReport, Figures
+from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
+from headlens.pages.formatting import (
+    DIFFERENCE,
+    NOTHING,
+    difference_text,
+    escaped,
+    markdown_lines,
+    share_text,
+    value_text,
+)
 from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import VALUES, draw_intervals, draw_level, legend_below
-from headlens.plots.head_grid import float_column
+from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
-Maps = npt.NDArray[np.floating]
 # A learned mask: the name of its run, P of its positions and which of them stay, (layers or 1, heads, n, n).
 MaskPicture = tuple[str, Any, Any]
 
+PLAIN, UNMASKED = "plain", "unmasked"
+NO_DIAGONAL = "-no-diagonal"  # how the names of runs end that are controls of others
+# A metric without the diagonal less that of the same run with it, paired by example.
+DIAGONAL_DIFFERENCE = tuple(f"diagonal_{name}" for name in DIFFERENCE)
+_SHARES = ("sparsity", "sparsity_texts")
 IMPORTANCE = Scale("importance P", 0.0, 1.0)
 KEPT = Scale("white: may attend", 0.0, 1.0, "gray")
 _WORDS_OF = {"special": "first, last token", "neighbourhood": "neighbours"}
@@ -74,12 +86,89 @@ def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequenc
         tables: `sweep`, `sparsity`, `positions`, `importance`, `log`.
         masks: by run; none draws nothing.
     """
-    for name, frame in tables.items():
-        run.table(name, frame)
+    write_results(run, tables, ())
     with run.file("results.md") as path:
         path.write_text(dam_markdown(tables["sweep"], tables["positions"]), encoding="utf-8")
-    for name, figure in dam_figures(tables, masks) if masks else ():
-        run.figure(name, figure)
+    write_results(run, {}, dam_figures(tables, masks) if masks else ())
+
+
+def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
+    """Two tables: every mask with the share of masked positions and all metrics, and mean P by class of positions.
+
+    Metrics of runs with a mask have the difference from the run without one, paired by example.
+
+    Args:
+        sweep: rows of `sweep.csv`.
+        positions: rows of `positions.csv`.
+    """
+    parts = ["# Learned masks"]
+    for (model, task), group in sweep.groupby(["model", "task"], sort=False):
+        metrics = list(dict.fromkeys(group["metric"]))
+        parts += ["", f"## {escaped(str(task))} by {escaped(str(model))} [95 % interval over examples]", ""]
+        parts += _runs(group, metrics)
+        if group["run"].str.endswith(NO_DIAGONAL).any():
+            parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", ""]
+            parts += _diagonals(group, metrics)
+    if len(positions):
+        parts += ["", "## Where attention is needed: mean P of all heads (share of the positions that stay)", ""]
+        parts += _classes(positions)
+    return "\n".join(parts) + "\n"
+
+
+def baseline_of(sweep: pd.DataFrame) -> str:
+    """What runs with a mask are compared with: `unmasked`, or `plain` where the mask alone was trained."""
+    return UNMASKED if (sweep["run"] == UNMASKED).any() else PLAIN
+
+
+def markdown_table(left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the lines of a Markdown table, of the names of its columns of words and then of numbers."""
+    return markdown_lines([[*left, *right], ["---"] * len(left) + ["---:"] * len(right), *rows])
+
+
+def _numbers(rows: pd.DataFrame, metrics: list[str], names: Sequence[str]) -> Grid:
+    """Columns of the row of every metric, NaN where there is none: (metrics, names)."""
+    first = rows.drop_duplicates("metric").set_index("metric").reindex(metrics)
+    return np.stack([float_column(first, name) for name in names], axis=1)
+
+
+def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
+    minus = f"difference from {baseline_of(rows)} [paired]"
+    names = ["masked, %", "masked in texts, %", *(name for metric in metrics for name in (escaped(str(metric)), minus))]
+    lines = []
+    for run, group in rows.groupby("run", sort=False):
+        masked = group["penalty"].notna().any()
+        line = [escaped(str(run)), *(share_text(float(group[s].iloc[0])) if masked else NOTHING for s in _SHARES)]
+        for value, low, high, *difference in _numbers(group, metrics, (*VALUES, *DIFFERENCE)):
+            line += [value_text(value, low, high), difference_text(*difference)]
+        lines.append(line)
+    return markdown_table(["run"], names, lines)
+
+
+def _diagonals(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
+    """A line for each λ: what is masked, and every metric, with the diagonal and without it."""
+    named = [(escaped(str(metric)), "without it", "difference from the mask with it [paired]") for metric in metrics]
+    by_run = {str(run): run_rows for run, run_rows in rows.groupby("run", sort=False)}
+    lines = []
+    for run, kept in by_run.items():
+        if (dropped := by_run.get(run + NO_DIAGONAL)) is not None:
+            line = [escaped(run), *(share_text(float(part["sparsity"].iloc[0])) for part in (kept, dropped))]
+            with_it, without = (_numbers(part, metrics, VALUES) for part in (kept, dropped))
+            differences = _numbers(dropped, metrics, DIAGONAL_DIFFERENCE)
+            for one, other, difference in zip(with_it, without, differences, strict=True):
+                line += [value_text(*one), value_text(*other), difference_text(*difference)]
+            lines.append(line)
+    return markdown_table(["run"], ["masked, %", "without it", *(name for parts in named for name in parts)], lines)
+
+
+def _classes(positions: pd.DataFrame) -> list[str]:
+    known = [name for name in CLASSES if (positions["class"] == name).any()]
+    means = positions.groupby(["mask", "class"], sort=False)[["p", "kept"]].mean()
+    lines = []
+    for mask in dict.fromkeys(positions["mask"]):
+        cells = (means.loc[(mask, name)] if (mask, name) in means.index else None for name in known)
+        texts = (NOTHING if cell is None else f"{cell['p']:.3f} ({cell['kept']:.0%})" for cell in cells)
+        lines.append([escaped(str(mask)), *texts])
+    return markdown_table(["run"], known, lines)
 
 
 def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
@@ -90,19 +179,17 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     if sweep.empty:
         return None
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
-    masked, others = rows[rows["penalty"].notna()], rows[rows["penalty"].isna()]
+    others = rows[rows["penalty"].isna()]
     title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals)"
     figure = style.constrained_figure(style.FULL_WIDTH / 2, 2.5, title)
     axes = figure.subplots()
     measured = f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}"
     style.dress(axes, SHARE_LABEL, style.one_line(measured, 0.66 * 2.6, style.LABEL_SIZE))
-    for penalty, colour in _colours(masked["penalty"]).items():
-        penalty_rows = masked[masked["penalty"] == penalty]
-        for is_control, own in _with_controls(penalty_rows):
-            x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
-            fill, label = ("white", "no diagonal") if is_control else (colour, f"penalty λ {penalty:g}")
-            axes.plot(x, y, "o", color=colour, markerfacecolor=fill, markersize=4, label=label)
-            draw_intervals(axes, x, own, colour)
+    for penalty, colour, is_control, own in _by_penalty(rows[rows["penalty"].notna()]):
+        x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
+        fill, label = ("white", "no diagonal") if is_control else (colour, penalty)
+        axes.plot(x, y, "o", color=colour, markerfacecolor=fill, markersize=4, label=label)
+        draw_intervals(axes, x, own, colour)
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "trained without a mask")
@@ -114,22 +201,20 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     """Mean P of all heads by class, and by offset, a line for each λ, of runs that are no controls of others."""
     if positions.empty:
         return None
-    positions = positions[~positions["mask"].astype(str).str.endswith(NO_DIAGONAL)]
     # A file gives text, whose order is another one: 0, 1, 10, 100, 2.
-    positions = positions.assign(**{name: float_column(positions, name) for name in ("offset", "p")})
-    colours = _colours(positions["penalty"])
+    positions = positions.assign(run=positions["mask"], **{k: float_column(positions, k) for k in ("offset", "p")})
+    lines = list(_by_penalty(positions[~_is_control(positions)]))
     figure = style.constrained_figure(style.FULL_WIDTH, 2.5, "Learned importance of positions, mean over heads")
     classes, offsets = figure.subplots(1, 2, width_ratios=(0.42, 0.58))
     style.dress(classes, "", _P)
     style.dress(offsets, "distance of query and key, tokens", _P)
-    for number, (penalty, colour) in enumerate(colours.items()):
-        penalty_rows = positions[positions["penalty"] == penalty]
-        shift = (number - (len(colours) - 1) / 2) * 0.8 / len(colours)
-        heights = penalty_rows.groupby("class")["p"].mean().reindex(CLASSES).to_numpy(float)
-        classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(colours), color=colour)
-        by_offset = penalty_rows[penalty_rows["class"] == "offset"].groupby("offset")["p"].mean()
+    for number, (penalty, colour, _, rows) in enumerate(lines):
+        shift = (number - (len(lines) - 1) / 2) * 0.8 / len(lines)
+        heights = rows.groupby("class")["p"].mean().reindex(CLASSES).to_numpy(float)
+        classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(lines), color=colour)
+        by_offset = rows[rows["class"] == "offset"].groupby("offset")["p"].mean()
         at, mean = by_offset.index.to_numpy(float), by_offset.to_numpy(float)
-        offsets.plot(at, mean, color=colour, linewidth=1, label=f"penalty λ {penalty:g}")
+        offsets.plot(at, mean, color=colour, linewidth=1, label=penalty)
     classes.set_xticks(range(len(CLASSES)), [_WORDS_OF.get(name, name).replace(", ", ",\n") for name in CLASSES])
     for axes, words in ((classes, "by class"), (offsets, "by distance, first and last token left out")):
         axes.set_ylim(0, 1.05)
@@ -151,19 +236,17 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
     """
     if importance.empty:
         return None
-    colours, known = _colours(importance["penalty"]), [c for c in CLASSES if c in set(importance["class"])]
+    known = [c for c in CLASSES if c in set(importance["class"])]
     title = "Learned importance of positions during training, mean over heads"
     figure = style.constrained_figure(style.FULL_WIDTH, 2.2, title)
     drawn = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
     for place, (name, axes) in enumerate(zip(known, drawn, strict=True)):
         style.dress(axes, "update", "" if place else _P)
-        of_class = importance[importance["class"] == name]
-        for penalty, colour in colours.items():
-            for is_control, own in _with_controls(of_class[of_class["penalty"] == penalty]):
-                line, label = (":", "learned without the diagonal") if is_control else ("-", f"penalty λ {penalty:g}")
-                for _, rows in own.groupby("run", sort=False):
-                    x, y = float_column(rows, "step"), float_column(rows, "p")
-                    axes.plot(x, y, line, color=colour, linewidth=1, label=label)
+        for penalty, colour, is_control, own in _by_penalty(importance):
+            line, label = (":", "learned without the diagonal") if is_control else ("-", penalty)
+            for _, rows in own[own["class"] == name].groupby("run", sort=False):
+                x, y = float_column(rows, "step"), float_column(rows, "p")
+                axes.plot(x, y, line, color=colour, linewidth=1, label=label)
         axes.set_ylim(0, 1.05)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         style.heading(axes, _WORDS_OF.get(name, name), 3.0)
@@ -171,65 +254,57 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def _with_controls(rows: pd.DataFrame) -> Iterator[tuple[bool, pd.DataFrame]]:
-    """Rows of the runs themselves, then of their controls without the diagonal, as far as there are any."""
-    controls = rows["run"].astype(str).str.endswith(NO_DIAGONAL)
-    for is_control in (False, True):
-        if (chosen := controls == is_control).any():
-            yield is_control, rows[chosen]
+def _is_control(rows: pd.DataFrame) -> pd.Series[bool]:
+    return rows["run"].astype(str).str.endswith(NO_DIAGONAL)
 
 
-def mask_picture(maps: Maps, title: str, scale: Scale) -> Figure:
+def _by_penalty(rows: pd.DataFrame) -> Iterator[tuple[str, Any, bool, pd.DataFrame]]:
+    """Every λ in words, from weak to strong, its colour, and its rows: first of runs that are no controls of others."""
+    known = sorted(rows["penalty"].unique().tolist())
+    colours = colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.85, len(known)))
+    for penalty, colour in zip(known, colours, strict=True):
+        for is_control in (False, True):
+            own = rows[(rows["penalty"] == penalty) & (_is_control(rows) == is_control)]
+            if len(own):
+                yield f"penalty λ {penalty:g}", colour, is_control, own
+
+
+def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
     """A map of n x n positions for every head, first position at the upper left, one row of maps for each layer.
 
     Args:
-        maps: numbers from 0 to 1, (layers or 1, heads, n, n).
+        maps: numbers from 0 to 1, (layers or 1, heads, n, n); of many heads a layer has several rows.
         title: of the figure.
         scale: its colours; a bar is drawn for those that are more than masked and not masked.
     """
-    rows = _picture_rows(maps)
-    bar = BAR_SLOT + 0.1 if scale is not KEPT else 0.0
-    across = max(map(len, rows))
-    side = min(_LARGEST, (style.FULL_WIDTH - _LEFT - bar) / across - _GAP)
-    width = max(2.4, _LEFT + across * (side + _GAP) + bar)
-    top = _TOP + style.further_lines(title, width)
-    height = top + len(rows) * (side + _WORDS) + _BOTTOM
-    height = max(height, 1.6) if bar else height
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    colours = ListedColormap([style.MASKED, "white"]) if scale is KEPT else scale.map
-    for line, row in enumerate(rows):
-        for column, (name, values) in enumerate(row):
-            left, low = _LEFT + column * (side + _GAP), height - top - line * (side + _WORDS) - _WORDS - side
-            axes = figure.add_axes((left / width, low / height, side / width, side / height))
-            axes.imshow(values, cmap=colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, pad=1.5)
-            for spine in axes.spines.values():
-                spine.set_linewidth(0.4)
-                spine.set_color(style.INK)
-    if bar:
-        add_bar(figure, scale, BAR_SLOT, top + _WORDS)
-    return figure
-
-
-def _picture_rows(maps: Maps) -> list[list[tuple[str, Maps]]]:
-    """Maps with the names of their layer and head, by row; of many heads a layer has several rows."""
     shared, heads = len(maps) == 1, maps.shape[1]
     # Few maps in a row are large ones.
     most = min(_MOST_HEADS, max(4, -(-heads // 2))) if shared else _MOST_HEADS
-    rows = []
-    for layer, of_layer in enumerate(maps):
-        named = [(f"head {head}" if shared else f"{layer}.{head}", values) for head, values in enumerate(of_layer)]
-        rows += [named[first : first + most] for first in range(0, heads, most)]
-    return rows
-
-
-def _colours(penalties: pd.Series[float]) -> dict[float, Any]:
-    """A colour for each λ, from weak to strong."""
-    known = sorted(penalties.unique().tolist())
-    return dict(zip(known, colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.85, len(known))), strict=True))
+    across, lines = min(most, heads), -(-heads // most)
+    bar = BAR_SLOT + 0.1 if scale is not KEPT else 0.0
+    side = min(_LARGEST, (style.FULL_WIDTH - _LEFT - bar) / across - _GAP)
+    width = max(2.4, _LEFT + across * (side + _GAP) + bar)
+    top = _TOP + style.further_lines(title, width)
+    height = max(top + len(maps) * lines * (side + _WORDS) + _BOTTOM, 1.6 if bar else 0.0)
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
+    colours = ListedColormap([style.MASKED, "white"]) if scale is KEPT else scale.map
+    for layer, head in np.ndindex(maps.shape[:2]):
+        line, column = divmod(head, most)
+        left, above = _LEFT + column * (side + _GAP), (layer * lines + line) * (side + _WORDS)
+        low = height - top - above - _WORDS - side
+        axes = figure.add_axes((left / width, low / height, side / width, side / height))
+        axes.imshow(maps[layer, head], cmap=colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        name = f"head {head}" if shared else f"{layer}.{head}"
+        axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, pad=1.5)
+        for spine in axes.spines.values():
+            spine.set_linewidth(0.4)
+            spine.set_color(style.INK)
+    if bar:
+        add_bar(figure, scale, BAR_SLOT, top + _WORDS)
+    return figure
 
 
 def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
@@ -250,14 +325,19 @@ def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
             yield picture
 
 
-def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    names = ("run", "metric", *VALUES, "sparsity", "sparsity_texts")
-    records = [
-        {"folder": run.folder.name, **{k: row[k] for k in names}}
+def records_of(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]]:
+    """Rows of a table of all runs that have it, each with the name of the run's folder."""
+    return [
+        {"folder": run.folder.name, **{str(k): v for k, v in row.items()}}
         for run in runs
-        if "sweep" in run.tables
-        for row in run.tables["sweep"].to_dict("records")
+        if table in run.tables
+        for row in run.tables[table].to_dict("records")
     ]
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    names = ("folder", "run", "metric", *VALUES, *_SHARES)
+    records = [{k: row[k] for k in names} for row in records_of(runs, "sweep")]
     about = (
         "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
         "the original model, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
@@ -267,12 +347,10 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 
 def _findings(run: RecordedRun) -> list[str]:
-    if "sweep" not in run.tables:
-        return []
     return [
         f"{row['model']}, {row['run']}: {float(row['sparsity_texts']):.1%} of text positions masked, {row['metric']} "
         f"on {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]."
-        for row in run.tables["sweep"].to_dict("records")
+        for row in records_of([run], "sweep")
         if np.isfinite(float(row["sparsity_texts"]))
     ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,15 @@ import pandas as pd
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, learn_mask, trains_weights, unmasked
-from headlens.analyses.dam.results_table import DIAGONAL_DIFFERENCE, NO_DIAGONAL, PLAIN, UNMASKED
-from headlens.analyses.dam.tables import LearnedMask
+from headlens.analyses.dam.learning import (
+    LearnedMask,
+    LearnedMaskResult,
+    MaskLearningOptions,
+    learn_mask,
+    trains_weights,
+    unmasked,
+)
+from headlens.analyses.dam.report import DIAGONAL_DIFFERENCE, NO_DIAGONAL, PLAIN, UNMASKED
 from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import ResumeError
@@ -122,30 +127,26 @@ class DamSweep:
         Args:
             outcomes: of each training run.
         """
-        masks, window = [(o, self.learned(o)) for o in outcomes if o.mask], self.options.window
+        masks, window = [(o, load_mask(self.run.path / MASKS / o.run)) for o in outcomes if o.mask], self.options.window
         lengths = self.lesson.text_lengths()
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
-        sweep = [row | {"sparsity_texts": of_texts.get(o.run, 0.0)} for o in outcomes for row in self._measured(o)]
+        named = ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")
+        sweep = [
+            row | {k: getattr(o, k) for k in named} | {"sparsity_texts": of_texts.get(o.run, 0.0)}
+            for o in outcomes
+            for row in o.metrics
+        ]
+        importance, log = (
+            [{"run": o.run, "penalty": o.penalty, **row} for o in outcomes for row in getattr(o, name)]
+            for name in ("importance", "log")
+        )
         return {
             "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS),
             "sparsity": pd.concat([_with_penalty(o, m.sparsities()) for o, m in masks], ignore_index=True),
             "positions": pd.concat([_with_penalty(o, m.positions(window)) for o, m in masks], ignore_index=True),
-            "importance": pd.DataFrame(
-                [{"run": o.run, "penalty": o.penalty, **row} for o, _ in masks for row in o.importance],
-                columns=IMPORTANCE_COLUMNS,
-            ),
-            "log": pd.DataFrame([{"run": o.run, "penalty": o.penalty, **row} for o in outcomes for row in o.log]),
+            "importance": pd.DataFrame(importance, columns=IMPORTANCE_COLUMNS),
+            "log": pd.DataFrame(log),
         }
-
-    def learned(self, outcome: MaskOutcome) -> LearnedMask:
-        """The mask of a run that is done, from its files.
-
-        Raises:
-            ResumeError: if they cannot be read.
-        """
-        assert outcome.mask is not None
-        folder = (self.run.path / outcome.mask).parent
-        return load_mask(folder, outcome.run)
 
     def _plain(self, name: str = PLAIN, model: PreTrainedModel | None = None) -> MaskOutcome:
         measured = self.trainings.compared(self.loaded, self.lesson, model or self.loaded.model)
@@ -160,17 +161,14 @@ class DamSweep:
     def _control(self, name: str, compared: MaskOutcome, baseline: Baseline) -> MaskOutcome:
         """The same mask without the diagonal; its metrics also less those of the run with it."""
         assert compared.penalty is not None
-        mask = replace(self.options.mask, diagonal=False)
-        control = replace(self, options=replace(self.options, mask=mask))
-        outcome = control._learned(name, compared.penalty, baseline)
+        options = replace(self.options, mask=replace(self.options.mask, diagonal=False))
+        outcome = replace(self, options=options)._learned(name, compared.penalty, baseline)
         records, keys = np.array(outcome.records, np.float64), outcome.keys
         rows = []
         for row in outcome.metrics:
-            difference = self.trainings.difference(
-                self.lesson.task, row["metric"], records, keys, Baseline(compared.records, compared.keys)
-            )
-            named = zip(DIAGONAL_DIFFERENCE, DIFFERENCE, strict=True)
-            rows.append(row | {name: difference[delta] for name, delta in named if delta in difference})
+            others = Baseline(compared.records, compared.keys)
+            difference = self.trainings.difference(self.lesson.task, row["metric"], records, keys, others)
+            rows.append(row | {f"diagonal_{name}": value for name, value in difference.items()})
         return replace(outcome, metrics=rows, records=[], keys=[])
 
     def _learned(self, name: str, strength: float, baseline: Baseline) -> MaskOutcome:
@@ -187,24 +185,9 @@ class DamSweep:
         checkpoint = self.trainings.saved(self.loaded, result.model, name)
         log, importance = (cast("list[Any]", t.to_dict("records")) for t in (result.log, result.importance))
         compared = vars(measured.as_baseline) if self.controls else {}
-        return MaskOutcome(
-            name,
-            strength,
-            learned.sparsity,
-            log,
-            measured.metrics,
-            mask,
-            checkpoint,
-            measured.notes,
-            diagonal=self.options.mask.diagonal,
-            importance=importance,
-            **compared,
-        )
-
-    def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
-        known = {k: getattr(outcome, k) for k in ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")}
-        for row in outcome.metrics:
-            yield {k: v for k, v in row.items() if k in SWEEP_COLUMNS} | known
+        saved = learned.sparsity, log, measured.metrics, mask, checkpoint, measured.notes
+        diagonal = self.options.mask.diagonal
+        return MaskOutcome(name, strength, *saved, diagonal=diagonal, importance=importance, **compared)
 
 
 def forget_masks(folder: Path) -> None:
@@ -235,17 +218,15 @@ def save_mask(path: Path, learned: LearnedMask, result: LearnedMaskResult) -> No
             save_file({"p": learned.probabilities.float().contiguous()}, temporary)
 
 
-def load_mask(folder: Path, name: str) -> LearnedMask:
+def load_mask(folder: Path) -> LearnedMask:
     """What `save_mask` wrote.
 
     Raises:
         ResumeError: if it cannot be read.
     """
     try:
-        mask = AttentionMask.load(folder)
-        probabilities = load_file(folder / PROBABILITIES)["p"]
+        return LearnedMask(AttentionMask.load(folder), load_file(folder / PROBABILITIES)["p"])
     except Exception as error:  # also what masks are refused with elsewhere: this one was kept to go on
         raise ResumeError(
             f"{folder} no longer has a readable mask: {error}", "Start again with --overwrite."
         ) from error
-    return LearnedMask(name, probabilities, mask.allowed, mask.diagonal, mask.ends, mask.layers)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from headlens.analyses.masks.learned_options import MADE, SPANS
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, ZERO, strength_of
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, MADE, SPANS, ZERO, strength_of
 from headlens.analyses.masks.study_figures import FULL
 from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import OptionError
@@ -72,15 +71,10 @@ class MaskCase:
     @property
     def words(self) -> str:
         """Description for tables and messages: pattern, treatment of the diagonal, layers and seed."""
-        control_words = {
-            "kept": "no mask",
-            "dropped": "no diagonal",
-            "random": "random positions instead of the diagonal",
-        }
-        parts = [] if self.pattern == FULL else [self.pattern]
-        parts += [control_words[self.diagonal]] if self.pattern == FULL or self.diagonal != "kept" else []
-        parts += [] if self.layers is None else [f"layers {self.layers}"]
-        return ", ".join([*parts, f"seed {self.seed}"])
+        control = {"dropped": "no diagonal", "random": "random positions instead of the diagonal"}.get(self.diagonal)
+        parts = ["no mask" if self.whole else None, None if self.pattern == FULL else self.pattern, control]
+        parts += [None if self.layers is None else f"layers {self.layers}", f"seed {self.seed}"]
+        return ", ".join(filter(None, parts))
 
     @property
     def whole(self) -> bool:

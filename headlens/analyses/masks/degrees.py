@@ -1,11 +1,11 @@
-"""Degrees of attention: quality by sparsity over BigBird's grid and learned degrees, and what was learned.
+"""Degrees of attention: quality by sparsity over BigBird's grid and learned degrees, what was learned, and draws of it.
 
 What each kind of BigBird's connections is worth comes from a regression over the grid (Brahma et al. 2022).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle
 from typing import Any
 
@@ -18,26 +18,44 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.masks.learned_options import LEARNED, MADE
-from headlens.analyses.masks.options import KINDS, strength_of
-from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means, titled, within_bounds
+from headlens.analyses.dam.report import markdown_table
+from headlens.analyses.masks.options import KINDS, LEARNED, MADE, SPANS, strength_of
+from headlens.analyses.masks.study_figures import (
+    BLOCK,
+    FULL,
+    GRID,
+    means,
+    one_of,
+    share_axes,
+    titled,
+    within_bounds,
+    without_mask,
+)
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
-from headlens.pages.formatting import NOTHING, escaped, markdown_lines, unsigned, value_text
+from headlens.pages.formatting import NOTHING, escaped, unsigned, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import Scale
-from headlens.plots.curves import draw_intervals, draw_level
+from headlens.plots.curves import VALUES, draw_intervals, draw_level
 from headlens.plots.head_grid import float_column
 from headlens.plots.heatmaps import paired_maps
-from headlens.plots.mask_points import SHARE_LABEL, short_names
+from headlens.plots.mask_points import short_names
+from headlens.plots.panel_grid import panel_grid
+from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 
 EFFECTS_COLUMNS = [
     *("model", "task", "metric", "layers", "kind", "effect", "ci_low", "ci_high", "p_value", "density"),
     *("effect_per_percent", "n", "r_squared"),
 ]
+_EFFECT_WORDS = ("task", "layers", "kind")
+_EFFECT_NUMBERS = ("effect of one more token", "p", "positions it opens, %", "effect per 1 % of positions")
 _NOTHING = 1e-9  # of a text's positions
 _REGRESSED = [*BLOCK, "layers"]
+# What is told of the draws from one distribution.
+SPREAD = ("draws", "mean", "standard deviation", "lowest to highest", "different")
+_LEARNED_KEYS = [*BLOCK, "pattern", "layers", "diagonal", "seed"]
+_MADE_LOOKS = {LEARNED: (style.VERMILION, "learned degrees, by μ"), SPANS: (style.BLUE, "adaptive spans, by μ")}
 _MARKERS = "os^Dv"
 _OTHERS = "PX*phd8<>"
 # inches
@@ -62,8 +80,8 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     table = masks[masks["control"] == "kept"]
     degrees = table.drop_duplicates("pattern").set_index("pattern")[GRID].astype(float)
     grid = {name for name in degrees.index[degrees.notna().all(axis=1)] if not name.startswith(LEARNED)}
-    learned, spanned = (table["pattern"].str.startswith(name).any() for name in MADE)
-    if len(grid) < 2 and not (learned or spanned):
+    made = [look for name, look in _MADE_LOOKS.items() if table["pattern"].str.startswith(name).any()]
+    if len(grid) < 2 and not made:
         return None
     shown = within_bounds(means(table))
     full, others = shown[shown["pattern"] == FULL], shown[shown["pattern"] != FULL]
@@ -71,11 +89,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(MADE)]
     names = list(dict.fromkeys(fewer["pattern"]))
     styles, legend = _grid_styles(degrees.loc[sorted(grid)])
-    for there, colour, label in (
-        (learned, style.VERMILION, "learned degrees, by μ"),
-        (spanned, style.BLUE, "adaptive spans, by μ"),
-    ):
-        legend += [_handle(color=colour, marker="D", linestyle="-", label=label)] * bool(there)
+    legend += [_handle(color=colour, marker="D", linestyle="-", label=label) for colour, label in made]
     for (name, label), marker in zip(short_names(names).items(), cycle(_OTHERS), strict=False):
         styles[name] = {"color": style.ORANGE, "marker": marker, "markersize": 5}
         legend.append(_handle(color=style.ORANGE, marker=marker, label=label))
@@ -84,25 +98,16 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     # the legend stands on the right, in a column below
     side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if style.in_column() else (_LEGEND, 0.0)
     width = style.page_width() if style.in_column() else style.FULL_WIDTH * (across / 2) + side
-    title = titled("Quality by sparsity: degrees of attention", shown)
-    top = _TOP + style.further_lines(title, width)
-    height = top + -(-len(blocks) // across) * _SLOT + foot
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    inside = (width - side) / across
-    for number, (key, rows) in enumerate(blocks):
-        line, column = divmod(number, across)
-        low = height - top - (line + 1) * _SLOT + _WORDS
-        left = column * inside + 0.5
-        axes = figure.add_axes((left / width, low / height, (inside - 0.65) / width, _PANEL / height))
-        model, task, metric, layers = key
-        style.dress(axes, SHARE_LABEL, style.one_line(f"{metric} on {task}", _PANEL, style.LABEL_SIZE))
-        parts = [str(model)] * (len(set(shown["model"])) > 1) + [f"layers {layers}"] * (layers != "all")
-        name = style.one_line(", ".join(parts), inside - 0.65, style.TICK_SIZE)
-        axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
-        draw_level(axes, full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)], "no mask")
+    title, inside = titled("Quality by sparsity: degrees of attention", shown), (width - side) / across
+    columns = [(column * inside + 0.5) / width for column in range(across)], (inside - 0.65) / width
+    margins = _TOP + style.further_lines(title, width), foot
+    figure, panels = panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)
+    for axes, ((model, task, metric, layers), rows) in zip(panels, blocks, strict=True):
+        words = ", ".join(filter(None, [one_of(shown, model), *_where(layers)]))
+        share_axes(axes, f"{metric} on {task}", _PANEL, words, inside - 0.65)
+        draw_level(axes, full[(full[BLOCK] == [model, task, metric]).all(axis=1)], "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], styles)
-        for name, colour in zip(MADE, (style.VERMILION, style.BLUE), strict=True):
+        for name, (colour, _) in _MADE_LOOKS.items():
             _line(axes, rows[rows["pattern"].str.startswith(name)], colour)
         _points(axes, rows[rows["pattern"].isin(names)], styles)
         axes.margins(x=0.12)
@@ -122,21 +127,16 @@ def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list
 
     The colour tells the neighbour degree, the marker the global degree, and an open point has random keys.
     """
-    near, tokens = (sorted(set(degrees[name])) for name in ("degree_neighbour", "degree_global"))
-    colours = dict(zip(near, colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.88, len(near))), strict=True))
-    markers = dict(zip(tokens, cycle(_MARKERS), strict=False))
+    widths = sorted(set(degrees["degree_neighbour"]))
+    colours = dict(zip(widths, colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.88, len(widths))), strict=True))
+    markers = dict(zip(sorted(set(degrees["degree_global"])), cycle(_MARKERS), strict=False))
     styles = {}
-    for pattern, row in degrees.to_dict("index").items():
-        colour, marker = colours[row["degree_neighbour"]], markers[row["degree_global"]]
-        face = "white" if row["degree_random"] > 0 else colour
-        styles[str(pattern)] = {"color": colour, "marker": marker, "markerfacecolor": face}
-    legend = [
-        _handle(color=c, marker="o", label=f"{counted(int(n), 'neighbour')} per side") for n, c in colours.items()
-    ]
-    legend += [
-        _handle(color=style.FAINT, marker=marker, label=f"{counted(int(n), 'global token')}")
-        for n, marker in markers.items()
-    ]
+    for pattern, tokens, keys, width in degrees.itertuples():
+        face = "white" if keys > 0 else colours[width]
+        styles[str(pattern)] = {"color": colours[width], "marker": markers[tokens], "markerfacecolor": face}
+    near = [(c, "o", f"{counted(int(n), 'neighbour')} per side") for n, c in colours.items()]
+    far = [(style.FAINT, marker, counted(int(n), "global token")) for n, marker in markers.items()]
+    legend = [_handle(color=colour, marker=marker, label=label) for colour, marker, label in (*near, *far)]
     if (degrees["degree_random"] > 0).any():
         legend.append(_handle(color=style.FAINT, marker="o", markerfacecolor="white", label="with random keys"))
     return styles, legend
@@ -157,26 +157,15 @@ def _points(axes: Axes, rows: pd.DataFrame, styles: dict[str, dict[str, Any]]) -
 def _line(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
     if rows.empty:
         return
-    strengths = rows["pattern"].map(strength_of)
-    rows = rows.loc[strengths.sort_values().index]
+    rows = rows.assign(strength=rows["pattern"].map(strength_of)).sort_values("strength")
     x, y = 100 * float_column(rows, "sparsity_texts"), float_column(rows, "value")
     draw_intervals(axes, x, rows, colour)
     axes.plot(x, y, "D-", color=colour, markersize=4.5, linewidth=1, zorder=4)
     # Strengths that come to the same have one label.
-    told: dict[tuple[float, float], list[str]] = {}
-    for place, value, strength in zip(x, y, sorted(strengths), strict=True):
-        told.setdefault((round(place, 3), round(value, 6)), []).append(f"{strength:g}")
-    for place, names in told.items():
-        axes.annotate(
-            f"μ {', '.join(names)}",
-            place,
-            xytext=(5, 5),
-            textcoords="offset points",
-            fontsize=style.TICK_SIZE - 1,
-            fontfamily=FAMILY,
-            color=colour,
-            zorder=2,
-        )
+    for (at, value), alike in rows["strength"].groupby([x.round(3), y.round(6)], sort=False):
+        words = f"μ {', '.join(f'{strength:g}' for strength in alike)}"
+        text = axes.annotate(words, (at, value), (5, 5), textcoords="offset points", color=colour, zorder=2)
+        text.set(fontsize=style.TICK_SIZE - 1, fontfamily=FAMILY)
 
 
 def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
@@ -196,21 +185,16 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     layers = sorted(set(degrees["layer"]))
     across = 1 if style.in_column() else min(_ACROSS, len(panels))
     side, slot = _SIDE, _ROW * len(layers) + _NAMES
-    width, height = 0.45 + across * (side + 0.12) + 0.6, _TOP + -(-len(panels) // across) * slot + 0.3
-    figure = style.new_figure(max(width, 3.3), height)
-    width = float(figure.get_figwidth())
+    width = max(0.45 + across * (side + 0.12) + 0.6, 3.3)
     several = set(degrees["kind"]) != {"neighbour"}
-    style.headline(figure, "Learned degrees" if several else "Learned degrees of neighbours")
-    image = None
-    for number, (key, rows) in enumerate(panels):
-        line, column = divmod(number, across)
-        low = height - _TOP - (line + 1) * slot + 0.22
-        left = 0.45 + column * (side + 0.12)
-        axes = figure.add_axes((left / width, low / height, side / width, _ROW * len(layers) / height))
-        last = number + across >= len(panels)
-        style.dress(
-            axes, ("degree" if several else "neighbours per side") if last else "", "layer" if column == 0 else ""
-        )
+    title, label = (
+        ("Learned degrees", "degree") if several else ("Learned degrees of neighbours", "neighbours per side")
+    )
+    columns = [(0.45 + column * (side + 0.12)) / width for column in range(across)], side / width
+    figure, drawn = panel_grid(title, len(panels), width, columns, (slot, 0.22, _ROW * len(layers)), (_TOP, 0.3))
+    for number, (axes, (key, rows)) in enumerate(zip(drawn, panels, strict=True)):
+        first = number % across == 0
+        style.dress(axes, label if number + across >= len(panels) else "", "layer" if first else "")
         chosen = rows[rows["chosen"].astype(bool)]
         # Of the heads of every layer, by degree: (layers, degrees)
         shares = pd.crosstab(chosen["layer"], chosen["degree"], normalize="index").reindex(
@@ -220,9 +204,9 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
             shares, cmap=style.PALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest"
         )
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.set_yticks(range(len(layers)), list(map(str, layers)) if column == 0 else [])
+        axes.set_yticks(range(len(layers)), list(map(str, layers)) if first else [])
         style.heading(axes, _title(key, float_column(chosen, "degree").mean(), degrees), side)
-    assert image is not None
+    height = float(figure.get_figheight())
     bar = figure.add_axes(((width - 0.5) / width, 0.5 / height, 0.08 / width, (height - 1.0) / height))
     figure.colorbar(image, cax=bar)
     bar.tick_params(labelsize=style.TICK_SIZE, length=2, width=0.5)
@@ -241,10 +225,12 @@ def learned_spans(spans: pd.DataFrame) -> Figure | None:
     """
     if spans.empty:
         return None
-    words = {}
-    for pattern, layers, diagonal in spans[["pattern", "layers", "diagonal"]].drop_duplicates().itertuples(index=False):
-        more = [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
-        words[f"{pattern}|{layers}|{diagonal}"] = ", ".join([f"μ {strength_of(pattern):.10g}", *more])
+    words = {
+        f"{pattern}|{layers}|{diagonal}": ", ".join(
+            [f"μ {strength_of(pattern):.10g}", *_where(layers, diagonal=diagonal)]
+        )
+        for pattern, layers, diagonal in spans[["pattern", "layers", "diagonal"]].itertuples(index=False)
+    }
     named = spans.assign(name=spans["pattern"] + "|" + spans["layers"] + "|" + spans["diagonal"].astype(str))
     table = named.pivot_table(index=["model", *KEY_COLUMNS], columns="name", values="span").reset_index()
     scale = Scale("span, tokens to each side", high=float(spans["span"].max()))
@@ -253,11 +239,14 @@ def learned_spans(spans: pd.DataFrame) -> Figure | None:
 
 def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:
     model, pattern, layers, diagonal, kind = key
-    parts = [f"μ {strength_of(pattern):.10g}: mean {mean:.1f}"]
-    parts += [str(kind)] * (set(degrees["kind"]) != {"neighbour"})
-    parts += [str(model)] * (len(set(degrees["model"])) > 1)
-    parts += [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
-    return ", ".join(parts)
+    kinds = [str(kind)] * (set(degrees["kind"]) != {"neighbour"})
+    parts = [f"μ {strength_of(pattern):.10g}: mean {mean:.1f}", *kinds, one_of(degrees, model)]
+    return ", ".join(filter(None, [*parts, *_where(layers, diagonal=diagonal)]))
+
+
+def _where(layers: object, *, diagonal: bool = True) -> list[str]:
+    """In which layers a mask holds, and whether it has the diagonal, where that has to be said."""
+    return [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
 
 
 def degree_effects(masks: pd.DataFrame) -> pd.DataFrame:
@@ -292,25 +281,14 @@ def effects_markdown(effects: pd.DataFrame) -> str:
     """The same as a table for each model and metric."""
     parts = ["## What each degree of BigBird is worth [95 % interval]"]
     for (model, metric), rows in effects.groupby(["model", "metric"], sort=False):
-        lines = [
-            [
-                "task",
-                "layers",
-                "kind",
-                "effect of one more token",
-                "p",
-                "positions it opens, %",
-                "effect per 1 % of positions",
-            ]
-        ]
-        lines.append(["---", "---", "---", "---:", "---:", "---:", "---:"])
+        lines = []
         for row in rows.to_dict("records"):
+            words = [escaped(str(row[name])) for name in _EFFECT_WORDS]
             effect = value_text(row["effect"], row["ci_low"], row["ci_high"])
-            p = NOTHING if np.isnan(row["p_value"]) else f"{row['p_value']:.2g}"
-            words = [escaped(str(row[name])) for name in ("task", "layers", "kind")]
-            spent = (f"{100 * row['density']:.2f}", f"{row['effect_per_percent']:.4f}")
-            lines.append([*words, effect, p, *(NOTHING if text == "nan" else unsigned(text) for text in spent)])
-        parts += [f"\n### {escaped(str(metric))} of {escaped(str(model))}", "", *markdown_lines(lines)]
+            numbers = (f"{row['p_value']:.2g}", f"{100 * row['density']:.2f}", f"{row['effect_per_percent']:.4f}")
+            lines.append([*words, effect, *(NOTHING if text == "nan" else unsigned(text) for text in numbers)])
+        table = markdown_table(_EFFECT_WORDS, _EFFECT_NUMBERS, lines)
+        parts += [f"\n### {escaped(str(metric))} of {escaped(str(model))}", "", *table]
     return "\n".join(parts) + "\n"
 
 
@@ -347,3 +325,81 @@ def _effects(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "n": len(rows),
             "r_squared": 1 - float(fitted.ssr) / spread if tested else np.nan,
         }
+
+
+def draw_summary(draws: pd.DataFrame, masks: pd.DataFrame) -> list[dict[str, Any]]:
+    """How good masks are that were drawn from the same degrees, beside the mask that stays.
+
+    Args:
+        draws: rows of `draws.csv`.
+        masks: rows of `masks.csv`.
+
+    Returns:
+        A row for each model, task, metric, pattern, layers, diagonal and seed: how many `draws`, their `mean`, standard
+        deviation `sd`, `lowest` and `highest` value; how many are `different`, by a paired 95 % interval that leaves 0
+        out; `value`, `ci_low` and `ci_high` of the mask that stays, whose interval is over the examples.
+    """
+    stays = masks[masks["pattern"].str.startswith(LEARNED)][[*_LEARNED_KEYS, *VALUES]]
+    rows = []
+    for key, group in draws.groupby(_LEARNED_KEYS, sort=False):
+        values, of_draws = group["value"], dict(zip(_LEARNED_KEYS, key, strict=True))
+        apart = (float_column(group, "delta_low") > 0) | (float_column(group, "delta_high") < 0)
+        of_draws |= {"draws": len(group), "different": int(apart.sum())}
+        of_draws |= {"mean": values.mean(), "sd": values.std(ddof=1), "lowest": values.min(), "highest": values.max()}
+        kept = stays[(stays[_LEARNED_KEYS] == list(key)).all(axis=1)]
+        rows.append(of_draws | {name: float(kept[name].mean()) for name in VALUES})
+    return rows
+
+
+def draws_markdown(draws: pd.DataFrame, masks: pd.DataFrame) -> str:
+    """The section of results.md on drawn masks: a row per task, metric and mask, and how a draw counts as different."""
+    lines = []
+    for row in draw_summary(draws, masks):
+        words = [escaped(str(text)) for text in (row["task"], row["metric"], mask_words(row))]
+        lines.append([*words, *spread_texts(row), value_text(*(row[name] for name in VALUES))])
+    table = markdown_table(("task", "metric", "mask"), (*SPREAD, "the median mask [95 % interval]"), lines)
+    about = (
+        "The model that learned the degrees is evaluated under every draw. A draw counts as different if the 95 % "
+        "interval of its difference from the median mask, paired over the examples, excludes 0."
+    )
+    return "\n".join(["## Masks drawn from learned degrees", "", *table, "", about]) + "\n"
+
+
+def mask_words(row: Mapping[str, Any]) -> str:
+    """What was learned, in words: pattern, layers, diagonal, seed."""
+    return ", ".join([str(row["pattern"]), *_where(row["layers"], diagonal=row["diagonal"]), f"seed {row['seed']}"])
+
+
+def spread_texts(row: Mapping[str, Any]) -> list[str]:
+    """What `SPREAD` names, of a row of the summary."""
+    span = unsigned(f"{row['lowest']:.3f} to {row['highest']:.3f}")
+    return [str(row["draws"]), unsigned(f"{row['mean']:.3f}"), f"{row['sd']:.4f}", span, str(row["different"])]
+
+
+def quality_of_draws(draws: pd.DataFrame, masks: pd.DataFrame) -> Figure | None:
+    """Draws of every mask that was learned, from the lowest to the highest, beside the mask that stays.
+
+    A panel per model, task and metric; the dashed line is the model without a mask, mean over seeds.
+
+    Args:
+        draws: rows of `draws.csv`.
+        masks: rows of `masks.csv`.
+
+    Returns:
+        The figure, or None where nothing was drawn.
+    """
+    if draws.empty:
+        return None
+    summary = pd.DataFrame(draw_summary(draws, masks))
+    full, panels = without_mask(masks), []
+    for (model, task, metric), rows in summary.groupby(BLOCK, sort=False):
+        names = [mask_words({str(k): v for k, v in row.items()}) for row in rows.to_dict("records")]
+        level = full[(full[BLOCK] == [model, task, metric]).all(axis=1)]
+        ranges = rows[["mean", "lowest", "highest"]].set_axis(list(VALUES), axis=1)
+        most = counted(int(rows["draws"].max()), "draw")
+        groups = [
+            PointGroup("the median mask, 95 % interval", style.BLUE, names, rows[list(VALUES)]),
+            PointGroup(f"{most} of masks: mean, lowest to highest", style.VERMILION, names, ranges),
+        ]
+        panels.append(PointPanel(f"{metric} on {task}", names, groups, level, "no mask", one_of(summary, model)))
+    return point_rows("Masks drawn from learned degrees", panels)

@@ -29,7 +29,7 @@ def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
     masses, degrees = mask.law.by_kind(mask.law.distribution(alpha)), degrees_of(mask, mask.law.kept(alpha))
     return [
         {
-            "layer": site.layer,
+            "layer": mask.sites[row].layer,
             "head": head if mask.scope.per_head else None,
             "kind": kind,
             "degree": degree,
@@ -37,7 +37,6 @@ def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
             "chosen": degree == int(degrees[row, head, number]),
         }
         for row, head in _masked_heads(mask)
-        for site in (mask.sites[row],)
         for number, kind in enumerate(mask.options.connections)
         for degree, p in enumerate(masses[row, head, number])
     ]

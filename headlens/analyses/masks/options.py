@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from headlens.analyses.masks.learned_options import STUDY, DegreeOptions, SpanOptions
 from headlens.analyses.training.options import TrainingSetOptions
 from headlens.errors import OptionError
 from headlens.interventions.kept_text import KeepOrder, kept_text
 from headlens.models.model_options import ModelOptions
-from headlens.option_values import names, positive_shares
+from headlens.option_values import names, numbers, positive_shares
 from headlens.options import DEMO, MASK, CommandOptions, DeclaredOption, Option, build, declared_options, option
 from headlens.runs.mask_options import LEARNED_MASK, read_layers
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES
 from headlens.tasks.task_options import task_name
-from headlens.training.hyperparameters import LoopOptions, TrainingOptions
+from headlens.training.hyperparameters import LoopOptions, check_strength
 
 if TYPE_CHECKING:
     from headlens.interventions.patterns import Pattern
@@ -40,6 +39,112 @@ ZERO = "zero:"  # in front of a mask whose scores are 0 where it is closed
 # What a grid calls the degrees, and what the pattern does.
 KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
+STUDY = "Training under masks"  # panel of the help
+LEARNED, SPANS = "degrees:mu=", "spans:mu="  # in front of μ
+MADE = (LEARNED, SPANS)  # masks that are learned in the run
+_LARGEST_DEGREE = 16
+_USUAL_KINDS = ("neighbour",)
+_USUAL_RAMP = 4
+
+
+@dataclass(frozen=True)
+class DegreeOptions:
+    """How degrees are learned: a training for each weight μ of the expected density.
+
+    `degrees_of` says whether each of the heads has a distribution, or all heads of each of the layers share one.
+
+    Raises:
+        OptionError: if a number cannot be.
+    """
+
+    learn_degrees: tuple[float, ...] = option(
+        (),
+        "Learn how many neighbours on each side every head needs (or other kinds, see --degree-kinds), for these "
+        "strengths μ of the penalty on the share of open positions, such as 0.1,1,10.",
+        STUDY,
+        metavar="NUMBERS",
+        parse=numbers,
+    )
+    largest_degree: int = option(_LARGEST_DEGREE, "Largest degree that can be learned.", STUDY, metavar="N")
+    degrees_of: Literal["heads", "layers"] = option(
+        "heads", "Whether each head has a degree of its own, or all heads of a layer share one.", STUDY
+    )
+    degree_kinds: tuple[str, ...] = option(
+        ("neighbour",),
+        "Kinds of connections whose degrees are learned: neighbour, global, random, or several, comma-separated; "
+        "each kind is penalised for the positions that it opens.",
+        STUDY,
+        metavar="NAMES",
+        parse=names,
+    )
+    draws: int = option(
+        0,
+        "Also evaluate the model under this many masks drawn from the learned degrees: shows how far one draw "
+        "differs from another.",
+        STUDY,
+        metavar="N",
+    )
+
+    def __post_init__(self) -> None:
+        if self.largest_degree != _LARGEST_DEGREE:
+            from headlens.interventions.mask_distributions import GumbelDegrees
+
+            GumbelDegrees(largest=self.largest_degree)
+        if self.degrees_of not in ("heads", "layers"):
+            raise OptionError(f"--degrees-of {self.degrees_of} is unknown.", "Choose heads or layers.")
+        usual = {"degrees_of": "heads", "largest_degree": _LARGEST_DEGREE, "degree_kinds": _USUAL_KINDS, "draws": 0}
+        changed = [f"--{name.replace('_', '-')}" for name, value in usual.items() if getattr(self, name) != value]
+        if changed and not self.learn_degrees:
+            raise OptionError(f"{changed[0]} applies to learned degrees only.", "Give --learn-degrees 0.1,1 as well.")
+        if self.degree_kinds != _USUAL_KINDS:
+            from headlens.interventions.mask_parametrization import check_connections
+
+            check_connections(self.degree_kinds)
+        if self.draws < 0 or self.draws == 1:
+            raise OptionError(f"--draws {self.draws} is too few to tell how far draws differ.", "Give 2 or more.")
+        for strength in self.learn_degrees:
+            check_strength(strength, "--learn-degrees")
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What tables call them, one for every μ."""
+        kinds = "" if self.degree_kinds == _USUAL_KINDS else f",kinds={'+'.join(self.degree_kinds)}"
+        return tuple(f"{LEARNED}{strength:.10g}{kinds}" for strength in self.learn_degrees)
+
+
+@dataclass(frozen=True)
+class SpanOptions:
+    """How adaptive attention spans are learned (Sukhbaatar et al. 2019): a training for each weight μ of the mean span.
+
+    Raises:
+        OptionError: if a number cannot be.
+    """
+
+    learn_spans: tuple[float, ...] = option(
+        (),
+        "Learn how far every head looks, its adaptive attention span, for these strengths μ of the penalty on the mean "
+        "span as a share of the longest text, such as 0.1,1,10.",
+        STUDY,
+        metavar="NUMBERS",
+        parse=numbers,
+    )
+    span_ramp: int = option(_USUAL_RAMP, "Tokens beyond a span over which weights fall to 0.", STUDY, metavar="N")
+
+    def __post_init__(self) -> None:
+        if self.span_ramp != _USUAL_RAMP:
+            from headlens.interventions.mask_distributions import AdaptiveSpan
+
+            AdaptiveSpan(ramp=self.span_ramp)
+            if not self.learn_spans:
+                raise OptionError("--span-ramp applies to learned spans only.", "Give --learn-spans 0.1,1 as well.")
+        for strength in self.learn_spans:
+            check_strength(strength, "--learn-spans")
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What tables call them, one for every μ."""
+        ramp = "" if self.span_ramp == _USUAL_RAMP else f",ramp={self.span_ramp}"
+        return tuple(f"{SPANS}{strength:.10g}{ramp}" for strength in self.learn_spans)
 
 
 @dataclass(frozen=True)
@@ -192,11 +297,6 @@ class StudyRequest:
         """Whether anything but patterns is named that models are trained under, or without."""
         return bool(self.graph or self.mask or self.degrees.patterns or self.spans.patterns or self.removed)
 
-    @property
-    def options(self) -> TrainingOptions:
-        """Of every training; nothing is evaluated before its end."""
-        return self.training.of_loop()
-
 
 @dataclass(frozen=True)
 class MasksRequest:
@@ -271,7 +371,7 @@ class MasksRequest:
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
         others = self.study is not None and self.study.names_cases
         named = (*self.pattern, *grid) or (() if others else tuple(PAPER))
-        return {text: parse_pattern(text) for text in each_once(named)}
+        return {text: parse_pattern(text) for text in map(str.strip, named)}
 
 
 def strength_of(pattern: str) -> float:
@@ -304,16 +404,8 @@ def parse_grid(text: str) -> tuple[str, ...]:
         degrees[kind] = tuple(dict.fromkeys(map(int, values.split(","))))
     if not degrees:
         raise OptionError("--grid is empty.", _FORM)
-    combined = product(*(map(str, degrees.get(kind, (0,))) for kind in KINDS))
-    return tuple(
-        "bigbird:" + ",".join(map("=".join, zip(KINDS.values(), values_of_kinds, strict=True)))
-        for values_of_kinds in combined
-    )
-
-
-def each_once(texts: Sequence[str]) -> list[str]:
-    """Returns each pattern once, as it was written first."""
-    return list(dict.fromkeys(text.strip() for text in texts))
+    combined = product(*([f"{name}={n}" for n in degrees.get(kind, (0,))] for kind, name in KINDS.items()))
+    return tuple("bigbird:" + ",".join(parts) for parts in combined)
 
 
 COMMAND = CommandOptions(

@@ -11,14 +11,12 @@ import pandas as pd
 from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
 from headlens.analyses.masks.degrees import degree_effects
-from headlens.analyses.masks.learned_options import MADE
-from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, ZERO, MasksRequest, StudyRequest, each_once, parse_grid
+from headlens.analyses.masks.options import MADE, PAPER, PAPER_LENGTH, ZERO, MasksRequest, StudyRequest, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
 from headlens.analyses.masks.study_figures import FULL
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun
-from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, PatternMask
 from headlens.interventions.patterns import Pattern, count_masked
@@ -76,8 +74,9 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
             notes += more_notes + run.warnings
         if run.folder is not None:
             write_masks(run.folder, tables, figures=request.figures)
-            for name, pattern in zip(_files(each_once(request.pattern)), patterns.values(), strict=False):
-                mask = PatternMask(pattern).of_length(request.length)
+            named = [text for text in patterns if text in map(str.strip, request.pattern)]
+            for name, text in zip(_files(named), named, strict=True):
+                mask = PatternMask(patterns[text]).of_length(request.length)
                 with run.file(name) as path:
                     (mask.without_diagonal() if request.no_diagonal else mask).save(path)
             run.folder.finish({**facts, "notes": notes})
@@ -91,20 +90,16 @@ def _trained(
     if request.place.overwrite and run.writes:
         forget_masks(run.path)
     loaded = run.load(study.model, study.model_options)
-    offline = study.model_options.offline
     facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
 
     def opened(seed: int) -> OpenedTraining:
-        training_set = open_training_set(study.lesson, run, loaded, seed, offline=offline)
+        training_set = open_training_set(study.lesson, run, loaded, seed, offline=study.model_options.offline)
         # The data is the same for all seeds.
         facts.setdefault("lesson", training_set.lesson.facts)
         return training_set
 
     chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
-    parser = make_parser(study.parser, keep_words=False)
-    learned = study.degrees, study.spans
-    mask_study = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser, *learned)
-    tables, notes = mask_study.tables(chosen)
+    tables, notes = MaskStudy(run, opened, study, request.length).tables(chosen)
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}
     updates = f"{counted(len(chosen), 'training run')}, each model evaluated under the mask that it was trained under."

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, learned_spans, quality_by_degrees
-from headlens.analyses.masks.draws import draw_summary, draws_markdown, mask_words, quality_of_draws
+from headlens.analyses.dam.report import records_of
+from headlens.analyses.masks.degrees import (
+    draw_summary,
+    draws_markdown,
+    effects_markdown,
+    learned_degrees,
+    learned_spans,
+    mask_words,
+    quality_by_degrees,
+    quality_of_draws,
+)
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
     GRID,
     SHARES,
-    chance_text,
     has_delta,
     means,
     quality_by_layers,
@@ -25,24 +32,16 @@ from headlens.analyses.masks.study_figures import (
     study_markdown,
     worth_of_diagonal,
 )
-from headlens.analyses.masks.task_tables import (
-    attention_text,
-    average_by_pattern,
-    left_out,
-    main_metrics,
-    metrics_of,
-    over_tasks,
-    tasks_markdown,
-    tasks_of,
-)
+from headlens.analyses.masks.task_tables import left_out, overview_of_tasks, together
 from headlens.errors import counted
-from headlens.interventions.patterns import Allowed, parse_pattern
-from headlens.pages.command_report import Caption, CommandReport, Drawings, Together
+from headlens.interventions.patterns import parse_pattern
+from headlens.pages.command_report import Caption, CommandReport, Drawings, write_results
 from headlens.pages.formatting import DELTA, DIFFERENCE, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
+from headlens.plots.panel_grid import panel_grid
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 from headlens.tasks.task_options import LOWER_IS_BETTER
@@ -61,19 +60,23 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
-    if "sparsity" in tables:
-        yield "patterns", pattern_pictures(tables["sparsity"])
-    if "masks" in tables:
-        yield "quality", quality_by_pattern(tables["masks"])
-        yield "diagonal", worth_of_diagonal(tables["masks"])
-        yield "layers", quality_by_layers(tables["masks"])
-        yield "degrees", quality_by_degrees(tables["masks"])
-    if "degrees" in tables:
-        yield "learned", learned_degrees(tables["degrees"])
-    if "spans" in tables:
-        yield "spans", learned_spans(tables["spans"])
-    if "draws" in tables and "masks" in tables:
-        yield "draws", quality_of_draws(tables["draws"], tables["masks"])
+    for name, (draw, sources) in _drawn().items():
+        if tables.keys() >= set(sources):
+            yield name, draw(*(tables[source] for source in sources))
+
+
+def _drawn() -> dict[str, tuple[Callable[..., Figure | None], tuple[str, ...]]]:
+    """How every figure is drawn, and from which tables."""
+    return {
+        "patterns": (pattern_pictures, ("sparsity",)),
+        "quality": (quality_by_pattern, ("masks",)),
+        "diagonal": (worth_of_diagonal, ("masks",)),
+        "layers": (quality_by_layers, ("masks",)),
+        "degrees": (quality_by_degrees, ("masks",)),
+        "learned": (learned_degrees, ("degrees",)),
+        "spans": (learned_spans, ("spans",)),
+        "draws": (quality_of_draws, ("draws", "masks")),
+    }
 
 
 def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
@@ -96,21 +99,25 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     size = (page - _LEFT - most * _GAP) / most
     by_name = [rows[rows["mask"] == name] for name in names]
     titles = [_title(*named) for named in zip(by_name, names, strict=True)]
-    lines = max(style.fold(t, size, style.HEADING_SIZE).count("\n") for t in titles) + 1
-    slot = size + _LINE * lines + 0.12
+    lines = max(style.heading_lines(t, size) for t in titles)
     width = _LEFT + across * (size + _GAP)
     title = "Fixed attention patterns (white: may attend, dark: masked)"
+    columns = [(_LEFT + column * (size + _GAP)) / width for column in range(across)], size / width
     top = _TOP + (style.further_lines(title, width) if page < style.FULL_WIDTH else 0.0)
-    height = top + -(-len(names) // across) * slot + _BOTTOM
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    for number, (pattern_rows, words) in enumerate(zip(by_name, titles, strict=True)):
-        line, column = divmod(number, across)
-        left, low = _LEFT + column * (size + _GAP), height - top - (line + 1) * slot + 0.06
-        axes = figure.add_axes((left / width, low / height, size / width, size / height))
-        allowed = parse_pattern(str(pattern_rows["pattern"].iloc[0])).allowed(int(pattern_rows["n"].iloc[0]))
-        _paint(axes, allowed, labels=(number + across >= len(names), column == 0))
-        style.heading(axes, words, size)
+    slots = (size + _LINE * lines + 0.12, 0.06, size)
+    figure, panels = panel_grid(title, len(names), width, columns, slots, (top, _BOTTOM))
+    for number, (axes, pattern_rows) in enumerate(zip(panels, by_name, strict=True)):
+        labels = {"key": number + across >= len(names), "query": number % across == 0}
+        style.dress(axes, *(word * named for word, named in labels.items()))
+        n = int(pattern_rows["n"].iloc[0])
+        allowed, edge = parse_pattern(str(pattern_rows["pattern"].iloc[0])).allowed(n), (-0.5, n - 0.5, n - 0.5, -0.5)
+        colours = ListedColormap([style.MASKED, "white"])
+        axes.imshow(allowed, cmap=colours, vmin=0, vmax=1, interpolation="nearest", extent=edge, aspect="auto")
+        ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
+        for named, set_ticks in zip(labels.values(), (axes.set_xticks, axes.set_yticks), strict=True):
+            shown = ticks if named else []
+            set_ticks(shown, list(map(str, shown)), fontsize=style.TICK_SIZE, color=style.INK)
+        style.heading(axes, titles[number], size)
     return figure
 
 
@@ -119,18 +126,6 @@ def _title(rows: pd.DataFrame, name: str) -> str:
     shares = {bool(d): 100 * s for d, s in zip(rows["diagonal"], float_column(rows, "sparsity"), strict=True)}
     without = f" ({shares[False]:.1f} no diagonal)" if False in shares else ""
     return f"{name}\n{shares[True]:.1f} % masked{without}" if True in shares else name
-
-
-def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
-    style.dress(axes, "key" if labels[0] else "", "query" if labels[1] else "")
-    n = len(allowed)
-    edge = (-0.5, n - 0.5, n - 0.5, -0.5)
-    colours = ListedColormap([style.MASKED, "white"])
-    axes.imshow(allowed, cmap=colours, vmin=0, vmax=1, interpolation="nearest", extent=edge, aspect="auto")
-    ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
-    for named, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
-        shown = ticks if named else []
-        set_ticks(shown, list(map(str, shown)), fontsize=style.TICK_SIZE, color=style.INK)
 
 
 def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
@@ -142,84 +137,38 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
             `draws` from them, `spans` that were learned.
         figures: whether to draw.
     """
-    for name, frame in tables.items():
-        run.table(name, frame)
+    write_results(run, tables, ())
     if "masks" in tables:
         with run.file("results.md") as path:
             parts = [study_markdown(tables["masks"])]
             parts += [effects_markdown(tables["effects"])] if "effects" in tables else []
             parts += [draws_markdown(tables["draws"], tables["masks"])] if "draws" in tables else []
             path.write_text("\n".join(parts), encoding="utf-8")
-    for name, figure in mask_figures(tables) if figures else ():
-        run.figure(name, figure)
+    write_results(run, {}, mask_figures(tables) if figures else ())
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     # Runs of several folders may be called alike.
-    tables = [(run.folder.name, means(run.tables["masks"])) for run in runs if "masks" in run.tables]
-    more = DELTA if any(has_delta(table) for _, table in tables) else ()
-    names = ("model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds", *more)
-    records = [
-        {"folder": name, **{k: row[k] for k in names}} for name, table in tables for row in table.to_dict("records")
-    ]
+    tables = [means(run.tables["masks"]).assign(folder=run.folder.name) for run in runs if "masks" in run.tables]
+    more = DELTA if any(map(has_delta, tables)) else ()
+    names = ("folder", "model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds", *more)
+    records = [{k: row[k] for k in names} for table in tables for row in table.to_dict("records")]
     about = (
         "Models trained and measured under each mask; `control` says whether the diagonal was kept, dropped, or "
         "kept with the same number of random positions masked instead. `sparsity` is the share of masked positions at "
         "n tokens, `sparsity_texts` that share at the actual lengths of the texts."
         + (" `delta` is the difference from the same seeds without a mask." if more else "")
     )
-    pages = [page_table("Models trained under masks", records, about)] if records else []
-    return [*_over_tasks(runs), *pages, *_effects(runs)]
-
-
-def _effects(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    records = [
-        {"folder": run.folder.name, **{str(k): v for k, v in row.items()}}
-        for run in runs
-        if "effects" in run.tables
-        for row in run.tables["effects"].to_dict("records")
-    ]
-    about = (
+    about_effects = (
         "A regression over all training runs with a grid of BigBird patterns: `effect` is the effect of one more token "
         "of a kind, `density` the share of positions that it opens, and `effect_per_percent` the effect of opening one "
         "per cent of the positions with that kind."
     )
-    return [page_table("Effect of each kind of degree", records, about)] if records else []
-
-
-def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    table = over_tasks(runs)
-    if table.empty:
-        return []
-    several, more = len(set(table["model"])) > 1, DELTA if has_delta(table) else ()
-    records = [
-        ({"model": row["model"]} if several else {})
-        | {"attention": attention_text({str(k): v for k, v in row.items()})}
-        | {"masked, %": 100 * row["sparsity"], "masked in texts, %": 100 * row["sparsity_texts"]}
-        | {name: row[name] for name in (*tasks_of(table), "average", "ci_low", "ci_high", "seeds", *more)}
-        for row in table.to_dict("records")
-    ]
-    about = (
-        "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
-        "seeds, or for one seed over the examples of all tasks. The masked shares are of the positions at n "
-        "tokens, and of those in the texts, averaged over tasks."
-        + (" `delta` is the difference from the average of the same seeds without a mask." if more else "")
+    told = (
+        ("Models trained under masks", records, about),
+        ("Effect of each kind of degree", records_of(runs, "effects"), about_effects),
     )
-    return [page_table("Over tasks", records, about)]
-
-
-def _together(runs: Sequence[RecordedRun]) -> Together:
-    """What several runs give together, and those on several tasks."""
-    trained = main_metrics(runs)
-    if sum("masks" in run.tables for run in runs) > 1 and (figure := quality_by_pattern(trained)) is not None:
-        yield "together", figure
-    table = over_tasks(runs)
-    if table.empty:
-        return
-    yield "over_tasks", table
-    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [chance_text(trained), *left_out(runs)])
-    yield "average", average_by_pattern(table)
-    yield "diagonal_over_tasks", worth_of_diagonal(trained)
+    return [*overview_of_tasks(runs), *(page_table(*table) for table in told if table[1])]
 
 
 def _findings(run: RecordedRun) -> list[str]:
@@ -244,24 +193,17 @@ def _findings(run: RecordedRun) -> list[str]:
             sentences.append(
                 f"{model}: {task} under {counted(len(layer_rows), 'mask')} in {where}: {'; '.join(texts)}."
             )
-    return sentences + _told_draws(run)
-
-
-def _told_draws(run: RecordedRun) -> list[str]:
-    """How far masks differ that were drawn from the same degrees."""
-    if "draws" not in run.tables:
-        return []
-    return [
-        f"{row['model']}: {metric} on {row['task']} under {counted(row['draws'], 'mask')} drawn from "
+    # How far masks differ that were drawn from the same degrees.
+    return sentences + [
+        f"{row['model']}: {row['metric']} on {row['task']} under {counted(row['draws'], 'mask')} drawn from "
         f"{mask_words(row)}: {row['lowest']:.3f} to {row['highest']:.3f}, mean "
         f"{row['mean']:.3f}, standard deviation {row['sd']:.4f}; {row['different']} of them "
-        f"{'differs' if row['different'] == 1 else 'differ'} from the median mask ({_told(pd.Series(row))})."
-        for row in draw_summary(run.tables["draws"], run.tables["masks"])
-        for metric in (row["metric"],)
+        f"{'differs' if row['different'] == 1 else 'differ'} from the median mask ({_told(row)})."
+        for row in (draw_summary(run.tables["draws"], run.tables["masks"]) if "draws" in run.tables else ())
     ]
 
 
-def _told(row: pd.Series[Any]) -> str:
+def _told(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     return value_text(*(float(row[name]) for name in VALUES))
 
 
@@ -374,18 +316,9 @@ REPORT = CommandReport(
     needed=("sparsity",),
     figures=lambda run: mask_figures(run.tables),
     captions=CAPTIONS,
-    sources={
-        "patterns": ("sparsity",),
-        "quality": ("masks",),
-        "diagonal": ("masks",),
-        "layers": ("masks",),
-        "degrees": ("masks",),
-        "learned": ("degrees",),
-        "spans": ("spans",),
-        "draws": ("draws", "masks"),
-    },
+    sources={name: sources for name, (_, sources) in _drawn().items()},
     overviews=_overviews,
     findings=_findings,
-    together=_together,
+    together=together,
     left_out=left_out,
 )

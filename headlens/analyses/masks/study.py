@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, learn_mask, made_mask
+from headlens.analyses.dam.learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, learn_mask, made_mask
 from headlens.analyses.dam.sweep import MASKS, save_mask
-from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.learned_options import DegreeOptions, SpanOptions
 from headlens.analyses.masks.learned_tables import (
+    DEGREES_COLUMNS,
     SPANS_COLUMNS,
     degree_rows,
     degrees_table,
@@ -27,22 +28,22 @@ from headlens.analyses.masks.learned_tables import (
     span_rows,
     unsettled,
 )
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS
+from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, StudyRequest
 from headlens.analyses.masks.study_figures import GRID, SHARES
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.attention.attach_edit import attach_edit
-from headlens.corpora.parsers import Parser
+from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, MaskSource
-from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.attention_mask_edit import MaskEdit, zeroed_scores
 from headlens.interventions.importance_mask import FiledMask
-from headlens.interventions.learned_mask import Scope, SettledMask
+from headlens.interventions.learned_mask import LearnedMaskOptions, Scope, SettledMask
 from headlens.interventions.learned_mask_model import MaskedModel
+from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelDegrees
 from headlens.interventions.removed_layers import remove_layers, without_attention
-from headlens.interventions.zeroed_scores import zeroed_scores
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.model_mask import LEFT_ALONE, mask_edit, stack_layers
@@ -80,6 +81,7 @@ _KINDS = (
     "opens."
 )
 
+_COLUMNS = {"masks": MASKS_COLUMNS, "degrees": DEGREES_COLUMNS, "spans": SPANS_COLUMNS, "draws": DRAWS_COLUMNS}
 _UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
@@ -104,14 +106,12 @@ def under(
         stack, layers = stack_layers(model, case.layers, flag="--drop-attention")
         with without_attention(model, layers, stack):
             yield None
-        return
-    source = case.source(books, learned)
-    if source is None:
+    elif (source := case.source(books, learned)) is None:
         yield None
-        return
-    edit = MaskEdit(source) if source is learned else mask_edit(model, source, case.layers)
-    with zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit):
-        yield edit
+    else:
+        edit = MaskEdit(source) if source is learned else mask_edit(model, source, case.layers)
+        with zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit):
+            yield edit
 
 
 def fine_tuned(
@@ -189,27 +189,19 @@ class MaskStudy:
     Args:
         run: under way.
         opened: gives the model with a head, and what it is taught, for a seed.
-        training: of every training.
+        study: how models are trained, and how degrees and spans are learned.
         n: tokens for which sparsities are counted.
-        longest: a limit of tokens of what is measured on, below the model's own.
-        parser: of the texts, for graphs; None without trees.
-        degrees: how degrees are learned.
-        spans: how spans are learned.
     """
 
     run: Run
     opened: Callable[[int], OpenedTraining]
-    training: TrainingOptions
-    n: int = 128
-    longest: int | None = None
-    parser: Parser | None = None
-    degrees: DegreeOptions = field(default_factory=DegreeOptions)
-    spans: SpanOptions = field(default_factory=SpanOptions)
+    study: StudyRequest
+    n: int
 
-    @property
+    @cached_property
     def trainings(self) -> Trainings:
         """Settings shared by all training runs of the study: the run, its training options and the longest input."""
-        return Trainings(self.run, self.training, self.longest)
+        return Trainings(self.run, self.study.training.of_loop(), self.study.lesson.longest)
 
     def tables(self, planned: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
         """`masks`, where degrees or spans are learned also `degrees`, `draws` and `spans`, and what to know about them.
@@ -217,45 +209,39 @@ class MaskStudy:
         Raises:
             OptionError: if a mask does not fit the model.
         """
-        rows, opened, texts, seed = [], None, None, None
-        baseline: Baseline | None = None
-        degrees: list[Record] = []
-        draws: list[Record] = []
-        spans: list[Record] = []
+        kept: dict[str, list[Record]] = {name: [] for name in _COLUMNS}
         notes: list[str] = []
         notes_of_cases: list[tuple[str, list[str]]] = []
-        for case in planned:
-            if opened is None or texts is None or case.seed != seed:
-                opened, seed, baseline = self.opened(case.seed), case.seed, None
-                # The texts are the same for all seeds.
-                texts = texts or study_texts(self.run, opened, {c.graph for c in planned if c.graph}, self.parser)
-                self._check(opened, planned, texts)
-                notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
-            train = partial(self._trained, opened, case, texts, baseline)
-            outcome = self.trainings.remembered(case.name, train, CaseOutcome)
-            if case.whole:
-                baseline = Baseline(outcome.records, outcome.keys)
-            notes_of_cases.append((case.words, outcome.notes))
-            # What guessing without reading gives, of the metric for which that is known.
-            task, records = opened.lesson.task, None if baseline is None else baseline.records
-            chance = {task.metrics[0]: task.chance(np.array(records, np.float64))} if records else {}
-            rows += [row | {"chance": chance.get(row["metric"])} for row in self._rows(case, outcome, texts)]
-            about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
-            degrees += [about | row for row in outcome.degrees]
-            draws += [_key(case) | row for row in outcome.draws]
-            spans += [about | row for row in outcome.spans]
-            if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
-                settling = f"{share:.0%} of the degrees have not settled; more updates would let them settle."
-                notes.append(f"{case.words}: {settling}")
+        texts: StudyTexts | None = None
+        baseline: Baseline | None
+        for seed, seed_cases in groupby(planned, attrgetter("seed")):
+            opened, baseline = self.opened(seed), None
+            if texts is None:  # they are the same for all seeds
+                parser = make_parser(self.study.parser, keep_words=False)
+                texts = study_texts(self.run, opened, {case.graph for case in planned if case.graph}, parser)
+            self._check(opened, planned, texts)
+            notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
+            for case in seed_cases:
+                train = partial(self._trained, opened, case, texts, baseline)
+                outcome = self.trainings.remembered(case.name, train, CaseOutcome)
+                if case.whole:
+                    baseline = Baseline(outcome.records, outcome.keys)
+                notes_of_cases.append((case.words, outcome.notes))
+                # What guessing without reading gives, of the metric for which that is known.
+                task, records = opened.lesson.task, None if baseline is None else baseline.records
+                chance = {task.metrics[0]: task.chance(np.array(records, np.float64))} if records else {}
+                kept["masks"] += [r | {"chance": chance.get(r["metric"])} for r in self._rows(case, outcome, texts)]
+                about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
+                for name in ("degrees", "spans", "draws"):
+                    kept[name] += [about | row for row in getattr(outcome, name)]
+                if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
+                    settling = f"{share:.0%} of the degrees have not settled; more updates would let them settle."
+                    notes.append(f"{case.words}: {settling}")
         notes += told_of_trainings(notes_of_cases)
         notes += [] if texts is None else self._notes(planned, texts)
-        tables = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
-        if degrees:
-            tables["degrees"] = degrees_table(degrees)
-        if spans:
-            tables["spans"] = pd.DataFrame(spans, columns=SPANS_COLUMNS)
-        if draws:
-            tables["draws"] = pd.DataFrame(draws, columns=DRAWS_COLUMNS)
+        found = {name: kept[name] for name in kept if kept[name] or name == "masks"}
+        tables = {name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in found.items()}
+        tables |= {"degrees": degrees_table(kept["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))
 
     def _notes(self, planned: list[MaskCase], texts: StudyTexts) -> Iterator[str]:
@@ -272,28 +258,28 @@ class MaskStudy:
         if len({case.seed for case in planned}) == 2:
             yield "Intervals over two seeds say little; use three or more seeds to see how much they differ."
         if any(case.spanned for case in planned):
-            ramp = counted(self.spans.span_ramp, "token")
+            ramp = counted(self.study.spans.span_ramp, "token")
             yield _SPANS.format(n=texts.longest - 1, ramp=ramp)
         if any(case.strength is not None and not case.spanned for case in planned):
             yield _DEGREES.format(n=round(texts.mean_length))
-            if len(self.degrees.degree_kinds) > 1:
+            if len(self.study.degrees.degree_kinds) > 1:
                 yield _KINDS
-            if "random" in self.degrees.degree_kinds:
+            if "random" in self.study.degrees.degree_kinds:
                 yield _RANDOM_FILES.format(n=max(self.n, texts.longest))
 
     def _check(self, opened: OpenedTraining, planned: list[MaskCase], texts: StudyTexts) -> None:
         """What is wrong with a mask is told before anything is trained."""
         for case in planned:
             source = case.source(texts.books)
-            if isinstance(source, FiledMask) and source.length < self.n:
-                raise OptionError(
-                    f"The mask {case.pattern} is for {source.length} tokens, fewer than --length {self.n}.",
-                    f"Give --length {source.length}.",
-                )
             if isinstance(source, FiledMask):
+                if source.length < self.n:
+                    raise OptionError(
+                        f"The mask {case.pattern} is for {source.length} tokens, fewer than --length {self.n}.",
+                        f"Give --length {source.length}.",
+                    )
                 source.block(texts.longest)
             if case.strength is not None:
-                made_mask(opened.lesson.task.network(opened.loaded.model), *self._dam(case, texts))
+                made_mask(opened.lesson.task.network(opened.loaded.model), *learning(case, self.study, texts, self.n))
             if case.pattern == DROP_LAYERS:
                 _copied(opened.loaded.model, case)
             with under(opened.loaded.model, case, texts.books):
@@ -306,11 +292,11 @@ class MaskStudy:
         loaded, lesson, learned = opened.loaded, opened.lesson, None
         with self.trainings.followed(case.name, case.words, lesson.data) as callbacks:
             if case.strength is None:
-                model = fine_tuned(loaded, lesson, case, self.training, callbacks, texts.books)
+                model = fine_tuned(loaded, lesson, case, self.trainings.training, callbacks, texts.books)
             else:
-                dam, scope = self._dam(case, texts)
-                training = replace(self.training, seed=case.seed)
-                learned = learn_mask(loaded, lesson, case.strength, dam, training, callbacks, scope)
+                options, scope = learning(case, self.study, texts, self.n)
+                training = replace(self.trainings.training, seed=case.seed)
+                learned = learn_mask(loaded, lesson, case.strength, options, training, callbacks, scope)
                 model = learned.model
         source = None if learned is None else SettledMask.kept(learned.mask)
         with under(model, case, texts.books, source) as edit, spanned(case, lesson, learned):
@@ -339,7 +325,7 @@ class MaskStudy:
 
         The model is the one that learned the degrees, which saw a draw of them in every update.
         """
-        numbers = range(self.degrees.draws)
+        numbers = range(self.study.degrees.draws)
         with self.run.reporter.progress(f"{case.words} (draws)", len(numbers)) as advance:
             for number in numbers:
                 source = SettledMask.drawn(learned.mask, case.seed * 100_003 + number)
@@ -355,32 +341,39 @@ class MaskStudy:
         """Share of positions that a case masks, of n tokens and of the texts."""
         return [case.sparsity(self.n, learned), case.sparsity_of_texts(texts.lengths, texts.books, learned)]
 
-    def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
-        longest = max(self.n, texts.longest)
-        if case.spanned:
-            return self.spans.dam(longest, case.layers, texts.longest - 1, diagonal=case.diagonal == "kept"), Scope()
-        dam = self.degrees.dam(longest, case.layers, diagonal=case.diagonal == "kept", seed=case.seed)
-        return dam, self.degrees.scope(round(texts.mean_length))
-
     def _rows(self, case: MaskCase, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
-        degrees = case.degrees() | mean_chosen(outcome.degrees)
-        shares = outcome.shares or self._shares(case, texts)
-        masked = dict(zip(SHARES, shares, strict=True)) | {"control": case.diagonal}
-        names = ("task", "metric", "value", "ci_low", "ci_high", "n", "model")
-        return [
-            _key(case) | degrees | masked | {k: row[k] for k in names} | {k: row[k] for k in DIFFERENCE if k in row}
-            for row in outcome.metrics
-        ]
+        shares = dict(zip(SHARES, outcome.shares or self._shares(case, texts), strict=True))
+        about = _key(case) | case.degrees() | mean_chosen(outcome.degrees) | shares | {"control": case.diagonal}
+        return [row | about for row in outcome.metrics]
 
 
-@contextmanager
-def spanned(case: MaskCase, lesson: TrainingSet, learned: LearnedMaskResult | None) -> Iterator[None]:
+def learning(case: MaskCase, study: StudyRequest, texts: StudyTexts, n: int) -> tuple[MaskLearningOptions, Scope]:
+    """How the degrees or spans of a case are learned, and the heads and positions that count.
+
+    Args:
+        case: says in which layers the mask holds, and whether a token may look at itself; its seed is that of random
+            keys.
+        study: has the options of degrees and of spans.
+        texts: the longest is the largest span; the density is counted for one of the mean length.
+        n: the least number of tokens that the mask is made for.
+    """
+    longest, diagonal = max(n, texts.longest), case.diagonal == "kept"
+    mask = LearnedMaskOptions(longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal)
+    if case.spanned:
+        span = AdaptiveSpan(largest=texts.longest - 1, ramp=study.spans.span_ramp)
+        return MaskLearningOptions(mask, span, "mean", layers=case.layers), Scope()
+    options = study.degrees
+    mask = replace(mask, connections=options.degree_kinds, seed=case.seed)
+    law = GumbelDegrees(largest=options.largest_degree, kinds=len(options.degree_kinds))
+    scope = Scope(per_head=options.degrees_of == "heads", counted=round(texts.mean_length))
+    return MaskLearningOptions(mask, law, "mean", layers=case.layers), scope
+
+
+def spanned(case: MaskCase, lesson: TrainingSet, learned: LearnedMaskResult | None) -> AbstractContextManager[object]:
     """Inside, weights within a learned mask are multiplied by its numbers, where these are not 0 and 1 alone."""
     if learned is None or not case.spanned:
-        yield
-        return
-    with MaskedModel(lesson.task.network(learned.model), learned.mask).eval().opened():
-        yield
+        return nullcontext()
+    return MaskedModel(lesson.task.network(learned.model), learned.mask).eval().opened()
 
 
 def _key(case: MaskCase) -> Record:

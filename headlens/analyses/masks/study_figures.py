@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.learned_options import LEARNED, MADE
-from headlens.analyses.masks.options import ZERO
-from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_lines, share_text, value_text
+from headlens.analyses.dam.report import markdown_table
+from headlens.analyses.masks.options import LEARNED, MADE, ZERO
+from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import VALUES, draw_level, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
+from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tasks.task_options import LOWER_IS_BETTER
@@ -32,9 +33,12 @@ CONTROLS = {"kept": "all", "random": "random positions instead", "dropped": "no 
 BLOCK = ["model", "task", "metric"]
 # Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
 SHARES = ("sparsity", "sparsity_texts")
+LESS = "difference from unmasked"
 CHANCE = "chance"  # what guessing without reading gives
-_CONTROL_WORDS = {"random": "as many random positions masked", "dropped": "diagonal masked"}
-_CONTROL_COLOURS = {"random": style.FAINT, "dropped": style.VERMILION}
+_CONTROL_LOOKS = {
+    "random": ("as many random positions masked", style.FAINT),
+    "dropped": ("diagonal masked", style.VERMILION),
+}
 _LAYER_COLOURS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
 SHARE_METRICS = {"accuracy", "f1", "exact_match"}
 UNBOUNDED = {*LOWER_IS_BETTER, "bleu", "chrf"}
@@ -56,13 +60,12 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         the examples for one seed, of Student's t over the seeds for several; of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
-    unmasked = {key: by_seed(group) for key, group in without_mask(masks).groupby(BLOCK, sort=False)}
+    unmasked = {key: group.set_index("seed")["value"] for key, group in without_mask(masks).groupby(BLOCK)}
     rows = [
         dict(zip(keys, key, strict=True))
         | {name: float(group[name].mean()) for name in SHARES}
-        | _mean(group)
-        | {CHANCE: float(group[CHANCE].mean()) if CHANCE in group else math.nan}
-        | (_of_examples(group) if len(group) == 1 else delta(by_seed(group), unmasked.get(key[: len(BLOCK)])))
+        | {"seeds": len(group), CHANCE: float(group[CHANCE].mean()) if CHANCE in group else math.nan}
+        | _of_seeds(group, unmasked.get(key[: len(BLOCK)]))
         for key, group in masks.groupby(keys, sort=False)
     ]
     table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE])
@@ -75,15 +78,12 @@ def without_mask(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["pattern"] == FULL) & (rows["control"] == "kept")]
 
 
-def _of_examples(rows: pd.DataFrame) -> dict[str, float]:
-    """`DELTA` of a single training, as measured; NaN in tables that were written without."""
-    (values,) = rows.reindex(columns=list(DELTA)).to_numpy(np.float64)
-    return dict(zip(DELTA, values.tolist(), strict=True))
-
-
-def by_seed(rows: pd.DataFrame) -> pd.Series:
-    """What one mask achieves, by seed."""
-    return rows.set_index("seed")["value"]
+def _of_seeds(rows: pd.DataFrame, unmasked: pd.Series | None) -> dict[str, float]:
+    """`VALUES` and `DELTA` of a mask; of a single training as measured, NaN in tables that were written without."""
+    if len(rows) == 1:
+        return {name: float(float_column(rows, name)[0]) for name in (*VALUES, *DELTA)}
+    values = mean_interval(float_column(rows, "value"))
+    return dict(zip(VALUES, values, strict=True)) | delta(rows.set_index("seed")["value"], unmasked)
 
 
 def delta(values: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
@@ -100,12 +100,6 @@ def delta(values: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
     """
     pairs = pd.Series(dtype=np.float64) if unmasked is None else (values - unmasked).dropna()
     return dict(zip(DELTA, mean_interval(pairs) if len(pairs) > 1 else [math.nan] * 3, strict=True))
-
-
-def _mean(rows: pd.DataFrame) -> dict[str, Any]:
-    values = float_column(rows, "value")
-    interval = [float(rows[name].iloc[0]) for name in VALUES] if len(values) == 1 else mean_interval(values)
-    return dict(zip(VALUES, interval, strict=True)) | {"seeds": len(values)}
 
 
 def has_delta(table: pd.DataFrame) -> bool:
@@ -130,18 +124,21 @@ def _block(rows: pd.DataFrame) -> str:
     interval_of = "means of seeds" if rows["seeds"].max() > 1 else "examples"
     title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {interval_of}]"
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
-    controls = [c for c in CONTROLS if c in set(full["control"])]
     # What a control is compared with stands first.
-    compared = [c for c in controls if has_delta(full[full["control"] == c])]
-    names = [name for c in controls for name in (CONTROLS[c], *(["difference from unmasked"] if c in compared else []))]
-    lines = [["task", *names], ["---", *("---:" for _ in names)]]
-    for task, task_rows in full.groupby("task", sort=False):
-        by_control = ((c, task_rows[task_rows["control"] == c]) for c in controls)
-        cells = (_cell(found, names) for c, found in by_control for names in (VALUES, DELTA)[: 1 + (c in compared)])
-        lines.append([escaped(str(task)), *cells])
-    parts = [title, "", *markdown_lines(lines)]
+    cells = [
+        (control, names)
+        for control, own in ((c, full[full["control"] == c]) for c in CONTROLS)
+        for names in (VALUES, DELTA)
+        if len(own) and (names is VALUES or has_delta(own))
+    ]
+    lines = [
+        [escaped(str(task)), *(_cell(task_rows[task_rows["control"] == c], names) for c, names in cells)]
+        for task, task_rows in full.groupby("task", sort=False)
+    ]
+    heads = [CONTROLS[control] if names is VALUES else LESS for control, names in cells]
+    parts = [title, "", *markdown_table(["task"], heads, lines)]
     if len(others):
-        parts += ["", *markdown_lines(list(_pattern_lines(others)))]
+        parts += ["", *_pattern_lines(others)]
     if chance := chance_text(full):
         parts += ["", chance]
     return "\n".join(parts)
@@ -163,29 +160,26 @@ def chance_text(rows: pd.DataFrame) -> str:
     return f"Always giving the same answer has {', '.join(each)}." if each else ""
 
 
-def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
-    less = [["difference from unmasked"] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS]
-    with_it, without = (
-        [words, *more] for words, more in zip(("with the diagonal", "without the diagonal"), less, strict=True)
-    )
-    yield ["task", "pattern", "layers", "masked, %", "masked in texts, %", *with_it, "masked in texts, %", *without]
-    yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]
+def _pattern_lines(rows: pd.DataFrame) -> list[str]:
+    less = {way: [LESS] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS}
+    heads = ["masked, %"]
+    for way, (_, words) in WAYS.items():
+        heads += ["masked in texts, %", words, *less[way]]
     names = short_names(rows["pattern"])
+    lines = []
     for (task, pattern, layers), group in rows.groupby(["task", "pattern", "layers"], sort=False):
-        words = (escaped(str(task)), escaped(names[str(pattern)]), escaped(str(layers)))
-        line = [*words, share_text(float(group["sparsity"].iloc[0]))]
-        for way, more in zip(WAYS, less, strict=True):
+        line = [escaped(text) for text in (str(task), names[str(pattern)], str(layers))]
+        line.append(share_text(float(group["sparsity"].iloc[0])))
+        for way, more in less.items():
             there = group[group["control"] == way]
             line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
             line += [_cell(there, DELTA) for _ in more]
-        yield line
+        lines.append(line)
+    return markdown_table(["task", "pattern", "layers"], heads, lines)
 
 
 def _cell(rows: pd.DataFrame, names: Sequence[str] = VALUES) -> str:
-    if rows.empty:
-        return NOTHING
-    value, low, high = (float(float_column(rows, name)[0]) for name in names)
-    return value_text(value, low, high)
+    return NOTHING if rows.empty else value_text(*(float(float_column(rows, name)[0]) for name in names))
 
 
 def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
@@ -228,33 +222,39 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     abreast = across * (2 if curves else 3)
     lines = -(-(1 + len(WAYS) + curves) // abreast)
     title, width = titled("Quality under masks", table), min(style.page_width(), style.FULL_WIDTH * across / 2)
-    top = _TOP + style.further_lines(title, width)
-    height = top + -(-len(blocks) // across) * _SLOT + _BOTTOM + (lines - 1) * _LINE
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    drawn = []
-    for number, ((model, task, metric), rows) in enumerate(blocks):
-        line, column = divmod(number, across)
-        low = height - top - (line + 1) * _SLOT + _WORDS
-        axes = figure.add_axes(((column + 0.16) / across, low / height, 0.78 / across, _PANEL / height))
-        style.dress(axes, SHARE_LABEL, style.one_line(f"{metric} on {task}", _PANEL, style.LABEL_SIZE))
-        if len(set(table["model"])) > 1:
-            name = style.one_line(str(model), 0.78 * figure.get_figwidth() / across, style.TICK_SIZE)
-            axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
+    margins = _TOP + style.further_lines(title, width), _BOTTOM + (lines - 1) * _LINE
+    columns = [(column + 0.16) / across for column in range(across)], 0.78 / across
+    figure, drawn = panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)
+    for axes, ((model, task, metric), rows) in zip(drawn, blocks, strict=True):
+        share_axes(axes, f"{metric} on {task}", _PANEL, one_of(table, model), 0.78 * width / across)
         full = rows[rows["pattern"] == FULL]
         draw_level(axes, full[full["control"] == "kept"], "no mask")
         draw_masks(axes, rows[rows["pattern"] != FULL])
-        _draw_chance(axes, full)
-        drawn.append(axes)
+        # Where guessing is near what models achieve; far below it would only take their room.
+        level, (low, high) = float(full[CHANCE].mean()) if CHANCE in full else math.nan, axes.get_ylim()
+        if low <= level <= high:
+            axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label="chance level", zorder=1)
     legend_below(figure, drawn, lines)
     return figure
+
+
+def share_axes(axes: Axes, measured: str, height: float, title: str, width: float) -> None:
+    """Labels axes for a metric over the share of masked positions, with a title; sizes in inches."""
+    style.dress(axes, SHARE_LABEL, style.one_line(measured, height, style.LABEL_SIZE))
+    name = style.one_line(title, width, style.TICK_SIZE)
+    axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
+
+
+def one_of(rows: pd.DataFrame, model: object) -> str:
+    """The name of a model where a table has several, else nothing, as the title of the figure says it."""
+    return str(model) if len(set(rows["model"])) > 1 else ""
 
 
 def titled(title: str, rows: pd.DataFrame) -> str:
     """Adds the model to the title of a figure that shows only one, and what its intervals are of."""
     models, seeds = rows["model"].drop_duplicates().astype(str), int(rows["seeds"].max()) if "seeds" in rows else 1
-    title = f"{title}, {models.iloc[0]}" if len(models) == 1 else title
-    return f"{title}\n(95 % intervals, means of {seeds} seeds)" if seeds > 1 else f"{title}\n(95 % intervals)"
+    of_seeds = f", means of {seeds} seeds" if seeds > 1 else ""
+    return f"{title}{f', {models.iloc[0]}' if len(models) == 1 else ''}\n(95 % intervals{of_seeds})"
 
 
 def within_bounds(rows: pd.DataFrame) -> pd.DataFrame:
@@ -263,14 +263,6 @@ def within_bounds(rows: pd.DataFrame) -> pd.DataFrame:
     bounded = ~metrics.isin(UNBOUNDED) & rows["value"].between(-1.0, 1.0)
     low = np.where(metrics.isin(SHARE_METRICS), 0.0, -1.0)
     return rows.assign(**{name: rows[name].clip(low, 1.0).where(bounded, rows[name]) for name in VALUES[1:]})
-
-
-def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
-    """Where guessing is near what models achieve; far below it would only take their room."""
-    low, high = axes.get_ylim()
-    level = float(rows[CHANCE].mean()) if CHANCE in rows else math.nan
-    if low <= level <= high:
-        axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label="chance level", zorder=1)
 
 
 def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
@@ -286,35 +278,22 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
         The figure, or None where nothing was trained without the diagonal, or nothing it could be compared with.
     """
     table = means(masks)
-    table = table[(table["pattern"] == FULL) & table["control"].isin(list(_CONTROL_COLOURS)) & table["delta"].notna()]
+    table = table[(table["pattern"] == FULL) & table["control"].isin(list(_CONTROL_LOOKS)) & table["delta"].notna()]
     if not (table["control"] == "dropped").any():
         return None
-    several = len(set(table["model"])) > 1
     where = ("" if layers == "all" else f", layers {layers}" for layers in table["layers"])
-    labelled = table.assign(name=table["task"].astype(str) + list(where))
-    panels = [
-        PointPanel(
-            about=f"{metric} minus that with full attention",
-            names=list(dict.fromkeys(rows["name"])),
-            groups=_groups(rows),
-            level=_NO_DIFFERENCE,
-            level_name="nothing masked",
-            title=str(model) if several else "",
-        )
-        for (model, metric), rows in labelled.groupby(["model", "metric"], sort=False)
-    ]
+    differences = {value: table[name] for value, name in zip(VALUES, DELTA, strict=True)}
+    labelled = table.assign(name=table["task"].astype(str) + list(where), **differences)
+    panels = []
+    for (model, metric), rows in labelled.groupby(["model", "metric"], sort=False):
+        groups = [
+            PointGroup(words, colour, own["name"].tolist(), own)
+            for control, (words, colour) in _CONTROL_LOOKS.items()
+            for own in (rows[rows["control"] == control],)
+        ]
+        about, names = f"{metric} minus that with full attention", list(dict.fromkeys(rows["name"]))
+        panels.append(PointPanel(about, names, groups, _NO_DIFFERENCE, "nothing masked", one_of(table, model)))
     return point_rows(titled("What the diagonal is worth", table), panels)
-
-
-def _groups(rows: pd.DataFrame) -> list[PointGroup]:
-    differences = rows[list(DELTA)].set_axis(list(VALUES), axis=1)
-    by_control = {control: rows["control"] == control for control in _CONTROL_COLOURS}
-    return [
-        PointGroup(
-            _CONTROL_WORDS[control], _CONTROL_COLOURS[control], rows.loc[chosen, "name"].tolist(), differences[chosen]
-        )
-        for control, chosen in by_control.items()
-    ]
 
 
 def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
@@ -333,23 +312,18 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
     others = table[table["pattern"] != FULL]
     if others.empty or (set(others["layers"]) == {"all"} and not others["pattern"].str.startswith("graph:").any()):
         return None
-    ranges = list(dict.fromkeys(others["layers"].astype(str)))
-    several = len(set(table["model"])) > 1
-    panels = [
-        _layers_panel(rows, ranges, f"{metric} on {task}", str(model) if several else "")
-        for (model, task, metric), rows in table.groupby(BLOCK, sort=False)
-        if (rows["pattern"] != FULL).any()
-    ]
+    looks = list(zip(dict.fromkeys(others["layers"].astype(str)), cycle(_LAYER_COLOURS), strict=False))
+    panels = []
+    for (model, task, metric), block in table.groupby(BLOCK, sort=False):
+        full, rows = block[block["pattern"] == FULL], block[block["pattern"] != FULL]
+        if rows.empty:
+            continue
+        names = short_names(rows["pattern"])
+        shown, groups = rows["pattern"].astype(str).map(names), []
+        for layers, colour in looks:
+            chosen = rows["layers"].astype(str) == layers
+            label = "all layers" if layers == "all" else f"layers {layers}"
+            groups.append(PointGroup(label, colour, shown[chosen].tolist(), rows[chosen]))
+        about = f"{metric} on {task}"
+        panels.append(PointPanel(about, list(names.values()), groups, full, "no mask", one_of(table, model)))
     return point_rows(titled("Quality under masks, by layers", table), panels)
-
-
-def _layers_panel(rows: pd.DataFrame, ranges: list[str], about: str, title: str) -> PointPanel:
-    full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
-    names = short_names(others["pattern"])
-    groups = []
-    for number, layers in enumerate(ranges):
-        layer_rows = others[others["layers"].astype(str) == layers]
-        label = "all layers" if layers == "all" else f"layers {layers}"
-        shown = [names[str(pattern)] for pattern in layer_rows["pattern"]]
-        groups.append(PointGroup(label, _LAYER_COLOURS[number % len(_LAYER_COLOURS)], shown, layer_rows))
-    return PointPanel(about, list(names.values()), groups, full, "no mask", title)

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.study_figures import CONTROLS, FULL, SHARES, delta, has_delta, quality_figure, without_mask
+from headlens.analyses.dam.report import markdown_table
+from headlens.analyses.masks.study_figures import (
+    CONTROLS,
+    FULL,
+    LESS,
+    SHARES,
+    chance_text,
+    delta,
+    has_delta,
+    one_of,
+    quality_by_pattern,
+    quality_figure,
+    without_mask,
+    worth_of_diagonal,
+)
 from headlens.errors import counted
-from headlens.pages.formatting import DELTA, escaped, markdown_lines, share_text, value_text
+from headlens.pages.command_report import Together
+from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
+from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import short_names
@@ -21,7 +37,6 @@ from headlens.statistics.intervals import mean_interval
 _ROW = ["model", "pattern", "layers", "control"]
 _TRAINING = [*_ROW, "task", "seed"]
 _RUN = "run"
-_LESS = "difference from unmasked"
 
 
 def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -45,21 +60,19 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     if table.empty or table["task"].nunique() < 2:
         return pd.DataFrame()
     tasks = list(dict.fromkeys(table["task"]))
-    tasks_by_model = {
-        str(model): list(dict.fromkeys(group["task"])) for model, group in table.groupby("model", sort=False)
+    by_model: dict[Any, Any] = table.groupby("model")["task"].unique().to_dict()
+    unmasked: dict[Any, pd.Series] = {
+        model: _averages(group, by_model[model]) for model, group in without_mask(table).groupby("model")
     }
-    unmasked = {
-        str(model): _averages(group, tasks_by_model[str(model)])
-        for model, group in without_mask(table).groupby("model")
-    }
-    rows = [
-        dict(zip(_ROW, key, strict=True))
-        | {name: float(group.groupby("task")[name].mean().mean()) for name in SHARES}
-        | group.groupby("task")["value"].mean().reindex(tasks).to_dict()
-        | _average(group, tasks_by_model[str(key[0])])
-        | _delta(group, tasks_by_model[str(key[0])], unmasked.get(str(key[0])))
-        for key, group in table.groupby(_ROW, sort=False)
-    ]
+    rows = []
+    for key, group in table.groupby(_ROW, sort=False):
+        by_task, own = group.groupby("task"), _averages(group, by_model[key[0]])
+        rows.append(
+            dict(zip(_ROW, key, strict=True))
+            | by_task[list(SHARES)].mean().mean().to_dict()
+            | by_task["value"].mean().reindex(tasks).to_dict()
+            | _average(group, own, unmasked.get(key[0]))
+        )
     averages = pd.DataFrame(rows)
     averages.loc[without_mask(averages).index, list(DELTA)] = np.nan
     return averages
@@ -123,20 +136,16 @@ def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
     return values.mean(axis=1)
 
 
-def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
-    averages = _averages(rows, tasks)
+def _average(rows: pd.DataFrame, averages: pd.Series, unmasked: pd.Series | None) -> dict[str, Any]:
+    """The average and its difference from that without a mask, with their intervals, and the number of seeds."""
+    difference = delta(averages, unmasked)
     if len(averages) == 1:
-        interval = _independent(rows[rows["seed"] == averages.index[0]], VALUES)
+        alone = rows[rows["seed"] == averages.index[0]]
+        interval = _independent(alone, VALUES)
+        difference |= dict(zip(DELTA, _independent(alone, DELTA), strict=True)) if set(DELTA) <= set(rows) else {}
     else:
         interval = (np.nan, np.nan, np.nan) if averages.empty else mean_interval(averages)
-    return dict(zip(("average", "ci_low", "ci_high", "seeds"), (*interval, len(averages)), strict=True))
-
-
-def _delta(rows: pd.DataFrame, tasks: Sequence[str], unmasked: pd.Series | None) -> dict[str, float]:
-    averages = _averages(rows, tasks)
-    if len(averages) == 1 and set(DELTA) <= set(rows):
-        return dict(zip(DELTA, _independent(rows[rows["seed"] == averages.index[0]], DELTA), strict=True))
-    return delta(averages, unmasked)
+    return dict(zip(("average", "ci_low", "ci_high", "seeds"), (*interval, len(averages)), strict=True)) | difference
 
 
 def _independent(rows: pd.DataFrame, names: Sequence[str]) -> tuple[float, float, float]:
@@ -159,7 +168,7 @@ def tasks_of(table: pd.DataFrame) -> list[str]:
     return names[names.index(SHARES[-1]) + 1 : names.index("average")]
 
 
-def attention_text(row: dict[str, Any]) -> str:
+def attention_text(row: Mapping[Hashable, Any]) -> str:
     """How a row of `over_tasks` attends, in words."""
     if row["pattern"] == FULL:
         return CONTROLS[row["control"]]
@@ -180,23 +189,21 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Seque
     parts = ["# Models trained under attention masks, over tasks"]
     for model, rows in table.groupby("model", sort=False):
         measured = [task for task in tasks if rows[task].notna().any()]
-        more = [_LESS] if has_delta(rows) else []
+        intervals = {"average [95 % interval]": ("average", "ci_low", "ci_high")}
+        intervals |= {LESS: DELTA} if has_delta(rows) else {}
         lines = [
-            ["attention", "masked, %", "masked in texts, %", *map(escaped, measured), "average [95 % interval]", *more]
+            [escaped(attention_text(row)), *(share_text(row[name]) for name in SHARES)]
+            + [NOTHING if np.isnan(row[task]) else f"{row[task]:.3f}" for task in measured]
+            + [value_text(*(row[name] for name in names)) for names in intervals.values()]
+            for row in rows.to_dict("records")
         ]
-        lines.append(["---", *("---:" for _ in lines[0][1:])])
-        for row in rows.to_dict("records"):
-            values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in measured]
-            average = value_text(row["average"], row["ci_low"], row["ci_high"])
-            words = attention_text({str(k): v for k, v in row.items()})
-            less = [value_text(*(row[name] for name in DELTA))] if more else []
-            lines.append([escaped(words), *(share_text(row[name]) for name in SHARES), *values, average, *less])
-        parts += [f"\n## {escaped(str(model))}", "", *markdown_lines(lines)]
+        names = ["masked, %", "masked in texts, %", *map(escaped, measured), *intervals]
+        parts += [f"\n## {escaped(str(model))}", "", *markdown_table(["attention"], names, lines)]
     metric_words = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
     parts.append(f"\nThe average is that of {metric_words}.")
     if has_delta(table):
         pairs = "over seeds" if (table["seeds"] > 1).any() else "over the examples of each task"
-        parts[-1] += f" `{_LESS}` is paired {pairs}."
+        parts[-1] += f" `{LESS}` is paired {pairs}."
     return "\n".join([*parts, *(f"\n{text}" for text in after if text)]) + "\n"
 
 
@@ -212,3 +219,40 @@ def average_by_pattern(table: pd.DataFrame) -> Figure | None:
     known = table[table["average"].notna()]
     named = known.rename(columns={"average": VALUES[0]}).assign(metric="average", task=f"{len(tasks_of(table))} tasks")
     return quality_figure(named) if len(named) else None
+
+
+def overview_of_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    """The table over tasks for the page; none for fewer than two tasks."""
+    table = over_tasks(runs)
+    if table.empty:
+        return []
+    more = DELTA if has_delta(table) else ()
+    names = (*tasks_of(table), "average", "ci_low", "ci_high", "seeds", *more)
+    records = [
+        ({"model": row["model"]} if one_of(table, row["model"]) else {})
+        | {"attention": attention_text(row)}
+        | {"masked, %": 100 * row["sparsity"], "masked in texts, %": 100 * row["sparsity_texts"]}
+        | {name: row[name] for name in names}
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
+        "seeds, or for one seed over the examples of all tasks. The masked shares are of the positions at n "
+        "tokens, and of those in the texts, averaged over tasks."
+        + (" `delta` is the difference from the average of the same seeds without a mask." if more else "")
+    )
+    return [page_table("Over tasks", records, about)]
+
+
+def together(runs: Sequence[RecordedRun]) -> Together:
+    """What several runs give together, and those on several tasks."""
+    trained = main_metrics(runs)
+    if sum("masks" in run.tables for run in runs) > 1 and (figure := quality_by_pattern(trained)) is not None:
+        yield "together", figure
+    table = over_tasks(runs)
+    if table.empty:
+        return
+    yield "over_tasks", table
+    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [chance_text(trained), *left_out(runs)])
+    yield "average", average_by_pattern(table)
+    yield "diagonal_over_tasks", worth_of_diagonal(trained)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +145,17 @@ def make_books(
             for example in group
             for row, texts in zip(example.rows, _texts_of_rows(example), strict=True)
         ]
-        for (ids, texts), sentences in zip(rows, _sentences([texts for _, texts in rows], parser), strict=True):
+        # The texts with their words, and trees where there is a parser.
+        plain = (Sentence(text, tuple(split_words(text)), text[:40]) for _, texts in rows for text in texts)
+        parsed = iter(plain if parser is None else parser.parse(plain))
+        for ids, texts in rows:
+            sentences = tuple(islice(parsed, len(texts)))
             if trees is not None:
                 trees |= {sentence.text.strip(): sentence for sentence in sentences}
             if any(ids not in book for book in books.values()):
                 sequence = _encoded(encoder, sentences, ids)
                 second = len(texts[0]) + 1 if len(texts) > 1 else None
-                words = GraphWords.of(sequence, "\x1e".join(texts), second, embeddings)
-                by_form = words
+                words = by_form = GraphWords.of(sequence, "\x1e".join(texts), second, embeddings)
                 if static is not None and "spacy" in vectors:
                     forms = [word.form for word in sequence.sentence.words]
                     by_form = replace(words, vectors=form_means(sequence, static.vectors(forms)))
@@ -178,13 +181,6 @@ def _texts_of_rows(prepared: PreparedExample) -> list[Row]:
         "Graphs need a task whose rows are one text or two, but question answering splits its texts into windows.",
         "Choose a task such as sst2, rte, mrpc, cola, snli or paraphrase.",
     )
-
-
-def _sentences(rows: list[Row], parser: Parser | None) -> Iterator[tuple[Sentence, ...]]:
-    """The texts of every row with their words, and trees where there is a parser."""
-    plain = (Sentence(text, tuple(split_words(text)), text[:40]) for text in chain.from_iterable(rows))
-    parsed = iter(plain if parser is None else parser.parse(plain))
-    return (tuple(islice(parsed, len(texts))) for texts in rows)
 
 
 def _encoded(encoder: SentenceEncoder, sentences: tuple[Sentence, ...], ids: tuple[int, ...]) -> EncodedSequence:

@@ -10,11 +10,13 @@ import torch
 from made_tasks import taught
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, hard, learn_mask
+from headlens.analyses.dam.learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, hard, learn_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.sweep import load_mask, save_mask
-from headlens.analyses.dam.tables import LearnedMask
-from headlens.analyses.masks.learned_options import DegreeOptions
+from headlens.analyses.masks.cases import MaskCase
+from headlens.analyses.masks.options import DegreeOptions, StudyRequest
+from headlens.analyses.masks.study import learning
+from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -146,8 +148,9 @@ def test_the_file_of_learned_degrees_is_their_final_mask(
 ) -> None:
     loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
     degrees = DegreeOptions((1.0,), 5, degrees_of)
-    options = degrees.dam(40, layers, diagonal=True)
-    found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=degrees.scope(12))
+    case = MaskCase("degrees:mu=1", layers=layers)
+    options, scope = learning(case, StudyRequest(degrees=degrees), StudyTexts({12: 1}, {}), 40)
+    found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=scope)
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
     ids = torch.randint(5, 50, (2, 30), generator=torch.Generator().manual_seed(2))
@@ -189,7 +192,7 @@ def test_layers_keep_their_numbers_where_one_lost_its_heads(wordpiece_tokenizer:
     mask = LearnedAttentionMask(masked_sites(small), LearnedMaskOptions(8, per_layer=True))
     with torch.no_grad():
         mask.alpha.fill_(-9.0)
-    kept = LearnedMask.of("m", mask).kept
+    kept = LearnedMask.of("m", mask).file.allowed
     assert len(kept) == 2
     assert kept[0].all()
     assert not kept[1].any()
@@ -202,16 +205,16 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
     found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
     learned = LearnedMask.of("penalty-0.01", found.mask)
     save_mask(tmp_path / "own" / "mask.safetensors", learned, found)
-    again = load_mask(tmp_path / "own", "penalty-0.01")
-    assert torch.equal(again.kept, learned.kept)
+    again = load_mask(tmp_path / "own")
+    assert torch.equal(again.file.allowed, learned.file.allowed)
     torch.testing.assert_close(again.probabilities, learned.probabilities)
-    assert (again.name, again.structured, again.diagonal) == ("penalty-0.01", True, True)
+    assert (again.file.name, again.file.ends, again.file.diagonal) == ("penalty-0.01", True, True)
     file = AttentionMask.load(tmp_path / "own")
     assert (file.sha256, file.name) == (learned.file.sha256, "penalty-0.01")
     assert file.metadata == {"form": "additive", "n": "40", "task": "sst2"}
     (tmp_path / "own" / "mask.safetensors").unlink()
     with pytest.raises(ResumeError, match="no longer has a readable mask"):
-        load_mask(tmp_path / "own", "penalty-0.01")
+        load_mask(tmp_path / "own")
 
 
 def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -12,18 +12,20 @@ import torch
 from drawn_words import check_edges
 from made_runs import HOSTILE
 
+from headlens.analyses.dam.options import CLASSES
 from headlens.analyses.dam.report import (
+    DIAGONAL_DIFFERENCE,
     IMPORTANCE,
     KEPT,
     REPORT,
     dam_figures,
+    dam_markdown,
     importance_by_place,
     importance_over_training,
     mask_picture,
     quality_by_sparsity,
     write_dam,
 )
-from headlens.analyses.dam.results_table import CLASSES, DIAGONAL_DIFFERENCE, dam_markdown
 from headlens.analyses.report.registry import reports
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun

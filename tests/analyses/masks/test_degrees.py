@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.learned_options import DegreeOptions
 from headlens.analyses.masks.learned_tables import degree_rows, degrees_table, mean_chosen, unsettled
-from headlens.analyses.masks.options import parse_grid
+from headlens.analyses.masks.options import DegreeOptions, StudyRequest, parse_grid
+from headlens.analyses.masks.study import learning
+from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
@@ -66,8 +67,10 @@ def test_options_that_cannot_be(wrong: dict[str, object], words: str) -> None:
 def test_what_is_told_of_a_mask(shared: bool) -> None:
     sites = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
     degrees = DegreeOptions((1.0,), 2, "layers" if shared else "heads")
-    options = degrees.dam(9, "last:2", diagonal=True)
-    mask = LearnedAttentionMask(sites, options.mask, options.law, scope=replace(degrees.scope(6), layers=(1, 2)))
+    options, scope = learning(
+        MaskCase("degrees:mu=1", layers="last:2"), StudyRequest(degrees=degrees), StudyTexts({6: 1}, {}), 9
+    )
+    mask = LearnedAttentionMask(sites, options.mask, options.law, scope=replace(scope, layers=(1, 2)))
     heads = 1 if shared else 2
     with torch.no_grad():
         mask.alpha.copy_(torch.tensor([0.0, 0.0, 0.0]).expand(2, heads, 3))
@@ -89,10 +92,11 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
 
 
 def test_a_mask_of_learned_degrees_is_for_offsets_and_expected_density() -> None:
-    options = DegreeOptions((1.0,), 4).dam(30, "6-11", diagonal=False)
+    case = MaskCase("degrees:mu=1", "dropped", "6-11")
+    options, scope = learning(case, StudyRequest(degrees=DegreeOptions((1.0,), 4)), StudyTexts({11: 1, 13: 1}, {}), 30)
     assert isinstance(options.law, GumbelDegrees)
     assert (options.law.largest, options.penalty, options.layers) == (4, "mean", "6-11")
     assert (options.mask.longest, options.mask.diagonal) == (30, False)
     assert options.mask.structured
     assert options.mask.per_layer
-    assert DegreeOptions((1.0,)).scope(12) == Scope(None, per_head=True, counted=12)
+    assert scope == Scope(None, per_head=True, counted=12)

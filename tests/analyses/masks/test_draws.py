@@ -10,8 +10,14 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from headlens.analyses.masks.degrees import degree_effects, quality_by_degrees
-from headlens.analyses.masks.draws import draw_summary, draws_markdown, mask_words, quality_of_draws
+from headlens.analyses.masks.degrees import (
+    degree_effects,
+    draw_summary,
+    draws_markdown,
+    mask_words,
+    quality_by_degrees,
+    quality_of_draws,
+)
 from headlens.analyses.masks.study_figures import GRID, is_grid
 
 VALUES = (0.81, 0.84, 0.78, 0.83)

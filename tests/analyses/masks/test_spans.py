@@ -10,16 +10,18 @@ import torch
 import zoo
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.learned_options import SpanOptions
 from headlens.analyses.masks.learned_tables import span_rows
-from headlens.analyses.masks.study import spanned, under
+from headlens.analyses.masks.options import SpanOptions, StudyRequest
+from headlens.analyses.masks.study import learning, spanned, under
+from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask, SettledMask, masked_sites
 
 
 def test_ramps_are_measured_and_zeros_are_exact() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
-    options = SpanOptions((1.0,), 2).dam(9, None, 8, diagonal=True)
+    case = MaskCase("spans:mu=1,ramp=2")
+    options, _ = learning(case, StudyRequest(spans=SpanOptions((1.0,), 2)), StudyTexts({9: 1}, {}), 9)
     mask = LearnedAttentionMask(masked_sites(model), options.mask, options.law).eval()
     with torch.no_grad():
         mask.alpha.copy_(torch.linspace(-7, -1, mask.alpha.numel()).view_as(mask.alpha))
@@ -31,7 +33,7 @@ def test_ramps_are_measured_and_zeros_are_exact() -> None:
         with torch.inference_mode():
             return model(**inputs, output_attentions=True).attentions[0]
 
-    plain, case = weights(), MaskCase("spans:mu=1,ramp=2")
+    plain = weights()
     with under(model, case, {}, SettledMask.kept(mask)), spanned(case, lesson, learned):
         found = weights()
     torch.testing.assert_close(weights(), plain)

@@ -15,8 +15,7 @@ from made_tasks import sentiment_table
 from headlens.analyses.ablate.options import AblateRequest, PruneOptions
 from headlens.analyses.ablate.plan import SHARED
 from headlens.analyses.classify.options import ClassifyRequest
-from headlens.analyses.masks.learned_options import DegreeOptions
-from headlens.analyses.masks.options import MasksRequest, StudyRequest
+from headlens.analyses.masks.options import DegreeOptions, MasksRequest, StudyRequest
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning.plan import plan_of
 from headlens.analyses.planning.speed import Speed

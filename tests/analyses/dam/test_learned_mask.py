@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.analyses.dam.tables import CLASSES, POSITION_COLUMNS, SPARSITY_COLUMNS, LearnedMask
+from headlens.analyses.dam.learning import POSITION_COLUMNS, SPARSITY_COLUMNS, LearnedMask
+from headlens.analyses.dam.options import CLASSES
 from headlens.attention.sites import Site
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions
 
@@ -44,7 +45,7 @@ def test_positions_by_class_and_offset(structured: bool, per_layer: bool, window
         layer = 0 if pd.isna(row["layer"]) else row["layer"]
         assert pd.isna(row["layer"]) != per_layer
         own = [
-            (float(mask.probabilities[layer, row["head"], i, j]), bool(mask.kept[layer, row["head"], i, j]))
+            (float(mask.probabilities[layer, row["head"], i, j]), bool(mask.file.allowed[layer, row["head"], i, j]))
             for i in range(n)
             for j in range(n)
             if (
@@ -69,7 +70,7 @@ def test_sparsity_is_the_share_of_masked_positions() -> None:
     assert found.columns.tolist() == SPARSITY_COLUMNS
     assert found["layer"].tolist() == [0, 0, 1, 1, pd.NA]
     for row in found.to_dict("records")[:-1]:
-        own = mask.kept[row["layer"], row["head"]]
+        own = mask.file.allowed[row["layer"], row["head"]]
         assert row["sparsity"] == pytest.approx(sum(not bool(k) for k in own.flatten()) / 36)
     assert found["sparsity"].iloc[-1] == pytest.approx(found["sparsity"].iloc[:-1].mean())
     assert not found["diagonal"].any()
