@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar
 
-from headlens.corpora.sentence import OUTSIDE, Sentence, Word
+import numpy as np
+
+from headlens.corpora.sentence import Sentence, moved_words
 
 Span = tuple[int, int]
 UNALIGNED = -1
@@ -60,76 +62,40 @@ def align(word_spans: Sequence[Span], token_spans: Sequence[Span], special: Sequ
     Raises:
         ValueError: if the words are not in order.
     """
-    islands, island_of_word = _islands(word_spans)
-    touched = _touched(islands, token_spans, special)
-    unit_of_island = _number(len(islands), touched)
-    blank = [not s and start >= end for s, (start, end) in zip(special, token_spans, strict=True)]
-    units = [unit_of_island[first] if first <= last else UNALIGNED for first, last in touched]
+    words, tokens = (np.array(spans, dtype=np.int64).reshape(-1, 2) for spans in (word_spans, token_spans))
+    has_text = words[:, 0] < words[:, 1]
+    is_special = np.array([flag for flag, _ in zip(special, token_spans, strict=True)], dtype=bool)
+    # Words that share characters are islands, which are disjoint and in order: both their starts and their ends rise.
+    starts, ends = words[has_text].T
+    is_first = starts >= np.append(0, np.maximum.accumulate(ends))[:-1]
+    island = np.cumsum(is_first) - 1
+    island_starts, island_ends = starts[is_first], np.maximum.reduceat(ends, np.flatnonzero(is_first))
+    if (starts < island_starts[island]).any():
+        raise ValueError("words must stand in the order of their spans")
+    first, last = np.searchsorted(island_ends, tokens[:, 0], "right"), np.searchsorted(island_starts, tokens[:, 1]) - 1
+    is_blank = ~is_special & (tokens[:, 0] >= tokens[:, 1])
+    touches = ~is_special & ~is_blank & (first <= last)
+    # Neighbours that one token touches are one unit, which reaches as far as the last island of its tokens.
+    numbers = np.arange(len(island_starts))
+    reach = np.full(len(numbers), -1)
+    np.maximum.at(reach, first[touches], last[touches])
+    reach = np.maximum.accumulate(reach)
+    begins = (reach >= numbers) & (np.append(-1, reach)[:-1] < numbers)
+    unit_of_island = np.where(reach >= numbers, np.cumsum(begins) - 1, UNALIGNED)
+    unit_of_word, unit_of_token = np.full(len(words), UNALIGNED), np.full(len(tokens), UNALIGNED)
+    unit_of_word[has_text] = unit_of_island[island]
+    unit_of_token[touches] = unit_of_island[first[touches]]
     # Blank tokens join the unit that follows, those at the end the unit before.
-    units = _fill(_fill(units[::-1], blank[::-1])[::-1], blank)
-    words = tuple(UNALIGNED if i == UNALIGNED else unit_of_island[i] for i in island_of_word)
+    if len(aligned := np.flatnonzero(touches)):
+        following = np.searchsorted(aligned, np.flatnonzero(is_blank))
+        unit_of_token[is_blank] = unit_of_token[aligned[np.minimum(following, len(aligned) - 1)]]
     return Alignment(
-        unit_of_token=tuple(units),
-        unit_of_word=words,
-        n_units=max(unit_of_island, default=UNALIGNED) + 1,
-        unaligned_words=words.count(UNALIGNED),
-        unaligned_tokens=sum(u == UNALIGNED and not s for u, s in zip(units, special, strict=True)),
+        unit_of_token=tuple(unit_of_token.tolist()),
+        unit_of_word=tuple(unit_of_word.tolist()),
+        n_units=int(begins.sum()),
+        unaligned_words=int((unit_of_word == UNALIGNED).sum()),
+        unaligned_tokens=int(((unit_of_token == UNALIGNED) & ~is_special).sum()),
     )
-
-
-def _islands(word_spans: Iterable[Span]) -> tuple[list[Span], list[int]]:
-    """Joins words that share characters to islands, which are disjoint.
-
-    Returns:
-        The spans of the islands from left to right, and the number of the island of every word.
-    """
-    islands: list[Span] = []
-    island_of_word = []
-    for start, end in word_spans:
-        if start >= end:
-            island_of_word.append(UNALIGNED)
-            continue
-        if islands and start < islands[-1][0]:
-            raise ValueError("words must stand in the order of their spans")
-        if islands and start < islands[-1][1]:
-            islands[-1] = (islands[-1][0], max(islands[-1][1], end))
-        else:
-            islands.append((start, end))
-        island_of_word.append(len(islands) - 1)
-    return islands, island_of_word
-
-
-def _touched(islands: Sequence[Span], token_spans: Iterable[Span], special: Iterable[bool]) -> list[Span]:
-    """Finds the first and the last island that every token touches; first > last if it touches none."""
-    starts, ends = [start for start, _ in islands], [end for _, end in islands]
-    return [
-        # Islands are disjoint and in order, so that both starts and ends rise.
-        (1, 0) if is_special or start >= end else (bisect_right(ends, start), bisect_left(starts, end) - 1)
-        for (start, end), is_special in zip(token_spans, special, strict=True)
-    ]
-
-
-def _number(n_islands: int, touched: Iterable[Span]) -> list[int]:
-    """Numbers the unit of every island: neighbours that one token touches are one unit."""
-    reach = [-1] * n_islands  # last island that shares a token with this one, as its first
-    for first, last in touched:
-        if first <= last:
-            reach[first] = max(reach[first], last)
-    units, unit, furthest = [], -1, -1
-    for i, last in enumerate(reach):
-        if last > -1 or furthest >= i:
-            unit += furthest < i
-            furthest = max(furthest, last)
-            units.append(unit)
-        else:
-            units.append(UNALIGNED)
-    return units
-
-
-def _fill(units: Sequence[int], blank: Sequence[bool]) -> list[int]:
-    """Gives blank tokens without a unit the last unit before them."""
-    last_units: Iterable[int] = accumulate(units, lambda last, unit: last if unit == UNALIGNED else unit)
-    return [last if is_blank else unit for unit, last, is_blank in zip(units, last_units, blank, strict=True)]
 
 
 def cut_windows(
@@ -149,7 +115,13 @@ def cut_windows(
     Returns:
         The windows in order, and the number of words that are in none, because they alone are too long.
     """
-    starts = _starts(sentence.words, alignment.unit_of_word)
+    # It may be cut before words that share neither unit nor characters with those before.
+    starts, last_unit, end = [0], UNALIGNED, 0
+    for i, (word, unit) in enumerate(zip(sentence.words, alignment.unit_of_word, strict=True)):
+        if i and word.start >= end and (unit == UNALIGNED or unit != last_unit):
+            starts.append(i)
+        last_unit = last_unit if unit == UNALIGNED else unit
+        end = max(end, word.end)
     tokens = Counter(alignment.unit_of_token)
     units = [alignment.unit_of_word[i] for i in starts]
     total = [0, *accumulate(0 if u == UNALIGNED else tokens[u] for u in units)]  # tokens before every unit
@@ -169,17 +141,6 @@ def cut_windows(
     return windows, lost
 
 
-def _starts(words: Sequence[Word], units: Sequence[int]) -> list[int]:
-    """Finds the words before which a sentence may be cut: they share neither unit nor characters with those before."""
-    starts, last_unit, end = [], UNALIGNED, 0
-    for i, (word, unit) in enumerate(zip(words, units, strict=True)):
-        if i == 0 or (word.start >= end and (unit == UNALIGNED or unit != last_unit)):
-            starts.append(i)
-        last_unit = last_unit if unit == UNALIGNED else unit
-        end = max(end, word.end)
-    return starts
-
-
 def _window(sentence: Sentence, first: int, last: int) -> Sentence:
     """Makes a sentence of the words from `first` to before `last`, with text around them that no other word covers."""
     words = sentence.words[first:last]
@@ -187,15 +148,8 @@ def _window(sentence: Sentence, first: int, last: int) -> Sentence:
     end = max(w.end for w in words)
     limit = sentence.words[last].start if last < len(sentence.words) else len(sentence.text)
     end += len(sentence.text[end:limit].rstrip())
-    moved = tuple(replace(w, start=w.start - begin, end=w.end - begin, head=_moved(w.head, first, last)) for w in words)
+    moved = moved_words(words, -begin, first, 0)
     return Sentence(sentence.text[begin:end], moved, f"{sentence.id}[{first + 1}-{last}]")
-
-
-def _moved(head: int | None, first: int, last: int) -> int | None:
-    """Returns a head as an index in the window, `OUTSIDE` for a word of another window."""
-    if head is None or head < 0:
-        return head
-    return head - first if first <= head < last else OUTSIDE
 
 
 def _longest(attempt: Callable[[int], Encoded | None], guess: int, most: int) -> tuple[int, Encoded | None]:

@@ -73,24 +73,22 @@ def _read_blocks(path: str | Path) -> Iterator[Sentence | CorpusError]:
             try:
                 block = list(sound(lines))
                 place = _entity_place(block, place)
-                sentence = _parse_block(block, place)
+                sentence: Sentence | CorpusError = _parse_block(block, place)
             except _FaultError as fault:
-                count += 1
-                message, number = fault.args
-                yield CorpusError(message, ADVICE, path=path, line=number)
-                continue
+                sentence = CorpusError(fault.args[0], ADVICE, path=path, line=fault.args[1])
             except CorpusError as error:  # a line that is no text
+                sentence = error
+            if isinstance(sentence, CorpusError):
                 count += 1
-                yield error
-                continue
-            if not sentence.words:
-                continue
-            count += 1
-            comment = _comment(block, "text").split()
-            if not disagreed and comment and comment != sentence.text.split():
-                disagreed = True
-                logger.warning("%s:%d: the text comment differs from the words; the words count", path, block[0].number)
-            yield Sentence(sentence.text, sentence.words, sentence.id or str(count))
+                yield sentence
+            elif sentence.words:
+                count += 1
+                comment = _comment(block, "text").split()
+                if not disagreed and comment and comment != sentence.text.split():
+                    disagreed = True
+                    problem = "the text comment differs from the words; the words count"
+                    logger.warning("%s:%d: %s", path, block[0].number, problem)
+                yield Sentence(sentence.text, sentence.words, sentence.id or str(count))
 
 
 def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> None:
@@ -126,20 +124,9 @@ class _Row(NamedTuple):
     columns: list[str]
 
     @property
-    def form(self) -> str:
-        return self.columns[1]
-
-    @property
     def space_after(self) -> bool:
         features = [feature.split("=") for feature in self.columns[9].split("|")]
         return {feature[0]: feature[1:2] for feature in features}.get("SpaceAfter") != ["No"]
-
-
-class _Token(NamedTuple):
-    """A row that stands in the text, and the rows of its words: itself, or those of a multiword token."""
-
-    row: _Row
-    words: list[_Row]
 
 
 def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
@@ -149,11 +136,12 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
         block: lines of the sentence.
         entity_place: place of the name among the attributes of `Entity=`.
     """
-    lines = (_parse_row(line) for line in block if not line.text.startswith("#"))
-    tokens = _group(row for row in lines if row is not None)
-    rows = [row for token in tokens for row in token.words]
-    surface = [SurfaceToken(t.row.form, tuple(w.form for w in t.words), t.row.space_after) for t in tokens]
-    text, spans = join_tokens(surface)
+    tokens = _group(filter(None, (_parse_row(line) for line in block if not line.text.startswith("#"))))
+    rows = [row for _, words in tokens for row in words]
+    text, spans = join_tokens(
+        SurfaceToken(token.columns[1], tuple(word.columns[1] for word in words), token.space_after)
+        for token, words in tokens
+    )
     heads = _parse_heads(rows)
     entities: dict[int, list[str]] = {}
     for entity, mentioned in _mentions(block, entity_place):
@@ -161,7 +149,7 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
             entities.setdefault(top, []).append(entity)
     words = tuple(
         Word(
-            row.form,
+            row.columns[1],
             start,
             end,
             head,
@@ -190,30 +178,37 @@ def _parse_row(line: Line) -> _Row | None:
     return _Row(line.number, numbers[0], numbers[-1], identifier["word"] is not None, columns)
 
 
-def _group(rows: Iterable[_Row]) -> list[_Token]:
-    """Groups the rows of words under those of their multiword tokens; ids must be consecutive."""
-    tokens: list[_Token] = []
+def _group(rows: Iterable[_Row]) -> list[tuple[_Row, list[_Row]]]:
+    """Groups words under the rows that stand in the text: their own, or a multiword token; ids must be consecutive."""
+    tokens: list[tuple[_Row, list[_Row]]] = []
     count = range_end = 0
     for row in rows:
         if row.first != count + 1 or (not row.is_word and count < range_end):
             raise _FaultError(f"id {row.columns[0]} where {count + 1} was expected", row.line)
         if not row.is_word:
             range_end = row.last
-            tokens.append(_Token(row, []))
+            tokens.append((row, []))
             continue
         count += 1
         if count > range_end:
-            tokens.append(_Token(row, []))
-        tokens[-1].words.append(row)
+            tokens.append((row, []))
+        tokens[-1][1].append(row)
     if count < range_end:
-        row = tokens[-1].row
+        row = tokens[-1][0]
         raise _FaultError(f"multiword token {row.columns[0]} extends beyond the last word ({count})", row.line)
     return tokens
 
 
 def _parse_heads(rows: Sequence[_Row]) -> Sequence[int | None]:
     """Reads the heads as indices; all None where the sentence has no tree."""
-    heads = [_parse_head(row) for row in rows]
+    for row in rows:
+        cell = row.columns[6]
+        if cell != "_" and HEAD.fullmatch(cell) is None:
+            raise _FaultError(f"head {_shown(cell)} is not a number", row.line)
+        if cell.startswith("-"):
+            raise _FaultError(f"head {_shown(cell)} is out of range", row.line)
+    # One less than in the file, where 0 is the root and here -1 (`ROOT`).
+    heads = [None if row.columns[6] == "_" else int(row.columns[6]) + ROOT for row in rows]
     tree = [head for head in heads if head is not None]
     if not tree:
         return heads
@@ -224,18 +219,6 @@ def _parse_heads(rows: Sequence[_Row]) -> Sequence[int | None]:
     if fault := find_tree_fault(tree):
         raise _FaultError(fault[1], rows[fault[0]].line)
     return tree
-
-
-def _parse_head(row: _Row) -> int | None:
-    """Reads a head, one less than in the file, where 0 is the root and here -1 (`ROOT`); None for `_`."""
-    cell = row.columns[6]
-    if cell == "_":
-        return None
-    if HEAD.fullmatch(cell) is None:
-        raise _FaultError(f"head {_shown(cell)} is not a number", row.line)
-    if cell.startswith("-"):
-        raise _FaultError(f"head {_shown(cell)} is out of range", row.line)
-    return int(cell) + ROOT
 
 
 def _entity_place(block: Sequence[Line], place: int) -> int:

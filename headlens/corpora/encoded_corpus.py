@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder, TokenKind
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example
 from headlens.corpora.unknown_tokens import UnknownTokens
 
@@ -89,8 +89,8 @@ def encode_corpus(
             counts.empty += 1
         elif (encoded := encoder.encode(example)) is None:
             yield from _windows(example, encoder, counts)
-        elif not all(map(_has_text, encoded.sides)):  # a tokenizer may remove all the text, or not know any of it
-            counts.empty += 1
+        elif any(all(k & TokenKind.SPECIAL for k in side.kinds) for side in encoded.sides):
+            counts.empty += 1  # a tokenizer may remove all the text, or not know any of it
         else:
             counts.no_tree += sum(not side.sentence.has_tree for side in encoded.sides)
             counts.add(encoded, encoder.unknown_id)
@@ -104,20 +104,15 @@ def _check(counts: EncodingCounts, encoder: SentenceEncoder, *, complete: bool) 
         side.check(encoder.max_unknown, "the corpus", encoder.tokenizer, complete=complete)
 
 
-def _has_text(side: EncodedSequence) -> bool:
-    return any(not kind & TokenKind.SPECIAL for kind in side.kinds)
-
-
 def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts) -> Iterator[EncodedExample]:
     """Yields the windows of an example that is too long, and counts it."""
     windows, lost = encoder.windows(example)
     windows = [window for window in windows if all(window.sides)]
-    if not windows:
-        counts.too_long += 1
-        return
-    counts.windowed += 1
-    counts.no_tree += not example.source.has_tree
-    counts.words_too_long += lost
+    counts.too_long += not windows
+    if windows:
+        counts.windowed += 1
+        counts.no_tree += not example.source.has_tree
+        counts.words_too_long += lost
     for window in windows:
         counts.add(window, encoder.unknown_id)
         yield window

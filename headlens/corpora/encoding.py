@@ -196,24 +196,16 @@ class SentenceEncoder:
             encoded = EncodedExample(self._sequence(example.source, "source"))
         elif self.decoder_start_id is None and self.pairing == "joined":
             tokens, segments = tokenize_pair(self.tokenizer, example)
-            pair = join_sentences(example.source, example.target)
-            row = self._aligned(pair, tokens, segments=segments)
-            first = len(example.source.text)
-            links = (
-                None
-                if example.links is None
-                else tuple(link._replace(target=link.target + len(example.source.words)) for link in example.links)
-            )
+            row = self._aligned(join_sentences(example.source, example.target), tokens, segments=segments)
+            first, shift = len(example.source.text), len(example.source.words)
+            links = example.links and tuple(link._replace(target=link.target + shift) for link in example.links)
             encoded = EncodedExample(replace(row, between=(first, first + 1)), links=links)
         else:
             side: Side = "source" if self.decoder_start_id is None else "target"
             sides = self._sequence(example.source, "source"), self._sequence(example.target, side)
             encoded = EncodedExample(*sides, example.links)
-        fits = all(
-            limit is None or len(side) <= limit
-            for side, limit in zip(encoded.sides, (self.limit, self.target_limit), strict=False)
-        )
-        return encoded if fits else None
+        limits = zip(encoded.sides, (self.limit, self.target_limit), strict=False)
+        return encoded if all(limit is None or len(side) <= limit for side, limit in limits) else None
 
     def windows(self, example: Example) -> tuple[list[EncodedExample], int]:
         """Cuts an example that is too long, see `cut_windows`; pairs, whose windows would not match, give none.
@@ -232,10 +224,9 @@ class SentenceEncoder:
         """Tokenizes one side; a target is shifted to the right."""
         tokens = tokenize(self.tokenizer, sentence.text, side)
         start = self.decoder_start_id if side == "target" else None
-        if start is None:
-            return self._aligned(sentence, tokens)
-        # Teacher forcing: at every place the decoder reads the token before the one that it predicts.
-        tokens = TokenOffsets((start, *tokens.ids[:-1]), ((0, 0), *tokens.spans[:-1]))
+        if start is not None:
+            # Teacher forcing: at every place the decoder reads the token before the one that it predicts.
+            tokens = TokenOffsets((start, *tokens.ids[:-1]), ((0, 0), *tokens.spans[:-1]))
         return self._aligned(sentence, tokens, start)
 
     def _aligned(

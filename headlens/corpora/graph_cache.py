@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,29 +36,24 @@ class GraphCache:
     """The graphs of the texts of a corpus, as one model reads them.
 
     What is kept of a text is the word of every token and the edges between words, some hundred bytes; masks are made
-    for a batch at a time, as `token_mask` makes them for a text. It is a `TextMaskSource` for `MaskEdit`.
+    for a batch at a time: tokens look at those of connected words and of their own word, special tokens at all and all
+    at them; a token that belongs to no word looks at itself and the special ones. It is a `TextMaskSource` for
+    `MaskEdit`: its `stack` is None, the encoder or the decoder of a model without an encoder, and its `shape` (1, 1),
+    since all layers and heads share the mask of a text.
 
     Args:
         name: name of the graph, such as `syntax`.
         about: further facts about the graphs, as numbers and words.
     """
 
+    stack: ClassVar[None] = None
+    shape: ClassVar[tuple[int, int]] = (1, 1)
     name: str = "graph"
     about: Mapping[str, Any] = field(default_factory=dict)
     _texts: dict[bytes, _Text] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._texts)
-
-    @property
-    def stack(self) -> None:
-        """Stack that reads the texts; None for the encoder, or the decoder of a model without an encoder."""
-        return None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of layers and heads that the masks tell apart, always `(1, 1)`: all share the mask of a text."""
-        return 1, 1
 
     def __contains__(self, ids: tuple[int, ...]) -> bool:
         return _key(np.asarray(ids)) in self._texts

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _MOST_CHARACTERS, _MOST_LEVELS = 1_000_000, 20
@@ -64,21 +64,29 @@ class _LiteralReader:
     """Reads one value from a text, token by token."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text.strip()))
-        self._place = 0
+        self._left = [("", ""), *reversed(list(_tokens(text.strip())))]  # kind and text, the next one last
 
     def whole(self) -> Any:
         """Returns the value that the whole text is."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # a backslash that begins no escape
             value = self._value(_MOST_LEVELS)
-        if self._place < len(self._tokens):
-            raise ValueError(f"{self._peek()!r} follows after its end")
+        if len(self._left) > 1:
+            raise ValueError(f"{self._next!r} follows after its end")
         return value
 
+    @property
+    def _next(self) -> str:
+        return self._left[-1][1]
+
+    def _took(self, mark: str) -> bool:
+        found = self._next == mark
+        if found:
+            self._left.pop()
+        return found
+
     def _value(self, levels: int) -> Any:
-        kind, text = self._tokens[self._place] if self._place < len(self._tokens) else ("", "")
-        self._place += 1
+        kind, text = self._left.pop() if self._next else ("", "")
         if kind == "string":
             return _unescaped(text)
         if kind == "number":
@@ -88,7 +96,7 @@ class _LiteralReader:
         if not levels:
             raise ValueError("it is nested too deeply")
         if text == "{":
-            return _mapping(self._pairs(levels - 1))
+            return self._mapping(levels - 1)
         if text in _ENDS:
             return self._items(_ENDS[text], levels - 1)
         if _CALL.fullmatch(text) and self._took("("):
@@ -101,29 +109,28 @@ class _LiteralReader:
         found = []
         while not self._took(end):
             found.append(self._value(levels))
-            if not self._took(",") and self._peek() != end and end != "]":
-                raise ValueError(f"there is no comma before {self._peek()!r}")
+            self._separate("" if end == "]" else end)
         return found
 
-    def _pairs(self, levels: int) -> Iterator[tuple[str, Any]]:
+    def _mapping(self, levels: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         while not self._took("}"):
-            is_text = self._place < len(self._tokens) and self._tokens[self._place][0] == "string"
-            if not is_text:
-                raise ValueError(f"the key {self._peek()!r} is not a string" if self._peek() else "it is cut off")
+            if self._left[-1][0] != "string":
+                raise ValueError(f"the key {self._next!r} is not a string" if self._next else "it is cut off")
             key = self._value(levels)
             if not self._took(":"):
                 raise ValueError(f"there is no colon after {key!r}")
-            yield key, self._value(levels)
-            if not self._took(",") and self._peek() != "}":
-                raise ValueError(f"there is no comma before {self._peek()!r}")
-
-    def _peek(self) -> str:
-        return self._tokens[self._place][1] if self._place < len(self._tokens) else ""
-
-    def _took(self, mark: str) -> bool:
-        found = self._peek() == mark
-        self._place += found
+            value = self._value(levels)
+            if key in found:
+                raise ValueError(f"the key {key!r} is given twice")
+            found[key] = value
+            self._separate("}")
         return found
+
+    def _separate(self, end: str) -> None:
+        """Goes on behind a comma, which must be there unless `end` follows; arrays, without an `end`, need none."""
+        if not self._took(",") and end and self._next != end:
+            raise ValueError(f"there is no comma before {self._next!r}")
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
@@ -148,16 +155,6 @@ def _unescaped(token: str) -> str:
         return str(ast.literal_eval(token))
     except (SyntaxError, Warning) as error:
         raise ValueError(f"the string {token[:20]} is not valid Python") from error
-
-
-def _mapping(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a mapping of pairs whose keys differ."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r} is given twice")
-        found[key] = value
-    return found
 
 
 def _texts(value: Any) -> Iterator[bool]:

@@ -88,17 +88,26 @@ class Corpus(Protocol):
 
 def join_sentences(first: Sentence, second: Sentence) -> Sentence:
     """Joins two sentences to one text, a line each; both trees stay as they are."""
-    start, count = len(first.text) + 1, len(first.words)
-    moved = tuple(
-        replace(
-            word,
-            start=word.start + start,
-            end=word.end + start,
-            head=word.head if word.head is None or word.head < 0 else word.head + count,
-        )
-        for word in second.words
-    )
+    moved = moved_words(second.words, len(first.text) + 1, 0, len(first.words))
     return Sentence(f"{first.text}\n{second.text}", first.words + moved, f"{first.id}+{second.id}")
+
+
+def moved_words(words: Sequence[Word], shift: int, first: int = 0, place: int = 0) -> tuple[Word, ...]:
+    """Moves words that follow each other to another place in another text.
+
+    Args:
+        words: the words; heads of other words than these become `OUTSIDE`.
+        shift: by how many characters they move.
+        first: index of the first of them in its sentence.
+        place: its index in the new one.
+    """
+
+    def moved(head: int | None) -> int | None:
+        if head is None or head < 0:
+            return head
+        return head - first + place if first <= head < first + len(words) else OUTSIDE
+
+    return tuple(replace(w, start=w.start + shift, end=w.end + shift, head=moved(w.head)) for w in words)
 
 
 def find_tree_fault(heads: Sequence[int]) -> tuple[int, str] | None:

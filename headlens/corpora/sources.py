@@ -197,21 +197,16 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
 
 
 def _no_file(path: Path) -> CorpusError:
-    if path.is_dir():
-        return CorpusError("is a folder.", _files_in(path), path=path)
-    return CorpusError("no such file.", SOURCES, path=path)
-
-
-def _files_in(folder: Path) -> str:
-    """What to give in the place of a folder: some of the files in it that can be read, else what can be."""
+    """Tells what to give in the place of a folder: some of the files in it that can be read, else what can be."""
+    if not path.is_dir():
+        return CorpusError("no such file.", SOURCES, path=path)
     try:
-        files = sorted(str(f) for f in folder.iterdir() if file_kind(f) in (*TREEBANKS, *TABLES, ".txt"))
+        files = sorted(str(f) for f in path.iterdir() if file_kind(f) in (*TREEBANKS, *TABLES, ".txt"))
     except OSError:
         files = []
-    if not files:
-        return SOURCES
     further = f" and {counted(len(files) - _FEW_FILES, 'other')}" if len(files) > _FEW_FILES else ""
-    return f"Give a file in it: {', '.join(files[:_FEW_FILES])}{further}."
+    advice = f"Give a file in it: {', '.join(files[:_FEW_FILES])}{further}." if files else SOURCES
+    return CorpusError("is a folder.", advice, path=path)
 
 
 def _open_hub(name: str, options: CorpusOptions) -> HubCorpus:

@@ -15,7 +15,7 @@ from typing import Any
 from headlens.corpora.broken_rows import sound
 from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.text import Line, NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
+from headlens.corpora.text import NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
 from headlens.nested_text import parse_json
 
@@ -67,21 +67,18 @@ class TableCorpus(NamedFile):
         if kind not in TABLES:
             advice = f"Name it {', '.join(TABLES)}, according to its format."
             raise CorpusError(f"a table of unknown type {kind!r}.", advice, path=self.path)
+        columns = [column for column in (self.column, self.target_column) if column is not None]
         if kind == ".tsv":
-            return self._named_rows(tab_rows(self.path))
+            return self._named_rows(tab_rows(self.path), columns)
         if kind == ".csv":
-            return self._named_rows(separated_rows(self.path, {*self._columns}, len(self._columns)))
+            return self._named_rows(separated_rows(self.path, {*columns}, len(columns)), columns)
         return json_rows(self.path)
 
-    @property
-    def _columns(self) -> list[str]:
-        return [column for column in (self.column, self.target_column) if column is not None]
-
-    def _named_rows(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+    def _named_rows(self, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str]) -> Iterator[Row]:
         first = next(rows, None)
         if first is None:
             return
-        columns, names = self._columns, first[1]
+        names = first[1]
         if not set(columns) <= set(names) and all(map(str.isdecimal, columns)):  # the first row is no header
             names = [str(number) for number in range(1, len(names) + 1)]
             rows = chain([first], rows)
@@ -186,16 +183,12 @@ def json_rows(path: str | Path) -> Iterator[Row]:
         for line in lines:
             if line.text.strip():
                 try:
-                    yield line.number, _json_row(line, path)
+                    row = _parse_json(line.text, path, line.number)
+                    if not isinstance(row, dict):
+                        raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=line.number)
+                    yield line.number, row
                 except CorpusError as error:
                     yield line.number, error
-
-
-def _json_row(line: Line, path: str | Path) -> Mapping[str, Any]:
-    row = _parse_json(line.text, path, line.number)
-    if not isinstance(row, dict):
-        raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=line.number)
-    return row
 
 
 def json_array(path: str | Path) -> Iterator[tuple[int | None, Mapping[str, Any]]]:

@@ -23,6 +23,7 @@ from headlens.unchanged_files import unchanged
 
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f]")  # all of the Unicode category Cc, which never changes
 LONGEST_TEXT = 1_000_000  # characters; no model reads as many tokens at once
 ONLY_ONCE = "Save it as a file first: a corpus is read more than once."
 
@@ -60,12 +61,9 @@ def text_lines(path: str | Path) -> Generator[Line | CorpusError]:
             for number, line in enumerate(raw, 1):
                 if number == 1 and line == BOM:
                     continue  # a file of nothing else is empty
-                try:
-                    read: Line | CorpusError = Line(number, _decode(line, path, number))
-                except CorpusError as error:
-                    if number == 1 and line.startswith(UTF_16):
-                        raise
-                    read = error
+                read = _decoded(line, path, number)
+                if isinstance(read, CorpusError) and number == 1 and line.startswith(UTF_16):
+                    raise read
                 yield read
     except FileNotFoundError as error:
         raise CorpusError("no such file", "Check the spelling and the folder.", path=path) from error
@@ -114,8 +112,8 @@ def _open_binary(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
-def _decode(line: bytes, path: str | Path, number: int) -> str:
-    """Decodes a line of UTF-8 text, and removes a byte order mark and the line ending."""
+def _decoded(line: bytes, path: str | Path, number: int) -> Line | CorpusError:
+    """Decodes a line of UTF-8 text without a byte order mark and the line ending, or tells what is wrong with it."""
     if number == 1:
         line = line.removeprefix(BOM)
     try:
@@ -124,11 +122,11 @@ def _decode(line: bytes, path: str | Path, number: int) -> str:
         message = f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
         encoding = "utf-16" if number == 1 and line.startswith(UTF_16) else "latin1"
         advice = f"Convert the file, such as: iconv -f {encoding} -t utf-8 {Path(path).name} > new-file"
-        raise CorpusError(message, advice, path=path, line=number) from error
+        return CorpusError(message, advice, path=path, line=number)
     if "\0" in text:
         advice = "This looks like a binary or UTF-16 file; save it as UTF-8 text."
-        raise CorpusError("a NUL character", advice, path=path, line=number)
-    return text.removesuffix("\n").removesuffix("\r")
+        return CorpusError("a NUL character", advice, path=path, line=number)
+    return Line(number, text.removesuffix("\n").removesuffix("\r"))
 
 
 logger = logging.getLogger(__name__)
@@ -164,11 +162,9 @@ class TextCorpus(NamedFile):
     def rows(self) -> Iterator[Sentence | CorpusError]:
         """Yields a sentence for every line, also for blank ones (without words), so that two files stay in step."""
         for line in text_lines(self.path):
-            if isinstance(line, CorpusError):
-                yield line
-                continue
-            check_length(line.text, self.path, line.number)
-            yield plain_sentence(line.text, str(line.number))
+            if isinstance(line, Line):
+                check_length(line.text, self.path, line.number)
+            yield line if isinstance(line, CorpusError) else plain_sentence(line.text, str(line.number))
 
 
 @dataclass(frozen=True)
@@ -219,7 +215,7 @@ def plain_sentence(text: str, identifier: str) -> Sentence:
 
     Control characters count as spaces, runs of white space become one space, the ends are trimmed.
     """
-    text = " ".join(_controls().sub(" ", text).split())
+    text = " ".join(_CONTROLS.sub(" ", text).split())
     return Sentence(text, tuple(split_words(text)), identifier)
 
 
@@ -275,23 +271,13 @@ def sentence_examples(texts: Sequence[str], translations: Sequence[str] = ()) ->
 
 
 @cache
-def _controls() -> re.Pattern[str]:
-    """Compiles the pattern of control characters."""
-    return re.compile(_character_class("Cc"))
-
-
-@cache
 def _word_pattern() -> re.Pattern[str]:
     """Compiles the pattern of words as `split_words` describes them."""
-    letter = rf"(?:[^\W_]|{_character_class('Mn', 'Mc', 'Me')}|[\u200c\u200d\u00ad])"
+    # Of the marks of Unicode, `re` itself knows no class.
+    marks = "".join(f"\\U{c:08x}" for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c))[0] == "M")
+    letter = rf"(?:[^\W_]|[{marks}\u200c\u200d\u00ad])"
     inner = r"(?:['’\-\u2010\u2011]|(?<=\d)[.,](?=\d))"
     return re.compile(rf"[^\W_]{letter}*(?:{inner}[^\W_]{letter}*)*|(\S)\1*")
-
-
-def _character_class(*categories: str) -> str:
-    """Writes the class of all characters of Unicode categories for a regular expression; `re` itself knows none."""
-    codes = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) in categories]
-    return "[" + "".join(f"\\U{c:08x}" for c in codes) + "]"
 
 
 @dataclass(frozen=True)
@@ -334,13 +320,9 @@ class ParallelCorpus:
         sides, last = (_rows(self.source), _rows(self.target)), [0, 0]  # the last that is not blank, of either
         for common, (source, target) in enumerate(zip_longest(*sides)):
             if source is not None and target is not None:
-                last = [
-                    common + 1 if _has_text(row) else before for row, before in zip((source, target), last, strict=True)
-                ]
-                if isinstance(source, CorpusError) or isinstance(target, CorpusError):
-                    yield source if isinstance(source, CorpusError) else target  # type: ignore[misc]
-                else:
-                    yield source, target
+                last = [common + 1 if _has_text(row) else n for row, n in zip((source, target), last, strict=True)]
+                errors = [row for row in (source, target) if isinstance(row, CorpusError)]
+                yield errors[0] if errors else (source, target)  # type: ignore[misc]
                 continue
             left = chain([s for s in (source, target) if s is not None], *sides)
             rest = max((i for i, row in enumerate(left, 1) if _has_text(row)), default=0)

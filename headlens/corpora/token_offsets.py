@@ -74,20 +74,12 @@ def tokenize_pair(tokenizer: PreTrainedTokenizerBase, pair: Example) -> tuple[To
             "Use a model with a fast tokenizer (a tokenizer.json next to the weights).",
         )
     text = join_sentences(pair.source, pair.target).text
-    encoding = tokenizer(
-        pair.source.text,
-        pair.target.text,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        return_token_type_ids=True,
-        verbose=False,
-    )
+    options = {"text_pair": pair.target.text, "return_offsets_mapping": True, "return_token_type_ids": True}
+    encoding = _call(tokenizer, pair.source.text, "source", **options)
     # Special tokens are of no sentence and stand for no text: their place does not matter.
     shifts = [len(pair.source.text) + 1 if sentence == 1 else 0 for sentence in encoding.sequence_ids()]
-    offsets = zip(encoding["offset_mapping"], shifts, strict=True)
-    spans = [(start + shift, end + shift) for (start, end), shift in offsets]
-    has_segments = "token_type_ids" in tokenizer.model_input_names
-    segments = tuple(encoding["token_type_ids"]) if has_segments else ()
+    spans = [(a + shift, b + shift) for (a, b), shift in zip(encoding["offset_mapping"], shifts, strict=True)]
+    segments = tuple(encoding["token_type_ids"]) if "token_type_ids" in tokenizer.model_input_names else ()
     return _trimmed(text, encoding["input_ids"], spans), segments
 
 

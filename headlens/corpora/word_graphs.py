@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
-from headlens.corpora.encoding import EncodedSequence, TokenKind
+from headlens.corpora.encoding import EncodedSequence
 from headlens.errors import OptionError
 from headlens.statistics.seeding import generator_of
 
@@ -238,22 +238,3 @@ def _ranks(words: GraphWords, members: Ints, kind: GraphKind) -> Floats:
         cosines: Floats = vectors @ vectors.T
         return -cosines
     return np.zeros((size, size))
-
-
-def token_mask(graph: Allowed, sequence: EncodedSequence) -> Allowed:
-    """Expands a graph to a mask of tokens, True where a query may look: (n, n), symmetric.
-
-    Tokens look at those of connected words and of their own word, special tokens at all and all at them. A token that
-    belongs to no word looks at itself and the special ones.
-
-    Args:
-        graph: graph over the words, (m, m), see `word_graph`.
-        sequence: the n tokens of the text.
-    """
-    unit = np.asarray(sequence.units, dtype=np.int64)
-    special = (np.asarray(sequence.kinds) & int(TokenKind.SPECIAL)) > 0
-    looped = graph | np.eye(len(graph), dtype=bool)
-    mask = np.eye(len(unit), dtype=bool) | special[:, None] | special[None, :]
-    inside = np.flatnonzero(unit >= 0)  # tokens of words
-    mask[np.ix_(inside, inside)] |= looped[np.ix_(unit[inside], unit[inside])]
-    return mask
