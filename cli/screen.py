@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from headlens.runs.progress import LONG, Advance, Forecast
+from headlens.runs.progress import LONG, Advance, Forecast, Reporter
 from headlens.visible_text import visible_text
 
 _PIPE = 140  # columns: the widest table
@@ -26,7 +26,7 @@ def _width() -> int | None:
     return None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PIPE
 
 
-class Screen:
+class Screen(Reporter):
     """The terminal, as `--json` and `--quiet` want it.
 
     With `json` the only thing on stdout is the summary; with `quiet` there is nothing at all but errors.

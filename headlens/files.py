@@ -24,9 +24,15 @@ from headlens.errors import HeadlensError, OutputError, counted, error_chain
 # Pattern of the names of files that are not complete yet.
 TEMPORARY = ".*.tmp*"
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
-_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
+_ADVICE: dict[int | None, str] = {
+    **dict.fromkeys(NO_SPACE, "Free some space, or name a folder on another disk with --out."),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Use --out to name a folder that you may write to."),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY),
+        "There is a file where a folder is needed, or the reverse; name another folder with --out.",
+    ),
+}
 
 # Text that spreadsheets would run; numbers they only read. An apostrophe before it, which they hide, keeps it text, and
 # one more before text that begins with apostrophes itself, so that reading finds every text as it was.
@@ -52,7 +58,8 @@ def output_errors(path: str | Path) -> Iterator[None]:
         if problem is None:
             raise
         reason = problem.strerror or str(problem)
-        raise OutputError(f"Cannot write {path}: {reason}.", _advice(problem.errno)) from error
+        advice = _ADVICE.get(problem.errno, "Name another folder with --out.")
+        raise OutputError(f"Cannot write {path}: {reason}.", advice) from error
 
 
 def system_error(error: Exception) -> OSError | None:
@@ -72,16 +79,6 @@ def full_disk(error: Exception) -> str | None:
     return next((e.strerror for e in found), None)
 
 
-def _advice(number: int | None) -> str:
-    if number in NO_SPACE:
-        return "Free some space, or name a folder on another disk with --out."
-    if number in _NOT_ALLOWED:
-        return "Use --out to name a folder that you may write to."
-    if number in _NO_FOLDER:
-        return "There is a file where a folder is needed, or the reverse; name another folder with --out."
-    return "Name another folder with --out."
-
-
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yields a temporary name beside `path`; when the block succeeds, the file there becomes `path`.
@@ -99,17 +96,13 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
-            _sync(temporary)
+            with temporary.open("r+b") as file:
+                # Without this a power cut after the rename may leave an empty file under the final name.
+                os.fsync(file.fileno())
             os.replace(temporary, target)  # noqa: PTH105 - named for what it does: an atomic replace
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-
-
-def _sync(path: Path) -> None:
-    # without this a power cut after the rename may leave an empty file under the final name
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:

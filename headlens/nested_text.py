@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-_TOO_DEEP = "nested too deeply"
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+
+
+def _parsed(load: Callable[[Any], Any], text: str | bytes) -> Any:
+    try:
+        return load(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -20,18 +26,13 @@ def parse_json(text: str | bytes) -> Any:
     Raises:
         ValueError: if it is none, nested more deeply than Python can follow, or holds a number of thousands of digits.
     """
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError(_TOO_DEEP) from error
+    return _parsed(json.loads, text)
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Returns the content of a TOML text; errors as in `parse_json`."""
-    try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise ValueError(_TOO_DEEP) from error
+    content: dict[str, Any] = _parsed(tomllib.loads, text)
+    return content
 
 
 def conform(value: Any, kind: Any, place: str = "the content") -> Any:

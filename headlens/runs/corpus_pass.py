@@ -28,11 +28,6 @@ from headlens.visible_text import visible_text
 Item = TypeVar("Item")
 
 
-class _End:
-    """Stands after the last item."""
-
-
-_END = _End()
 # Runs a batch through the model; what it measures is pending until the model has returned.
 Step = Callable[[Batch], AnnotationCounts]
 
@@ -123,12 +118,12 @@ class PassProgress:
 
 @contextmanager
 def read_ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
-    """Gives the same items; while one is used, a thread makes the next, and it has ended when the block is left."""
+    """Gives the same items (None ends them); while one is used, a thread makes the next, which ends with the block."""
 
     def taken() -> Iterator[Item]:
-        following = thread.submit(next, items, _END)
-        while not isinstance(item := following.result(), _End):
-            following = thread.submit(next, items, _END)
+        following = thread.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = thread.submit(next, items, None)
             yield item
 
     with ThreadPoolExecutor(1, "headlens-read-ahead") as thread:

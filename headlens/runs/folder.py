@@ -77,7 +77,7 @@ class RunFolder:
             if path is None:
                 raise ResumeError("There is no run folder to resume.", "Name it with --resume.")
             _run_of(Path(path), command)
-        folder, created = _new_folder(default_name(command, model)) if path is None else _named_folder(Path(path))
+        folder, created = _made_folder(Path(path or default_name(command, model)), is_new=path is None)
         run = cls(folder, command=command, model=model)
         run._created = created
         run._lock.acquire()
@@ -270,30 +270,24 @@ def default_name(command: str, model: str, moment: datetime | None = None) -> Pa
     return Path("runs") / f"{command}-{safe[:80]}-{stamp}"
 
 
-def _missing(path: Path) -> list[Path]:
-    """Returns the folders that have to be made for this one to be there, itself first."""
-    with output_errors(path):
-        return [folder for folder in (path, *path.parents) if not folder.exists()]
+def _made_folder(path: Path, *, is_new: bool) -> tuple[Path, list[Path]]:
+    """Makes a folder unless it is there, or a new one, with a number behind its name if need be.
 
-
-def _named_folder(path: Path) -> tuple[Path, list[Path]]:
-    """Makes a folder unless it is there; returns it and all the folders that were made, the innermost first."""
-    created = _missing(path)
-    with output_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-    return path, created
-
-
-def _new_folder(path: Path) -> tuple[Path, list[Path]]:
-    """Makes a new folder, with a number behind its name if need be; returns what `_named_folder` returns."""
-    created = _missing(path.parent)
+    Returns:
+        The folder, and all the folders that were made, the innermost first.
+    """
     with output_errors(path):
         for number in range(1, 1000):
             # Two runs may start within one second.
-            candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
-            with contextlib.suppress(FileExistsError):
-                candidate.mkdir(parents=True)
-                return candidate, [candidate, *created]
+            folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
+            created = [one for one in (folder, *folder.parents) if not one.exists()]
+            try:
+                folder.mkdir(parents=True, exist_ok=not is_new)
+            except FileExistsError:
+                if not is_new:  # a file is there
+                    raise
+            else:
+                return folder, created
     raise OutputError(f"{path} and 998 folders named after it exist.", "Name another folder with --out.")
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import distributed
 
 from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.sources import CorpusView
 from headlens.runs.signals import default_signals
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ _PATIENCE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(CorpusView):
     """Every `of`-th example of a corpus, from the `number`-th on: shards differ by one example at most.
 
     Args:
@@ -31,14 +32,8 @@ class Shard:
         of: how many shards there are.
     """
 
-    corpus: Corpus
     number: int
     of: int
-
-    @property
-    def name(self) -> str:
-        """Name of the whole corpus, the same for all of its shards."""
-        return self.corpus.name
 
     def __iter__(self) -> Iterator[Example]:
         """Reads the whole corpus and yields every `of`-th example."""

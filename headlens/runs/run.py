@@ -21,7 +21,7 @@ from headlens.runs.mask_options import MaskOptions
 from headlens.runs.model_mask import mask_record, under_mask
 from headlens.runs.output_options import OutputOptions, arguments
 from headlens.runs.processes import Processes, process_group
-from headlens.runs.progress import Reporter, SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.unchanged_files import one_state_of_files
 
 
@@ -184,7 +184,7 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
             raise OutputError(f"process {processes.rank} cannot see {path}.", "Name a shared folder with --out.")
         # The first process shows the path as the user gave it; the others know only the absolute one.
         shown_path = folder.path if folder is not None else path
-        run = Run(shown_path, folder, processes, (reporter if processes.first else None) or SilentReporter())
+        run = Run(shown_path, folder, processes, (reporter if processes.first else None) or Reporter())
         stack.enter_context(_told(run))
         yield run
 

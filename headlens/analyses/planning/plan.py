@@ -17,7 +17,7 @@ from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
 from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
-from headlens.runs.progress import Reporter, SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.tasks.task_options import TaskData
 from headlens.training.hyperparameters import LoopOptions, Precision
 
@@ -134,7 +134,7 @@ class Planner:
     """
 
     command: str
-    reporter: Reporter = field(default_factory=SilentReporter)
+    reporter: Reporter = field(default_factory=Reporter)
     precision: Precision = "no"
     attention: ModelNormalizer | None = None
     models: list[PlannedModel] = field(default_factory=list)
@@ -222,7 +222,7 @@ def plan_of(request: Any, reporter: Reporter | None = None) -> Plan:
     """
     kind = type(request)
     plans = import_module(f"{kind.__module__.rpartition('.')[0]}.plan").PLANS
-    plan: Plan = plans[kind](request, reporter or SilentReporter())
+    plan: Plan = plans[kind](request, reporter or Reporter())
     return plan
 
 

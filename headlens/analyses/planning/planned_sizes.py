@@ -39,7 +39,7 @@ from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
 from headlens.models.tokenizer_loading import load_tokenizer
 from headlens.options import DEMO
-from headlens.runs.progress import Reporter, SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import texts_of, words_of
@@ -244,7 +244,7 @@ def corpus_size(
     corpus = open_corpus(spec, options)
     if spec.startswith(HUB):
         return _of_hub(spec.removeprefix(HUB), options.split, options.limit)
-    with (reporter or SilentReporter()).progress(f"reading {corpus.name}", None) as advance:
+    with (reporter or Reporter()).progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     first = next(iter(corpus), None)
     two_sided = first is not None and first.target is not None
