@@ -24,15 +24,9 @@ from headlens.errors import HeadlensError, OutputError, counted, error_chain
 # Pattern of the names of files that are not complete yet.
 TEMPORARY = ".*.tmp*"
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
-_ADVICE: dict[int | None, str] = {
-    **dict.fromkeys(NO_SPACE, "Free some space, or name a folder on another disk with --out."),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Use --out to name a folder that you may write to."),
-    **dict.fromkeys(
-        (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY),
-        "There is a file where a folder is needed, or the reverse; name another folder with --out.",
-    ),
-}
+_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
 
 # Text that spreadsheets would run; numbers they only read. An apostrophe before it, which they hide, keeps it text, and
 # one more before text that begins with apostrophes itself, so that reading finds every text as it was.
@@ -58,8 +52,7 @@ def output_errors(path: str | Path) -> Iterator[None]:
         if problem is None:
             raise
         reason = problem.strerror or str(problem)
-        advice = _ADVICE.get(problem.errno, "Name another folder with --out.")
-        raise OutputError(f"Cannot write {path}: {reason}.", advice) from error
+        raise OutputError(f"Cannot write {path}: {reason}.", _advice(problem.errno)) from error
 
 
 def system_error(error: Exception) -> OSError | None:
@@ -77,6 +70,16 @@ def full_disk(error: Exception) -> str | None:
     """Returns what the system said of a full disk, where that is what an error came from."""
     found = (e for e in error_chain(error) if isinstance(e, OSError) and e.errno in NO_SPACE)
     return next((e.strerror for e in found), None)
+
+
+def _advice(number: int | None) -> str:
+    if number in NO_SPACE:
+        return "Free some space, or name a folder on another disk with --out."
+    if number in _NOT_ALLOWED:
+        return "Use --out to name a folder that you may write to."
+    if number in _NO_FOLDER:
+        return "There is a file where a folder is needed, or the reverse; name another folder with --out."
+    return "Name another folder with --out."
 
 
 @contextlib.contextmanager

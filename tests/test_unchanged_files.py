@@ -13,8 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.frequency import file_frequency
-from headlens.corpora.hub import HubCorpus
-from headlens.corpora.sources import demo_corpus
+from headlens.corpora.sources import HubCorpus, demo_corpus
 from headlens.corpora.table import TableCorpus
 from headlens.corpora.text import ParallelCorpus, TextCorpus
 from headlens.errors import InputError

@@ -12,8 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from headlens.corpora.broken_rows import sound
-from headlens.corpora.sentence import ROOT, Example, Sentence, SurfaceToken, Word, find_tree_fault, join_tokens
+from headlens.corpora.sentence import ROOT, Example, Sentence, SurfaceToken, Word, find_tree_fault, join_tokens, sound
 from headlens.corpora.text import Line, NamedFile, text_lines
 from headlens.errors import CorpusError, counted
 from headlens.files import atomic_path

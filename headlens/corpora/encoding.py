@@ -10,10 +10,19 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.alignment import Alignment, Span, align, cut_windows
+from headlens.corpora.alignment import (
+    Alignment,
+    Side,
+    Span,
+    TokenOffsets,
+    align,
+    cut_windows,
+    is_punctuation,
+    tokenize,
+    tokenize_pair,
+)
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.sentence import Example, Link, Sentence, join_sentences
-from headlens.corpora.token_offsets import Side, TokenOffsets, is_punctuation, tokenize, tokenize_pair
 from headlens.languages import language_tokens
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30

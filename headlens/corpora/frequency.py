@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import wordfreq
 
+from headlens.corpora.alignment import Side, is_punctuation
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.sentence import Example
-from headlens.corpora.token_offsets import Side, is_punctuation
 from headlens.errors import CorpusError, OptionError
 from headlens.unchanged_files import unchanged
 

@@ -12,9 +12,8 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.broken_rows import sound
 from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
-from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.sentence import Example, Sentence, sound
 from headlens.corpora.text import NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
 from headlens.nested_text import parse_json

@@ -16,8 +16,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from headlens.corpora.broken_rows import sound
-from headlens.corpora.sentence import Corpus, Example, Sentence, Word
+from headlens.corpora.sentence import Corpus, Example, Sentence, Word, sound
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.unchanged_files import unchanged
 

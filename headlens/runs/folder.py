@@ -21,12 +21,13 @@ from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, w
 from headlens.models.names import short_model_name
 from headlens.plots.export import Animation, write_animation, write_figure
 from headlens.runs.lock import FolderLock
-from headlens.runs.provenance import environment, peak_memory
 from headlens.runs.run_record import (
     RUN_FILE,
     check_same_conditions,
     check_unchanged,
+    environment,
     is_of_headlens,
+    peak_memory,
     read_run,
     record_text,
     resume_conditions,

@@ -14,8 +14,7 @@ from headlens.errors import OutputError
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
-from headlens.runs.corpus_parts import PartialSums, sums_file
-from headlens.runs.corpus_pass import CorpusPass, PassState
+from headlens.runs.corpus_pass import CorpusPass, PartialSums, PassState, sums_file
 from headlens.runs.folder import RunFolder
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.model_mask import mask_record, under_mask

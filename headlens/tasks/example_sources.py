@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
-from headlens.corpora.broken_rows import BrokenRows
+from headlens.corpora.sentence import BrokenRows
 from headlens.corpora.text import distinct_names
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.tasks.class_names import DATA_ADVICE, data_order

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headlens.corpora.hub import READERS
+from headlens.corpora.sources import READERS
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.options import BleuTokenizer

@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headlens.corpora.text
-from headlens.corpora.broken_rows import sound
 from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
-from headlens.corpora.sentence import Corpus, Sentence
+from headlens.corpora.sentence import Corpus, Sentence, sound
 from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.corpora.table import comma_rows, json_rows, tab_rows
 from headlens.corpora.text import (

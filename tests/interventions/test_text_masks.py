@@ -17,8 +17,8 @@ from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, TokenKind
-from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.sentence import Sentence
+from headlens.corpora.word_graphs import GraphCache
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask_edit import MaskEdit
 

@@ -25,8 +25,7 @@ from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.runs.checkpoint import Checkpoint
-from headlens.runs.processes import ALONE, Processes
-from headlens.runs.signals import DeferredSignals
+from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import PreparedExample, Task, TaskBatch
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.errors import OptionError
-from headlens.runs.corpus_parts import PartialSums, parse_shard
+from headlens.runs.corpus_pass import PartialSums, parse_shard
 from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run

@@ -8,7 +8,7 @@ from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parts import partial_sums_of
 from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.relevance.plan import RELEVANCE
-from headlens.runs.corpus_parts import parse_shard
+from headlens.runs.corpus_pass import parse_shard
 from headlens.runs.progress import Reporter
 
 # What headlens's own benchmarks measured (tests/benchmarks), beside plain passes.
