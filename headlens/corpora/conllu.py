@@ -12,7 +12,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from headlens.corpora.sentence import ROOT, Example, Sentence, SurfaceToken, Word, find_tree_fault, join_tokens, sound
+from headlens.corpora.sentence import (
+    ROOT,
+    CheckedCorpus,
+    Example,
+    Sentence,
+    SurfaceToken,
+    Word,
+    find_tree_fault,
+    join_tokens,
+    sound,
+)
 from headlens.corpora.text import Line, NamedFile, text_lines
 from headlens.errors import CorpusError, counted
 from headlens.files import atomic_path
@@ -31,15 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ConlluCorpus(NamedFile):
+class ConlluCorpus(NamedFile, CheckedCorpus):
     """The sentences of a CoNLL-U file (also `.gz`), with their trees where the file has them."""
 
-    def __iter__(self) -> Iterator[Example]:
-        """Reads the sentences from the start; errors as in `read_conllu`."""
-        return sound(self.readings())
-
     def readings(self) -> Iterator[Example | CorpusError]:
-        """Reads the sentences from the start; yields what is wrong with one that cannot be read."""
+        """Reads the sentences from the start; yields what is wrong with one that cannot be read, see `read_conllu`."""
         return (s if isinstance(s, CorpusError) else Example(s) for s in _read_blocks(self.path))
 
 

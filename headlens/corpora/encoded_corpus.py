@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -19,6 +19,7 @@ from headlens.statistics.seeding import generator_of
 TOLD = 0.01  # share of unknown tokens from which a note tells of them
 _EARLY = 5000  # tokens after which text that is nearly all unknown is refused at once
 _NEARLY_ALL = 0.9
+Counts = TypeVar("Counts", bound=Any)
 
 
 @dataclass
@@ -179,11 +180,11 @@ def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts)
         yield window
 
 
-def add_counts(total: Any, more: Any) -> None:
+def add_counts(total: Counts, more: Counts) -> Counts:
     """Adds the counts of one dataclass to those of another of the same kind, such as those of a shard to the sum.
 
     Args:
-        total: dataclass of whole numbers and dictionaries of whole numbers; grows.
+        total: dataclass of whole numbers and dictionaries of whole numbers; grows, and is returned.
         more: counts that are added; stays as it is.
     """
     for own in fields(total):
@@ -192,6 +193,7 @@ def add_counts(total: Any, more: Any) -> None:
             count |= {key: count.get(key, 0) + number for key, number in addend.items()}
         else:
             setattr(total, own.name, count + addend)
+    return total
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -212,6 +213,22 @@ def sound(rows: Iterable[T | CorpusError]) -> Iterator[T]:
     finally:
         if isinstance(rows, Generator):  # an error that is kept would keep the file open
             rows.close()
+
+
+class CheckedCorpus(ABC):
+    """Base of corpora that tell what is wrong with what cannot be read; read as a corpus, they raise the first."""
+
+    @abstractmethod
+    def readings(self) -> Iterator[Example | CorpusError]:
+        """Reads the corpus from the start; yields what is wrong in the place of what cannot be read."""
+
+    def __iter__(self) -> Iterator[Example]:
+        return sound(self.readings())
+
+
+def readings(corpus: Corpus) -> Iterator[Example | CorpusError]:
+    """Yields the examples of a corpus, and what is wrong with those that cannot be read where the corpus tells it."""
+    return corpus.readings() if isinstance(corpus, CheckedCorpus) else iter(corpus)
 
 
 def broken_note(broken: int, rows: int, first: Iterable[str]) -> str:

@@ -21,18 +21,9 @@ from typing import Any
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.parsers import Parser, make_parser
-from headlens.corpora.sentence import BrokenRows, Corpus, Example, broken_note, sound
+from headlens.corpora.sentence import BrokenRows, CheckedCorpus, Corpus, Example, broken_note, readings
 from headlens.corpora.table import TABLES, TableCorpus, cell_examples
-from headlens.corpora.text import (
-    ONLY_ONCE,
-    NamedFile,
-    ParallelCorpus,
-    TextCorpus,
-    file_kind,
-    file_stem,
-    is_no_file,
-    readings,
-)
+from headlens.corpora.text import ONLY_ONCE, NamedFile, ParallelCorpus, TextCorpus, file_kind, file_stem, is_no_file
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import full_disk
 from headlens.hub_access import FULL_CACHE, hub_answers, only_cache
@@ -45,7 +36,7 @@ ADVICE = "Check the name and the network; a local file or a folder with data fil
 
 
 @dataclass(frozen=True)
-class HubCorpus:
+class HubCorpus(CheckedCorpus):
     """A data set of the Hugging Face hub, a local folder of data files or a single one, streamed.
 
     Args:
@@ -68,16 +59,12 @@ class HubCorpus:
         """Name, configuration and split; of a file, its name without its ending."""
         return file_stem(self.dataset) if Path(self.dataset).is_file() else f"{self.dataset}:{self.split}"
 
-    def __iter__(self) -> Iterator[Example]:
+    def readings(self) -> Iterator[Example | CorpusError]:
         """Reads the rows from the start; rows with blank or null text are left out (pairs so lost are logged).
 
         Raises:
             CorpusError: no such data set or no network; no such split or column; broken data.
         """
-        return sound(self.readings())
-
-    def readings(self) -> Iterator[Example | CorpusError]:
-        """Reads the rows from the start; yields what is wrong with a row that cannot be read."""
         return cell_examples(enumerate(self.rows(), 1), self.column, self.target_column, self.place, self.name)
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
-from headlens.corpora.sentence import Example, Sentence, sound
+from headlens.corpora.sentence import CheckedCorpus, Example, Sentence
 from headlens.corpora.text import NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
 from headlens.nested_text import parse_json
@@ -32,7 +32,7 @@ TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
-class TableCorpus(NamedFile):
+class TableCorpus(NamedFile, CheckedCorpus):
     """A UTF-8 table (`.tsv`, `.csv`) or one JSON object per line (`.jsonl`); also `.gz`.
 
     Tabs separate without quoting, as in the files of GLUE; commas with quoting, where a cell may span lines. A `.csv`
@@ -49,16 +49,14 @@ class TableCorpus(NamedFile):
     column: str
     target_column: str | None = None
 
-    def __iter__(self) -> Iterator[Example]:
+    def readings(self) -> Iterator[Example | CorpusError]:
         """Reads the rows from the start; rows with a blank or null cell are left out (pairs so lost are logged).
 
-        Raises:
-            CorpusError: with file and line: an unknown column, a row of the wrong length, broken JSON.
-        """
-        return sound(self.readings())
+        What is wrong with a row is its length or its JSON, with file and line.
 
-    def readings(self) -> Iterator[Example | CorpusError]:
-        """Reads the rows from the start; yields what is wrong with a row that cannot be read."""
+        Raises:
+            CorpusError: with file and line, for an unknown column.
+        """
         return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name)
 
     def _rows(self) -> Iterator[Row]:

@@ -16,7 +16,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from headlens.corpora.sentence import Corpus, Example, Sentence, Word, sound
+from headlens.corpora.sentence import CheckedCorpus, Corpus, Example, Sentence, Word, readings, sound
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.unchanged_files import unchanged
 
@@ -144,15 +144,11 @@ class NamedFile:
 
 
 @dataclass(frozen=True)
-class TextCorpus(NamedFile):
+class TextCorpus(NamedFile, CheckedCorpus):
     """A UTF-8 file (also `.gz`) with one sentence a line; blank lines are skipped.
 
-    Words are those of `split_words`, without trees. A sentence's id is its line number.
+    Words are those of `split_words`, without trees. A sentence's id is its line number. Errors: see `open_text`.
     """
-
-    def __iter__(self) -> Iterator[Example]:
-        """Reads the lines from the start; errors as in `open_text`."""
-        return sound(self.readings())
 
     def readings(self) -> Iterator[Example | CorpusError]:
         """Reads the lines from the start; yields what is wrong with a line that cannot be read."""
@@ -280,7 +276,7 @@ def _word_pattern() -> re.Pattern[str]:
 
 
 @dataclass(frozen=True)
-class ParallelCorpus:
+class ParallelCorpus(CheckedCorpus):
     """Two corpora of the same length, sentence by sentence; a table of pairs is a `TableCorpus`.
 
     Pairs of plain text files are read line by line, blank lines too, so that one missing line does not shift all that
@@ -297,14 +293,6 @@ class ParallelCorpus:
         names = [side.name for side in (self.source, self.target)]
         files = [side.path if isinstance(side, NamedFile) else side.name for side in (self.source, self.target)]
         return "+".join(distinct_names(names, files))
-
-    def __iter__(self) -> Iterator[Example]:
-        """Reads both sides from the start.
-
-        Raises:
-            CorpusError: if one side ends before the other, or cannot be read.
-        """
-        return sound(self.readings())
 
     def readings(self) -> Iterator[Example | CorpusError]:
         """Reads both sides from the start; yields what is wrong with a pair of which a side cannot be read.
@@ -340,12 +328,6 @@ class ParallelCorpus:
 def _file_name(corpus: Corpus) -> str:
     """Returns the whole name of a corpus's file; of other corpora their name."""
     return Path(corpus.path).name if isinstance(corpus, NamedFile) else corpus.name
-
-
-def readings(corpus: Corpus) -> Iterator[Example | CorpusError]:
-    """Yields the examples of a corpus, and what is wrong with those that cannot be read where the corpus tells it."""
-    found: Iterator[Example | CorpusError] = corpus.readings() if hasattr(corpus, "readings") else iter(corpus)
-    return found
 
 
 def _has_text(row: Sentence | CorpusError) -> bool:

@@ -192,43 +192,32 @@ class CorpusPass:
         if self.keeper is not None:
             self.keeper.restore(state)
         if not state.complete:
-            self._add_up(reader, corpus, step, state, batch_tokens)
+            device, progress = reader.model.device, PassProgress(self.progress, state.encoding)
+            examples = progress.reading((self.part or self.processes).shard(corpus))
+            batches = reader.rows(examples, batch_tokens, state.encoding)
+            # What failed has been forgotten by all observers, so nothing counts twice.
+            run = SplitWhenOutOfMemory(
+                device, lambda rows: step(reader.collate(rows)), add_counts, _tokens, self.warn, row="sentence"
+            )
+            ahead = read_ahead(batches) if reads_ahead(device) else nullcontext(batches)
+            with DeferredSignals() as signals, ahead as read:
+                for number, rows in enumerate(read):
+                    # A resumed pass encodes the batches again that are in its sums, but does not run them.
+                    if number >= state.batches:
+                        add_counts(state.annotation, run(rows))
+                        state.batches += 1
+                    progress.ran(len(rows))
+                    self._keep(state, signals)
+                state.complete = True
+                self._keep(state, signals, always=True)
         if self.processes.count > 1:
             state.fill(self.processes.gather(state.dump()))
         self.keep_sums(state)
-
-    def _add_up(
-        self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None
-    ) -> None:
-        progress = PassProgress(self.progress, state.encoding)
-        batches = reader.rows(
-            progress.reading((self.part or self.processes).shard(corpus)), batch_tokens, state.encoding
-        )
-        # What failed has been forgotten by all observers, so nothing counts twice.
-        run = SplitWhenOutOfMemory(
-            reader.model.device, lambda rows: step(reader.collate(rows)), _joined, _tokens, self.warn, row="sentence"
-        )
-        ahead = read_ahead(batches) if reads_ahead(reader.model.device) else nullcontext(batches)
-        with DeferredSignals() as signals, ahead as read:
-            for number, rows in enumerate(read):
-                # A resumed pass encodes the batches again that are in its sums, but does not run them.
-                if number >= state.batches:
-                    add_counts(state.annotation, run(rows))
-                    state.batches += 1
-                progress.ran(len(rows))
-                self._keep(state, signals)
-            state.complete = True
-            self._keep(state, signals, always=True)
 
     def _keep(self, state: PassState, signals: DeferredSignals, *, always: bool = False) -> None:
         if self.keeper is not None and state.batches and (always or signals.noted is not None or self.keeper.due):
             self.keeper.save(state)
         signals.obey()
-
-
-def _joined(first: AnnotationCounts, second: AnnotationCounts) -> AnnotationCounts:
-    add_counts(first, second)
-    return first
 
 
 def _tokens(rows: Sequence[EncodedExample]) -> int:
@@ -259,80 +248,71 @@ def sums_file(name: str) -> str:
     return f"sums-{name}.npz"
 
 
-@dataclass(frozen=True)
-class PartialSums:
-    """The sums that parts of a corpus gave.
+def part_folders(folders: Sequence[Path], command: str, arguments: Mapping[str, Any]) -> list[Path]:
+    """Looks at the runs of parts, of which every one has to be there, and returns their folders in order of the parts.
+
+    Args:
+        folders: of the runs, in any order.
+        command: that wrote them.
+        arguments: that they have to have begun with, but for where and how they were computed.
+
+    Raises:
+        InputError: if one is no such run, was asked something else, or a part is missing or there twice.
+    """
+    found: dict[int, Path] = {}
+    of: set[int] = set()
+    for folder in folders:
+        record = read_run(folder) or {}
+        own = record.get("arguments") or {}
+        if record.get("command") != command or not own.get("shard"):
+            raise InputError(f"{folder} holds no run of headlens {command} --shard.", "Leave it out of --merge.")
+        if record.get("status") != "finished":
+            raise InputError(
+                f"{folder}: this part has not finished.", f"headlens {command} --resume {folder}, then merge."
+            )
+        shared = arguments.keys() - _APART
+        if differing := changes({name: own.get(name) for name in shared}, {n: arguments[n] for n in shared}):
+            raise InputError(
+                f"{folder} was run with different options: {differing}.",
+                f"Give the options of the parts: headlens {command} --config {folder}/run.json --merge …",
+            )
+        part = parse_shard(str(own["shard"]))
+        of.add(part.count)
+        if part.rank in found:
+            raise InputError(f"{folder} and {found[part.rank]} are the same part.", "Leave one of them out.")
+        found[part.rank] = folder
+    (count, *more) = sorted(of)
+    missing = [f"{number + 1}/{count}" for number in range(count) if number not in found]
+    if more or missing:
+        problem = f"parts of {count} and of {more[0]}" if more else f"the part {missing[0]} is missing"
+        raise InputError(f"--merge: {problem}.", "Name the runs of all parts of one corpus.")
+    return [found[number] for number in range(count)]
+
+
+def fill_from_parts(folders: Sequence[Path], state: PassState, name: str, identity: Mapping[str, str]) -> None:
+    """Replaces a state by the sums of one pass, of all parts.
 
     Args:
         folders: of the runs of all parts, in the order of the parts.
+        state: of the pass.
+        name: of the pass.
+        identity: what the sums depend on, in words fit for a message ("the corpus" -> its hash).
+
+    Raises:
+        InputError: if they are missing or damaged, or were computed from something else.
     """
-
-    folders: Sequence[Path]
-
-    @classmethod
-    def of(cls, folders: Sequence[Path], command: str, arguments: Mapping[str, Any]) -> PartialSums:
-        """Looks at the runs of parts, of which every one has to be there.
-
-        Args:
-            folders: of the runs, in any order.
-            command: that wrote them.
-            arguments: that they have to have begun with, but for where and how they were computed.
-
-        Raises:
-            InputError: if one is no such run, was asked something else, or a part is missing or there twice.
-        """
-        found: dict[int, Path] = {}
-        of: set[int] = set()
-        for folder in folders:
-            record = read_run(folder)
-            own = {} if record is None else record.get("arguments") or {}
-            if record is None or record.get("command") != command or not own.get("shard"):
-                raise InputError(f"{folder} holds no run of headlens {command} --shard.", "Leave it out of --merge.")
-            if record.get("status") != "finished":
-                raise InputError(
-                    f"{folder}: this part has not finished.", f"headlens {command} --resume {folder}, then merge."
-                )
-            shared = arguments.keys() - _APART
-            if differing := changes({name: own.get(name) for name in shared}, {n: arguments[n] for n in shared}):
-                raise InputError(
-                    f"{folder} was run with different options: {differing}.",
-                    f"Give the options of the parts: headlens {command} --config {folder}/run.json --merge …",
-                )
-            part = parse_shard(str(own["shard"]))
-            of.add(part.count)
-            if part.rank in found:
-                raise InputError(f"{folder} and {found[part.rank]} are the same part.", "Leave one of them out.")
-            found[part.rank] = folder
-        (count, *more) = sorted(of)
-        missing = [f"{number + 1}/{count}" for number in range(count) if number not in found]
-        if more or missing:
-            problem = f"parts of {count} and of {more[0]}" if more else f"the part {missing[0]} is missing"
-            raise InputError(f"--merge: {problem}.", "Name the runs of all parts of one corpus.")
-        return cls([found[number] for number in range(count)])
-
-    def fill(self, state: PassState, name: str, identity: Mapping[str, str]) -> None:
-        """Replaces a state by the sums of one pass, of all parts.
-
-        Args:
-            state: of the pass.
-            name: of the pass.
-            identity: what the sums depend on, in words fit for a message ("the corpus" -> its hash).
-
-        Raises:
-            InputError: if they are missing or damaged, or were computed from something else.
-        """
-        contents = []
-        for folder in self.folders:
-            path = folder / sums_file(name)
-            with read_errors(path, "cannot be read", "Run this part again with --overwrite."):
-                content = path.read_bytes()
-                before = conform(unpacked(content)[0][IDENTITY], dict[str, str])
-                state.fill([content])  # what is damaged is told with its file
-            if changed := [what for what, value in identity.items() if before.get(what) != value]:
-                raise InputError(
-                    f"{path}: {' and '.join(changed)} changed since this part was run.",
-                    "Merge with the same model and corpus files as the parts, or run the parts again.",
-                )
-            contents.append(content)
-        with read_errors(self.folders[0], "does not fit the other parts", "Run all parts again with --overwrite."):
-            state.fill(contents)
+    contents = []
+    for folder in folders:
+        path = folder / sums_file(name)
+        with read_errors(path, "cannot be read", "Run this part again with --overwrite."):
+            content = path.read_bytes()
+            before = conform(unpacked(content)[0][IDENTITY], dict[str, str])
+            state.fill([content])  # what is damaged is told with its file
+        if changed := [what for what, value in identity.items() if before.get(what) != value]:
+            raise InputError(
+                f"{path}: {' and '.join(changed)} changed since this part was run.",
+                "Merge with the same model and corpus files as the parts, or run the parts again.",
+            )
+        contents.append(content)
+    with read_errors(folders[0], "does not fit the other parts", "Run all parts again with --overwrite."):
+        state.fill(contents)

@@ -330,31 +330,26 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _clear(folder: Path, *, overwrite: bool) -> None:
     """Removes the run that a folder holds, if it is to be overwritten; otherwise the folder must hold no run."""
-    record, text = read_run(folder), record_text(folder)
-    if record and not is_of_headlens(record):
-        raise OutputError(
-            f"{folder} holds a {RUN_FILE} that headlens did not write.", "Name another folder with --out."
-        )
-    if overwrite:
-        _remove(folder, salvaged_files(text) if record is None else record.get("files", []))
-        return
-    record = record or {}
+    known, text = read_run(folder), record_text(folder)
+    record = known or {}
     command = record.get("command", "headlens")
-    if record.get("status") == "finished":
-        raise OutputError(
-            f"{folder} holds a finished run of {command}.",
-            "Name another folder with --out, or give --overwrite to replace it.",
-        )
-    if not record and (any(folder.glob("*.csv")) or any(folder.glob(f"{FIGURES}/*"))):
-        raise OutputError(
-            f"{folder} holds tables or figures that headlens cannot attribute to a run.",
-            "Name another folder with --out, or give --overwrite to write next to them.",
-        )
-    if any(folder.glob(f"{RunFolder.KEPT}/*")) or record.get("files"):
-        raise OutputError(
-            f"{folder} holds a run of {command} that was interrupted.",
-            f"Resume it: {shlex.join(['headlens', command, '--resume', str(folder)])}; or replace it with --overwrite.",
-        )
+    if record and not is_of_headlens(record):
+        content, advice = f"a {RUN_FILE} that headlens did not write", "Name another folder with --out."
+    elif overwrite:
+        _remove(folder, salvaged_files(text) if known is None else record.get("files", []))
+        return
+    elif record.get("status") == "finished":
+        content = f"a finished run of {command}"
+        advice = "Name another folder with --out, or give --overwrite to replace it."
+    elif not record and (any(folder.glob("*.csv")) or any(folder.glob(f"{FIGURES}/*"))):
+        content = "tables or figures that headlens cannot attribute to a run"
+        advice = "Name another folder with --out, or give --overwrite to write next to them."
+    elif any(folder.glob(f"{RunFolder.KEPT}/*")) or record.get("files"):
+        content, again = f"a run of {command} that was interrupted", ["headlens", command, "--resume", str(folder)]
+        advice = f"Resume it: {shlex.join(again)}; or replace it with --overwrite."
+    else:
+        return
+    raise OutputError(f"{folder} holds {content}.", advice)
 
 
 def _remove(folder: Path, names: list[str]) -> None:

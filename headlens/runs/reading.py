@@ -226,7 +226,9 @@ def read_recorded(folder: Path, label: str) -> RecordedRun:
     tables = {}
     for path in (folder / name for name in names):
         if path.is_file():
-            tables[path.stem] = _table(path, record)
+            with read_errors(path, "cannot be read", _MEND):
+                tables[path.stem] = read_csv(path, words=WORDS)
+            check_rows(path, len(tables[path.stem]), record)
         elif record.get("status") == "finished":
             raise InputError(f"{path} is missing, though {RUN_FILE} lists it.", _MEND)
     return RecordedRun(folder, label, record, tables)
@@ -264,13 +266,6 @@ def _record(folder: Path) -> dict[str, Any]:
         ) from problem
     except (OSError, ValueError) as problem:
         raise InputError(f"{path} cannot be read: {reason_of(problem)}.", _MEND) from problem
-
-
-def _table(path: Path, record: Mapping[str, Any]) -> pd.DataFrame:
-    with read_errors(path, "cannot be read", _MEND):
-        frame = read_csv(path, words=WORDS)
-    check_rows(path, len(frame), record)
-    return frame
 
 
 def check_rows(path: Path, rows: int, record: Mapping[str, Any] | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from headlens.errors import OutputError
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
-from headlens.runs.corpus_pass import CorpusPass, PartialSums, PassState, sums_file
+from headlens.runs.corpus_pass import CorpusPass, PassState, fill_from_parts, sums_file
 from headlens.runs.folder import RunFolder
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.model_mask import mask_record, under_mask
@@ -36,7 +36,7 @@ class Run:
         warnings: what the user was told on the way.
         warned_once: the warning of `warn_once`, if there was one.
         part: the part of corpora that is read, if it is not all of them.
-        sums: of all parts, which are not read again then.
+        sums: folders of all parts, which are not read again then.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     warned_once: list[str] = field(default_factory=list)
     part: Processes | None = None
-    sums: PartialSums | None = None
+    sums: Sequence[Path] | None = None
 
     @property
     def writes(self) -> bool:
@@ -138,7 +138,7 @@ class Run:
                     path.write_bytes(state.dump(identity))
 
         sums = self.sums
-        take = None if sums is None else lambda state: sums.fill(state, name, identity)
+        take = None if sums is None else lambda state: fill_from_parts(sums, state, name, identity)
         sentences = (self.part or self.processes).shard_size(corpus.sentences)
         with self.reporter.progress(text, sentences if sums is None else 0, None) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes, self.part, keep, take)

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.errors import OptionError
-from headlens.runs.corpus_pass import PartialSums, parse_shard
+from headlens.runs.corpus_pass import parse_shard, part_folders
 from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 
 
-def partial_sums_of(request: ClassifyRequest) -> PartialSums | None:
-    """Returns the sums of the parts that a request adds up; None if it reads the corpus.
+def partial_sums_of(request: ClassifyRequest) -> list[Path] | None:
+    """Returns the folders of the parts that a request adds up; None if it reads the corpus.
 
     Raises:
-        InputError: if the parts do not go together, see `PartialSums.of`.
+        InputError: if the parts do not go together, see `part_folders`.
     """
     if not request.merge:
         return None
-    return PartialSums.of(request.merge, "classify", arguments(replace(request, shard=None)))
+    return part_folders(request.merge, "classify", arguments(replace(request, shard=None)))
 
 
 @contextmanager
