@@ -152,13 +152,9 @@ def _sentencepiece(tokenizer: PreTrainedTokenizerBase, text: str, side: str) -> 
     tokens: list[str] = []
     spans: list[Span] = []
     for start, part, is_token in _parts(tokenizer, text):
-        if is_token:
-            tokens.append(part)
-            spans.append((start, start + len(part)))
-        else:
-            pieces = encode(part)
-            tokens += pieces["pieces"]
-            spans += [(start + b, start + e) for b, e in _widen(pieces["pieces"], pieces["offsets"])]
+        found: dict[str, Any] = {"pieces": [part], "offsets": [(0, len(part))]} if is_token else encode(part)
+        tokens += found["pieces"]
+        spans += [(start + b, start + e) for b, e in _widen(found["pieces"], found["offsets"])]
     return tokens, spans
 
 

@@ -45,59 +45,49 @@ class ConlluCorpus(NamedFile, CheckedCorpus):
     """The sentences of a CoNLL-U file (also `.gz`), with their trees where the file has them."""
 
     def readings(self) -> Iterator[Example | CorpusError]:
-        """Reads the sentences from the start; yields what is wrong with one that cannot be read, see `read_conllu`."""
-        return (s if isinstance(s, CorpusError) else Example(s) for s in _read_blocks(self.path))
+        """Streams the sentences of the file; yields what is wrong with one that cannot be read.
 
+        The text is put together from the surface tokens and `SpaceAfter=No`; a `# text` comment that disagrees is
+        only logged, once per file. Words of a multiword token whose forms spell it ("do" + "n't") have spans of
+        their own, others ("zu" + "dem" for "zum") share its span. Empty nodes are left out. A sentence may come
+        without a tree: every head `_`. Of the mentions of entities (`Entity=` in MISC, CorefUD 1.x) the head words are
+        kept: the word of the span whose head is outside of it, the highest one in the tree of several; mentions of
+        several words in sentences without a tree have none. Sentences without `# sent_id` get their running number.
 
-def read_conllu(path: str | Path) -> Iterator[Sentence]:
-    """Streams the sentences of a CoNLL-U file.
-
-    The text is put together from the surface tokens and `SpaceAfter=No`; a `# text` comment that disagrees is
-    only logged, once per file. Words of a multiword token whose forms spell it ("do" + "n't") have spans of
-    their own, others ("zu" + "dem" for "zum") share its span. Empty nodes are left out. A sentence may come
-    without a tree: every head `_`. Of the mentions of entities (`Entity=` in MISC, CorefUD 1.x) the head words are
-    kept: the word of the span whose head is outside of it, the highest one in the tree of several; mentions of several
-    words in sentences without a tree have none. Sentences without `# sent_id` get their running number.
-
-    Raises:
-        CorpusError: with file and line: not UTF-8, not ten columns, ids not consecutive, no number as head,
-            head out of range, no relation, no root or several, a cycle, heads for some words only, brackets of
-            `Entity=` that do not match within their sentence.
-    """
-    return sound(_read_blocks(path))
-
-
-def _read_blocks(path: str | Path) -> Iterator[Sentence | CorpusError]:
-    disagreed = False
-    count = place = 0
-    # An error that is kept, or an iterator that is not read to its end, would keep the file open.
-    with closing(text_lines(path)) as file:
-        for is_blank, lines in groupby(file, key=lambda line: isinstance(line, Line) and not line.text.strip()):
-            if is_blank:
-                continue
-            try:
-                block = list(sound(lines))
-                place = _entity_place(block, place)
-                sentence: Sentence | CorpusError = _parse_block(block, place)
-            except _FaultError as fault:
-                sentence = CorpusError(fault.args[0], ADVICE, path=path, line=fault.args[1])
-            except CorpusError as error:  # a line that is no text
-                sentence = error
-            if isinstance(sentence, CorpusError):
-                count += 1
-                yield sentence
-            elif sentence.words:
-                count += 1
-                comment = _comment(block, "text").split()
-                if not disagreed and comment and comment != sentence.text.split():
-                    disagreed = True
-                    problem = "the text comment differs from the words; the words count"
-                    logger.warning("%s:%d: %s", path, block[0].number, problem)
-                yield Sentence(sentence.text, sentence.words, sentence.id or str(count))
+        What is wrong may be, with file and line: not UTF-8, not ten columns, ids not consecutive, no number as head,
+        head out of range, no relation, no root or several, a cycle, heads for some words only, brackets of `Entity=`
+        that do not match within their sentence.
+        """
+        disagreed = False
+        count = place = 0
+        # An error that is kept, or an iterator that is not read to its end, would keep the file open.
+        with closing(text_lines(self.path)) as file:
+            for is_blank, lines in groupby(file, key=lambda line: isinstance(line, Line) and not line.text.strip()):
+                if is_blank:
+                    continue
+                try:
+                    block = list(sound(lines))
+                    place = _entity_place(block, place)
+                    sentence: Sentence | CorpusError = _parse_block(block, place)
+                except _FaultError as fault:
+                    sentence = CorpusError(fault.args[0], ADVICE, path=self.path, line=fault.args[1])
+                except CorpusError as error:  # a line that is no text
+                    sentence = error
+                if isinstance(sentence, CorpusError):
+                    count += 1
+                    yield sentence
+                elif sentence.words:
+                    count += 1
+                    comment = _comment(block, "text").split()
+                    if not disagreed and comment and comment != sentence.text.split():
+                        disagreed = True
+                        problem = "the text comment differs from the words; the words count"
+                        logger.warning("%s:%d: %s", self.path, block[0].number, problem)
+                    yield Example(Sentence(sentence.text, sentence.words, sentence.id or str(count)))
 
 
 def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> None:
-    """Writes sentences so that `read_conllu` gives back the same texts, spans, forms, heads and relations.
+    """Writes sentences so that `ConlluCorpus` gives back the same texts, spans, forms, heads and relations.
 
     A file is written under another name first and then renamed, so that no reader sees half of it.
 

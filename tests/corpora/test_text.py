@@ -14,9 +14,10 @@ from typing import IO, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from saved import read_conllu
 
 import headlens.corpora.text
-from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
+from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.sentence import Corpus, Sentence, sound
 from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.corpora.table import comma_rows, json_rows, tab_rows
