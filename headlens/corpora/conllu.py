@@ -110,12 +110,9 @@ class _FaultError(Exception):
 
 
 class _Row(NamedTuple):
-    """A line of ten columns, of a word (`first` is `last`) or of a multiword token; empty nodes are left out."""
+    """A line of ten columns, of a word, a multiword token or an empty node."""
 
     line: int
-    first: int
-    last: int
-    is_word: bool
     columns: list[str]
 
     @property
@@ -131,7 +128,7 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
         block: lines of the sentence.
         entity_place: place of the name among the attributes of `Entity=`.
     """
-    tokens = _group(filter(None, (_parse_row(line) for line in block if not line.text.startswith("#"))))
+    tokens = _group(_parse_row(line) for line in block if not line.text.startswith("#"))
     rows = [row for _, words in tokens for row in words]
     text, spans = join_tokens(
         SurfaceToken(token.columns[1], tuple(word.columns[1] for word in words), token.space_after)
@@ -157,37 +154,39 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
     return Sentence(text, words, _comment(block, "sent_id"))
 
 
-def _parse_row(line: Line) -> _Row | None:
-    """Reads the ten columns of a line; None for an empty node."""
+def _parse_row(line: Line) -> _Row:
+    """Reads the ten columns of a line."""
     columns = [column.strip(" ") for column in line.text.split("\t")]
     if len(columns) != N_COLUMNS:
         raise _FaultError(f"{counted(len(columns), 'column')} instead of {N_COLUMNS} between tabs", line.number)
     identifier = WORD_ID.fullmatch(columns[0])
-    numbers = [int(number) for number in re.split("[-.]", columns[0])] if identifier else []
-    if identifier is None or (identifier["first"] and numbers[0] > numbers[1]):
+    if identifier is None or (identifier["first"] and int(identifier["first"]) > int(identifier["last"])):
         raise _FaultError(f"{_shown(columns[0])} is not a word id (3, 3-4 or 3.1)", line.number)
     if not columns[1]:
         raise _FaultError("the word form is empty", line.number)
-    if not identifier["word"] and not identifier["first"]:
-        return None
-    return _Row(line.number, numbers[0], numbers[-1], identifier["word"] is not None, columns)
+    return _Row(line.number, columns)
 
 
 def _group(rows: Iterable[_Row]) -> list[tuple[_Row, list[_Row]]]:
-    """Groups words under the rows that stand in the text: their own, or a multiword token; ids must be consecutive."""
+    """Groups words under the rows that stand in the text: their own, or a multiword token; without empty nodes.
+
+    Ids must be consecutive.
+    """
     tokens: list[tuple[_Row, list[_Row]]] = []
     count = range_end = 0
     for row in rows:
-        if row.first != count + 1 or (not row.is_word and count < range_end):
-            raise _FaultError(f"id {row.columns[0]} where {count + 1} was expected", row.line)
-        if not row.is_word:
-            range_end = row.last
-            tokens.append((row, []))
+        first, dash, last = row.columns[0].partition("-")
+        if "." in first:
             continue
-        count += 1
-        if count > range_end:
+        if int(first) != count + 1 or (dash and count < range_end):
+            raise _FaultError(f"id {row.columns[0]} where {count + 1} was expected", row.line)
+        if dash:
+            range_end = int(last)
+        if dash or count >= range_end:
             tokens.append((row, []))
-        tokens[-1][1].append(row)
+        if not dash:
+            tokens[-1][1].append(row)
+            count += 1
     if count < range_end:
         row = tokens[-1][0]
         raise _FaultError(f"multiword token {row.columns[0]} extends beyond the last word ({count})", row.line)

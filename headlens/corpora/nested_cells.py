@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 import warnings
@@ -39,7 +40,7 @@ def holds_texts(text: str) -> bool:
     if text.startswith("(") or not looks_nested(text):
         return False
     try:
-        return any(_texts(nested_value(text)))
+        return _has_texts(nested_value(text))
     except ValueError:
         return False
 
@@ -147,21 +148,16 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 def _unescaped(token: str) -> str:
     """Returns the text of a token; JSON alone has pairs of surrogates and escaped slashes."""
-    try:
+    with contextlib.suppress(ValueError):
         return str(json.loads(token))
-    except ValueError:
-        pass
     try:
         return str(ast.literal_eval(token))
     except (SyntaxError, Warning) as error:
         raise ValueError(f"the string {token[:20]} is not valid Python") from error
 
 
-def _texts(value: Any) -> Iterator[bool]:
-    """Tells of everything in a value whether it is a text, or a mapping with something in it."""
+def _has_texts(value: Any) -> bool:
+    """Whether there is a text in a list, however deep, or anything in a mapping."""
     if isinstance(value, list):
-        for inner in value:
-            yield isinstance(inner, str)
-            yield from _texts(inner)
-    elif isinstance(value, Mapping):
-        yield bool(value)
+        return any(isinstance(inner, str) or _has_texts(inner) for inner in value)
+    return isinstance(value, Mapping) and bool(value)
