@@ -222,10 +222,8 @@ class TreebankParser:
     @cached_property
     def trees(self) -> dict[str, Sentence]:
         """Sentences with trees by their text, without white space around it; the first of several."""
-        trees: dict[str, Sentence] = {}
-        for example in ConlluCorpus(Path(self.path)):
-            trees.setdefault(example.source.text.strip(), example.source)
-        return trees
+        sentences = [example.source for example in ConlluCorpus(Path(self.path))]
+        return {sentence.text.strip(): sentence for sentence in reversed(sentences)}
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """Yields the sentences in order, each with its tree.

@@ -12,11 +12,10 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
 from headlens.corpora.sentence import CheckedCorpus, Example, Sentence
 from headlens.corpora.text import NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
-from headlens.nested_text import parse_json
+from headlens.nested_text import holds_texts, looks_nested, nested_value, parse_json
 
 # Parts of the messages of the csv module, and what they mean.
 CSV_FAULTS = {

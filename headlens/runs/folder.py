@@ -29,7 +29,6 @@ from headlens.runs.run_record import (
     is_of_headlens,
     peak_memory,
     read_run,
-    record_text,
     resume_conditions,
     salvaged_files,
 )
@@ -330,13 +329,13 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _clear(folder: Path, *, overwrite: bool) -> None:
     """Removes the run that a folder holds, if it is to be overwritten; otherwise the folder must hold no run."""
-    known, text = read_run(folder), record_text(folder)
+    known, salvaged = read_run(folder), salvaged_files(folder)
     record = known or {}
     command = record.get("command", "headlens")
     if record and not is_of_headlens(record):
         content, advice = f"a {RUN_FILE} that headlens did not write", "Name another folder with --out."
     elif overwrite:
-        _remove(folder, salvaged_files(text) if known is None else record.get("files", []))
+        _remove(folder, salvaged if known is None else record.get("files", []))
         return
     elif record.get("status") == "finished":
         content = f"a finished run of {command}"

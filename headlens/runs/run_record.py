@@ -149,16 +149,11 @@ def is_of_headlens(record: Mapping[str, Any]) -> bool:
     return bool(record.keys() & _KINDS.keys())
 
 
-def record_text(folder: Path) -> str:
-    """Returns the text of a folder's `run.json`, whatever it holds; empty where there is none."""
+def salvaged_files(folder: Path) -> list[str]:
+    """Returns the names of the files in a folder's record, also where it is no JSON any more, as after a cut."""
     with output_errors(folder):
         path = folder / RUN_FILE
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-
-
-def salvaged_files(text: str) -> list[str]:
-    """Returns the names of the files in a record that is no JSON any more, as after a cut."""
-    listed = _OWN_FILES.match(text)
+        listed = _OWN_FILES.match(path.read_text(encoding="utf-8", errors="replace") if path.exists() else "")
     return [name for name in re.findall(r'"([^"\\\n]+)"', listed[1] if listed else "") if _is_inside(name)]
 
 
