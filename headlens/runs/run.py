@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.attention.model_normalizer import attention_name
-from headlens.corpora.corpus_summary import CorpusSummary
+from headlens.corpora.sentence import CorpusSummary
 from headlens.errors import OutputError
 from headlens.interventions.compacting import removed_heads
 from headlens.languages import told_languages

@@ -33,10 +33,9 @@ from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.options import ReadingOptions
 from headlens.analyses.relevance.target_option import choose_target
 from headlens.corpora.alignment import Side
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pharaoh import AlignedCorpus
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results

@@ -26,8 +26,8 @@ from headlens.analyses.compact.analysis import (
     seconds_per_forward,
 )
 from headlens.analyses.compact.options import CompactRequest
-from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sentence import summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import OptionError, OutputError, counted, read_errors
 from headlens.files import csv_rows, output_errors

@@ -29,7 +29,7 @@ from transformers import (
 
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
-from headlens.corpora.corpus_summary import summarise
+from headlens.corpora.sentence import summarise
 from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError, ModelError
 from headlens.hub_access import hub_answers, only_cache
