@@ -89,10 +89,8 @@ def distinct_names(names: Sequence[str], files: Sequence[str | Path]) -> list[st
         names: the short names.
         files: the files, in the same order.
     """
-    whole, different = [Path(file).name for file in files], len(set(map(str, files)))
-    return next(
-        (list(found) for found in (names, whole) if len(set(found)) == different), [str(file) for file in files]
-    )
+    paths, whole = [str(file) for file in files], [Path(file).name for file in files]
+    return next(list(found) for found in (names, whole, paths) if len(set(found)) == len(set(paths)))
 
 
 def file_kind(path: str | Path) -> str:

@@ -333,22 +333,24 @@ def _clear(folder: Path, *, overwrite: bool) -> None:
     record = known or {}
     command = record.get("command", "headlens")
     if record and not is_of_headlens(record):
-        content, advice = f"a {RUN_FILE} that headlens did not write", "Name another folder with --out."
+        message = f"{folder} holds a {RUN_FILE} that headlens did not write."
+        advice = "Name another folder with --out."
     elif overwrite:
         _remove(folder, salvaged if known is None else record.get("files", []))
         return
     elif record.get("status") == "finished":
-        content = f"a finished run of {command}"
+        message = f"{folder} holds a finished run of {command}."
         advice = "Name another folder with --out, or give --overwrite to replace it."
     elif not record and (any(folder.glob("*.csv")) or any(folder.glob(f"{FIGURES}/*"))):
-        content = "tables or figures that headlens cannot attribute to a run"
+        message = f"{folder} holds tables or figures that headlens cannot attribute to a run."
         advice = "Name another folder with --out, or give --overwrite to write next to them."
     elif any(folder.glob(f"{RunFolder.KEPT}/*")) or record.get("files"):
-        content, again = f"a run of {command} that was interrupted", ["headlens", command, "--resume", str(folder)]
-        advice = f"Resume it: {shlex.join(again)}; or replace it with --overwrite."
+        message = f"{folder} holds a run of {command} that was interrupted."
+        again = shlex.join(["headlens", command, "--resume", str(folder)])
+        advice = f"Resume it: {again}; or replace it with --overwrite."
     else:
         return
-    raise OutputError(f"{folder} holds {content}.", advice)
+    raise OutputError(message, advice)
 
 
 def _remove(folder: Path, names: list[str]) -> None:

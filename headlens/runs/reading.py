@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ WORDS = (
     "of", "scope", "task", "metric", "mode", "strategy", "removed", "run", "init", "checkpoint", "mask", "pattern",
     "parameter", "penalty_kind", "other_model", "quantity", "statistic",
 )  # fmt: skip
-# A column of a table, which of its cells are wrong, and what was expected.
-_Cells = tuple[str, "pd.Series[bool]", str]
 _MEND = "Run the command again, or leave this run out."
 
 
@@ -73,12 +71,8 @@ class Columns:
         missing = [name for name in needed if name not in frame]
         if missing:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
-        for name, wrong, expected in chain(self._wrong_numbers(frame, numbers), self._wrong_others(frame)):
-            if wrong.any():
-                row = int(np.flatnonzero(wrong)[0])
-                cell = frame[name].iloc[row]
-                content = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}"
-                raise InputError(f"{path}:{_line(path, row)}: column {name} {content}; expected {expected}.", _MEND)
+        self._check_numbers(frame, path, numbers)
+        self._check_others(frame, path)
         identity = [*self.identity, *(name for name in self.later_identity if name in frame)]
         twice = np.flatnonzero(frame.duplicated(identity)) if self.identity else np.array([])
         if twice.size:
@@ -86,8 +80,7 @@ class Columns:
             what = ", ".join(str(frame[name].iloc[row]) for name in identity)
             raise InputError(f"{path}:{_line(path, row)}: a row for {what} appears twice.", _MEND)
 
-    def _wrong_numbers(self, frame: pd.DataFrame, numbers: Sequence[str]) -> Iterator[_Cells]:
-        """Yields the columns of numbers, which cells of them are wrong, and what was expected."""
+    def _check_numbers(self, frame: pd.DataFrame, path: Path, numbers: Sequence[str]) -> None:
         for name in (*self.keys, *numbers, *(name for name in self.optional if name in frame)):
             values = pd.to_numeric(frame[name], errors="coerce")
             wrong, expected = (values.isna() & frame[name].notna()) | np.isinf(values), "a finite number"
@@ -100,26 +93,33 @@ class Columns:
             elif name in self.shares:
                 wrong |= ~values.between(0, 1) & values.notna()
                 expected = "a number from 0 to 1"
-            yield name, wrong, expected
+            _refuse(frame, name, wrong, expected, path)
 
-    def _wrong_others(self, frame: pd.DataFrame) -> Iterator[_Cells]:
-        """Yields the same of all other columns."""
+    def _check_others(self, frame: pd.DataFrame, path: Path) -> None:
         for name in self.filled:
-            yield name, frame[name].isna(), "a word"
+            _refuse(frame, name, frame[name].isna(), "a word", path)
         for name, allowed in self.words.items():
             if allowed:
-                yield name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}"
+                _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)
         for name in frame.columns.difference([*WORDS, *self.words, *self.later_identity], sort=False):
             truth = frame[name].map(lambda cell: isinstance(cell, bool))
             if name in self.truths:
-                yield name, frame[name].notna() & ~truth, "True or False"
+                _refuse(frame, name, frame[name].notna() & ~truth, "True or False", path)
             elif not pd.api.types.is_numeric_dtype(frame[name].dtype):
                 # A column of words that somebody added is none of ours; numbers among words are damage.
                 like = truth | pd.to_numeric(frame[name], errors="coerce").notna()
                 like |= frame[name].isin(["True", "False"])
-                yield name, frame[name].notna() & ~like & bool(like.any()), "a number or truth value"
+                _refuse(frame, name, frame[name].notna() & ~like & bool(like.any()), "a number or truth value", path)
             else:
-                yield name, np.isinf(frame[name]), "a finite number"
+                _refuse(frame, name, np.isinf(frame[name]), "a finite number", path)
+
+
+def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: str, path: Path) -> None:
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        cell = frame[name].iloc[row]
+        content = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}"
+        raise InputError(f"{path}:{_line(path, row)}: column {name} {content}; expected {expected}.", _MEND)
 
 
 def _line(path: Path, row: int) -> int:
