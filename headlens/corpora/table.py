@@ -301,18 +301,18 @@ def cell_examples(
     def sentence(cells: Mapping[str, Any], cell: str, number: int) -> Sentence:
         return plain_sentence(text_cell(cells, cell, path, number), str(number))
 
-    def pairs() -> Iterator[tuple[Sentence, Sentence | None] | CorpusError]:
+    def examples() -> Iterator[Example | CorpusError]:
         for number, cells in rows:
             if isinstance(cells, CorpusError):
                 yield cells
                 continue
             try:
                 target = None if target_column is None else sentence(cells, target_column, number)
-                yield sentence(cells, column, number), target
+                yield Example(sentence(cells, column, number), target)
             except CorpusError as error:
                 yield error
 
-    return full_examples(pairs(), name)
+    return full_examples(examples(), name)
 
 
 def list_names(names: Iterable[str]) -> str:

@@ -150,14 +150,14 @@ class TextCorpus(NamedFile, CheckedCorpus):
 
     def readings(self) -> Iterator[Example | CorpusError]:
         """Reads the lines from the start; yields what is wrong with a line that cannot be read."""
-        return full_examples((row if isinstance(row, CorpusError) else (row, None) for row in self.rows()), self.name)
+        return full_examples(self.rows(), self.name)
 
-    def rows(self) -> Iterator[Sentence | CorpusError]:
-        """Yields a sentence for every line, also for blank ones (without words), so that two files stay in step."""
+    def rows(self) -> Iterator[Example | CorpusError]:
+        """Yields an example for every line, also for blank ones (without words), so that two files stay in step."""
         for line in text_lines(self.path):
             if isinstance(line, Line):
                 check_length(line.text, self.path, line.number)
-            yield line if isinstance(line, CorpusError) else plain_sentence(line.text, str(line.number))
+            yield line if isinstance(line, CorpusError) else Example(plain_sentence(line.text, str(line.number)))
 
 
 @dataclass(frozen=True)
@@ -224,22 +224,16 @@ def split_words(text: str) -> Iterator[Word]:
     return (Word(match[0], match.start(), match.end()) for match in _word_pattern().finditer(text))
 
 
-def full_examples(
-    pairs: Iterable[tuple[Sentence, Sentence | None] | CorpusError], name: str
-) -> Iterator[Example | CorpusError]:
-    """Yields examples from rows of a file, without the blank ones; errors in the place of rows as they are.
+def full_examples(rows: Iterable[Example | CorpusError], name: str) -> Iterator[Example | CorpusError]:
+    """Yields the examples of rows of a file, without the blank ones; errors in the place of rows as they are.
 
     A pair with one empty side is no translation: it is skipped, and how many there were is logged at the end.
     """
     skipped = 0
-    for pair in pairs:
-        if isinstance(pair, CorpusError):
-            yield pair
-            continue
-        source, target = pair
-        if source.words and (target is None or target.words):
-            yield Example(source, target)
-        elif target is not None and (source.words or target.words):
+    for row in rows:
+        if isinstance(row, CorpusError) or (row.source.words and (row.target is None or row.target.words)):
+            yield row
+        elif row.target is not None and (row.source.words or row.target.words):
             skipped += 1
     if skipped:
         logger.warning("%s: skipped %s in which one side is empty", name, counted(skipped, "pair"))
@@ -300,14 +294,14 @@ class ParallelCorpus(CheckedCorpus):
         """
         return full_examples(self._pairs(), self.name)
 
-    def _pairs(self) -> Iterator[tuple[Sentence, Sentence] | CorpusError]:
+    def _pairs(self) -> Iterator[Example | CorpusError]:
         """Yields pairs until one side ends; then nothing but blank lines may be left of the other."""
         sides, last = (_rows(self.source), _rows(self.target)), [0, 0]  # the last that is not blank, of either
         for common, (source, target) in enumerate(zip_longest(*sides)):
             if source is not None and target is not None:
                 last = [common + 1 if _has_text(row) else n for row, n in zip((source, target), last, strict=True)]
                 errors = [row for row in (source, target) if isinstance(row, CorpusError)]
-                yield errors[0] if errors else (source, target)  # type: ignore[misc]
+                yield errors[0] if errors else Example(source.source, target.source)  # type: ignore[union-attr]
                 continue
             left = chain([s for s in (source, target) if s is not None], *sides)
             rest = max((i for i, row in enumerate(left, 1) if _has_text(row)), default=0)
@@ -328,12 +322,10 @@ def _file_name(corpus: Corpus) -> str:
     return Path(corpus.path).name if isinstance(corpus, NamedFile) else corpus.name
 
 
-def _has_text(row: Sentence | CorpusError) -> bool:
-    return isinstance(row, CorpusError) or bool(row.words)
+def _has_text(row: Example | CorpusError) -> bool:
+    return isinstance(row, CorpusError) or bool(row.source.words)
 
 
-def _rows(corpus: Corpus) -> Iterator[Sentence | CorpusError]:
-    """Yields the sentences of a corpus, also blank lines of a text file."""
-    if isinstance(corpus, TextCorpus):
-        return corpus.rows()
-    return (row if isinstance(row, CorpusError) else row.source for row in readings(corpus))
+def _rows(corpus: Corpus) -> Iterator[Example | CorpusError]:
+    """Yields the examples of a corpus, also blank lines of a text file."""
+    return corpus.rows() if isinstance(corpus, TextCorpus) else readings(corpus)
