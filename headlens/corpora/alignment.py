@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from transformers import BatchEncoding, PreTrainedTokenizerBase
@@ -22,8 +22,7 @@ Side = Literal["source", "target"]
 MARKERS = re.compile(r"^(▁|Ġ|##)+|(</w>|@@)$")
 
 
-@dataclass(frozen=True, slots=True)
-class TokenOffsets:
+class TokenOffsets(NamedTuple):
     """Token ids of a text, special ones included, and the characters each token stands for.
 
     Spans are trimmed of white space; (n, n) for tokens that stand for no text.

@@ -12,17 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from headlens.corpora.sentence import (
-    ROOT,
-    CheckedCorpus,
-    Example,
-    Sentence,
-    SurfaceToken,
-    Word,
-    find_tree_fault,
-    join_tokens,
-    sound,
-)
+from headlens.corpora.sentence import ROOT, CheckedCorpus, Example, Sentence, Word, find_tree_fault, join_tokens, sound
 from headlens.corpora.text import Line, NamedFile, text_lines
 from headlens.errors import CorpusError, counted
 from headlens.files import atomic_path
@@ -130,10 +120,8 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
     """
     tokens = _group(_parse_row(line) for line in block if not line.text.startswith("#"))
     rows = [row for _, words in tokens for row in words]
-    text, spans = join_tokens(
-        SurfaceToken(token.columns[1], tuple(word.columns[1] for word in words), token.space_after)
-        for token, words in tokens
-    )
+    surface = [(token.columns[1], [word.columns[1] for word in words], token.space_after) for token, words in tokens]
+    text, spans = join_tokens(surface)
     heads = _parse_heads(rows)
     entities: dict[int, list[str]] = {}
     for entity, mentioned in _mentions(block, entity_place):

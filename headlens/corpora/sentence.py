@@ -163,16 +163,12 @@ def single_root(words: Iterable[Word]) -> tuple[Word, ...]:
     return tuple(tree)
 
 
-class SurfaceToken(NamedTuple):
-    """A stretch of text without a gap, and the syntactic words in it (one, or several of a multiword token)."""
+def join_tokens(tokens: Iterable[tuple[str, Sequence[str], bool]]) -> tuple[str, list[tuple[int, int]]]:
+    """Joins tokens to a text, one space between them unless they say no.
 
-    surface: str
-    forms: tuple[str, ...]
-    space_after: bool
-
-
-def join_tokens(tokens: Iterable[SurfaceToken]) -> tuple[str, list[tuple[int, int]]]:
-    """Joins tokens to a text, one space between them unless `space_after` says no.
+    Args:
+        tokens: stretches of text without a gap, the syntactic words in each (one, or several of a multiword token), and
+            whether a space follows.
 
     Returns:
         The text (without a space at its end) and the span (start, end) of every word.
@@ -180,11 +176,10 @@ def join_tokens(tokens: Iterable[SurfaceToken]) -> tuple[str, list[tuple[int, in
     pieces: list[str] = []
     spans: list[tuple[int, int]] = []
     position = 0
-    for token in tokens:
-        spans += split_surface(token.surface, token.forms, position)
-        piece = token.surface + (" " if token.space_after else "")
-        pieces.append(piece)
-        position += len(piece)
+    for surface, forms, has_space in tokens:
+        spans += split_surface(surface, forms, position)
+        pieces.append(surface + " " * has_space)
+        position += len(pieces[-1])
     return "".join(pieces).rstrip(" "), spans
 
 
