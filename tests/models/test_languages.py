@@ -26,7 +26,7 @@ from headlens.languages import language_tokens
 from headlens.models.loading import LoadedModel, load, tokenizer_of
 from headlens.models.model_options import ModelOptions
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.run import model_record
+from headlens.runs.model_record import model_record
 from headlens.tasks.reader import Reader
 
 

@@ -35,8 +35,9 @@ from headlens.analyses.result_notes import (
 from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
+from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_label, model_record, open_run
+from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples

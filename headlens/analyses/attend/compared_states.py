@@ -15,7 +15,7 @@ from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.model_mask import mask_source, under_mask
-from headlens.runs.run import model_label
+from headlens.runs.model_record import model_label
 
 _NAMED = 3  # heads that the name of a state lists
 

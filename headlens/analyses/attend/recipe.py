@@ -16,8 +16,9 @@ from headlens.heads import parse_heads
 from headlens.pages.attention_page import attention_page, size_notes
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RunFolder
+from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import model_record, open_run
+from headlens.runs.run import open_run
 
 PAGE = "attention.html"
 

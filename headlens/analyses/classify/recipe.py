@@ -42,8 +42,9 @@ from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
 from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_label, model_record
+from headlens.runs.run import Run
 from headlens.unchanged_files import file_hashes
 
 _SHOWN = 3  # sentences whose attention a run keeps

@@ -34,9 +34,10 @@ from headlens.files import csv_rows, output_errors
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.interventions.compacting import Compaction, compact_model, refilled, save_compacted
 from headlens.models.loading import LoadedModel, load, quiet
+from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.reading import check_rows
-from headlens.runs.run import Run, model_record, open_run
+from headlens.runs.run import Run, open_run
 from headlens.runs.run_record import read_run
 from headlens.weights.head_map import FILE
 

@@ -20,8 +20,9 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
+from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_record, open_run
+from headlens.runs.run import Run, open_run
 from headlens.training.new_models import PREFIX, is_new
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due

@@ -22,8 +22,9 @@ from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, PatternMask
 from headlens.interventions.patterns import Pattern, count_masked
+from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_record, open_run
+from headlens.runs.run import Run, open_run
 
 SPARSITY_COLUMNS = [
     *("mask", "layer", "head", "diagonal", "n", "sparsity"),

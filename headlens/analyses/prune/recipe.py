@@ -23,8 +23,9 @@ from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError, counted
 from headlens.heads import STACKS
 from headlens.interventions.hard_concrete import HardConcrete
+from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_record, open_run
+from headlens.runs.run import Run, open_run
 from headlens.training.hyperparameters import learning_rate
 from headlens.unchanged_files import file_hashes
 

@@ -16,8 +16,9 @@ from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.files import plain_value
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
+from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import model_record, open_run
+from headlens.runs.run import open_run
 
 
 @dataclass(frozen=True)

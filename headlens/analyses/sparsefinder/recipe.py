@@ -43,8 +43,9 @@ from headlens.models.loading import LoadedModel
 from headlens.nested_text import conform, parse_json
 from headlens.options import DEMO
 from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_record, open_run
+from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.task import Task
