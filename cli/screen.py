@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from headlens.runs.progress import LONG, Advance, Forecast
+from headlens.runs.progress import LONG, Advance, Forecast, Reporter
 from headlens.visible_text import visible_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PIPE = 140  # columns: the widest table
 
 
-class Screen:
+class Screen(Reporter):
     """The terminal, as `--json` and `--quiet` want it.
 
     With `json` the only thing on stdout is the summary; with `quiet` there is nothing at all but errors.

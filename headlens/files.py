@@ -99,17 +99,13 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
-            _sync(temporary)
+            with temporary.open("r+b") as file:
+                # Without this a power cut after the rename may leave an empty file under the final name.
+                os.fsync(file.fileno())
             os.replace(temporary, target)  # noqa: PTH105 - named for what it does: an atomic replace
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-
-
-def _sync(path: Path) -> None:
-    # without this a power cut after the rename may leave an empty file under the final name
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 
 Weights = dict[str, Tensor]
@@ -139,3 +140,8 @@ def joined(sentences: Sequence[Sentence]) -> Sentence:
             words.append(Word(w.form, w.start + offset, w.end + offset, head, w.relation))
         text += part.text + " "
     return Sentence(text.rstrip(), tuple(words), "long")
+
+
+def read_conllu(path: str | Path) -> Iterator[Sentence]:
+    """Streams the sentences of a CoNLL-U file."""
+    return (example.source for example in ConlluCorpus(path))

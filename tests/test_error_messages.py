@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from error_messages import KINDS, VALUE, Catalogue, Message
+from saved import read_conllu
 
 import headlens
 from headlens.analyses.sparsefinder.options import ParameterGrid
-from headlens.corpora.conllu import read_conllu
 from headlens.errors import HeadlensError
 from headlens.interventions.patterns import parse_pattern
 from headlens.option_values import share

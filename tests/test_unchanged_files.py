@@ -12,9 +12,8 @@ from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.conllu import ConlluCorpus
-from headlens.corpora.frequency import FileFrequency
-from headlens.corpora.hub import HubCorpus
-from headlens.corpora.sources import demo_corpus
+from headlens.corpora.frequency import file_frequency
+from headlens.corpora.sources import HubCorpus, demo_corpus
 from headlens.corpora.table import TableCorpus
 from headlens.corpora.text import ParallelCorpus, TextCorpus
 from headlens.errors import InputError
@@ -85,7 +84,7 @@ def test_packed_files_data_sets_and_lists_are_watched_too(tmp_path: Path) -> Non
         for path, read in (
             (packed, lambda: list(TextCorpus(packed))),
             (data, lambda: list(HubCorpus(str(data), "text"))),
-            (counts, lambda: [FileFrequency(counts)]),
+            (counts, lambda: [file_frequency(counts)]),
         ):
             assert read()
             later(path)

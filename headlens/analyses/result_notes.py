@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from headlens.corpora.annotations import AnnotationCounts
-from headlens.corpora.broken_rows import broken_note
 from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sentence import broken_note
 from headlens.errors import counted
 from headlens.options import DEMO
 from headlens.runs.corpus_reader import CorpusReader

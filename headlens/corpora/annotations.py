@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import PARTS_OF_SPEECH, BatchTokens, Tokens
 from headlens.corpora.alignment import UNALIGNED
-from headlens.corpora.batches import Batch
+from headlens.corpora.batches import Batch, padded
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.corpora.frequency import Frequency, rarity, unit_forms, word_key
 from headlens.corpora.relations import normalise, relation_of
@@ -118,7 +118,8 @@ class Annotator:
             counts.tied_sentences += int(((ranks == 2).sum(1) > 1).sum())
             annotations["rarity"] = torch.from_numpy(ranks)
         if self.words:
-            annotations["forms"] = _form_numbers(forms)
+            keys = (np.array(list(map(_form_key, row)), dtype=object) for row in forms)
+            annotations["forms"] = padded([pd.factorize(row)[0] for row in keys], -1)
             if any(word.upos for row in rows for word in row.sentence.words):
                 annotations["upos"] = _parts_of_speech(rows)
             if any(word.entities for row in rows for word in row.sentence.words):
@@ -135,7 +136,6 @@ class Annotator:
         """Lists the arcs of the relations: (arcs, 4), of row, unit of the dependent, unit of the head, relation."""
         arcs: list[tuple[int, int, int, int]] = []
         numbers = {normalise(name): number for number, name in enumerate(self.relations)}
-        asked: dict[str, str | None] = {}  # by label
         labels: Counter[str] = Counter()
         for sentence, row in enumerate(rows):
             if not row.sentence.has_tree:
@@ -147,43 +147,31 @@ class Annotator:
                     continue
                 label = word.relation.lower()
                 labels[label] += 1
-                head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
-                if label not in asked:
-                    asked[label] = relation_of(label, numbers)
-                if (name := asked[label]) is None:
+                if (name := relation_of(label, numbers)) is None:
                     continue
+                head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
                 if unit == head or UNALIGNED in (unit, head):
                     counts.lost_arcs += 1
-                    continue
-                arcs.append((sentence, unit, head, numbers[name]))
-        for label, number in labels.items():
-            counts.labels[label] = counts.labels.get(label, 0) + number
-        for relation, number in Counter(self.relations[arc[3]] for arc in arcs).items():
-            counts.arcs[relation] = counts.arcs.get(relation, 0) + number
+                else:
+                    arcs.append((sentence, unit, head, numbers[name]))
+        counts.labels = dict(Counter(counts.labels) + labels)
+        counts.arcs = dict(Counter(counts.arcs) + Counter(self.relations[arc[3]] for arc in arcs))
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)
 
 
 def _segments(rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
     """Tells the tokens of two texts apart, see `Tokens.segment`; a sequence of which one text has no token is none."""
-    table = torch.full((len(rows), max(map(len, rows))), -1, dtype=torch.int64)
-    for line, row in zip(table, rows, strict=True):
+    found = []
+    for row in rows:
         begin, end = row.between or (-1, -1)
-        sides = [
-            -1
-            if row.between is None or kind & TokenKind.SPECIAL
-            else 0
-            if span[1] <= begin
-            else 1
-            if span[0] >= end
-            else -1
-            for kind, span in zip(row.kinds, row.spans, strict=True)
-        ]
-        if {0, 1} <= set(sides):
-            line[: len(sides)] = torch.tensor(sides)
-            counts.pairs += 1
-        else:
-            counts.no_pair += 1
-    return table
+        starts, ends = np.array(row.spans).T
+        is_text = (np.array(row.kinds) & int(TokenKind.SPECIAL)) == 0
+        sides = np.select([is_text & (ends <= begin), is_text & (starts >= end)], [0, 1], -1)
+        is_pair = {0, 1} <= set(sides.tolist())
+        found.append(sides if is_pair else np.full(len(row), -1))
+        counts.pairs += is_pair
+        counts.no_pair += not is_pair
+    return padded(found, -1)
 
 
 def _links(examples: Sequence[EncodedExample], counts: AnnotationCounts) -> Tensor | None:
@@ -210,21 +198,10 @@ def _form_key(form: str) -> str | None:
     return word_key(form) if any(map(str.isalnum, form)) else None
 
 
-def _form_numbers(forms: Sequence[Sequence[str]]) -> Tensor:
-    """Numbers the forms of the units of every sentence, see `Tokens.forms`."""
-    table = np.full((len(forms), max(map(len, forms))), -1, dtype=np.int64)
-    for line, row in zip(table, forms, strict=True):
-        numbers: dict[str, int] = {}
-        keys = map(_form_key, row)
-        own = [-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
-        line[: len(own)] = own
-    return torch.from_numpy(table)
-
-
 def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: AnnotationCounts) -> Tensor:
     """Lists the mentions of entities, see `Tokens.mentions`; the two texts of a pair name their entities apart."""
     found: list[tuple[int, ...]] = []
-    for sentence, (row, own_forms) in enumerate(zip(rows, forms.tolist(), strict=True)):
+    for sentence, (row, own_forms) in enumerate(zip(rows, forms.numpy(), strict=True)):
         last = row.between[0] if row.between else len(row.sentence.text)
         entities: dict[tuple[str, bool], int] = {}
         mentions: dict[tuple[int, int], None] = {}
@@ -234,34 +211,19 @@ def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: Annotation
                     counts.lost_mentions += 1
                 else:
                     mentions[unit, entities.setdefault((name, word.start > last), len(entities))] = None
-        before = _same_before(own_forms)
-        units = sorted({unit for unit, _ in mentions})
-        firsts: dict[int, int] = {}  # the first mention of every entity
+        firsts = {entity: unit for unit, entity in sorted(mentions, reverse=True)}  # the first mention of every entity
         for unit, entity in mentions:
-            firsts[entity] = min(unit, firsts.get(entity, unit))
-        for unit, entity in mentions:
-            place = bisect_left(units, unit)
-            earlier = units[place - 1] if place else -1
-            hits = [(other, entity) in mentions for other in (earlier, before[unit])]
+            earlier = max((other for other, _ in mentions if other < unit), default=-1)
+            # Punctuation, whose forms have no number, repeats nothing.
+            same = np.flatnonzero((own_forms[:unit] == own_forms[unit]) & (own_forms[unit] >= 0))
+            hits = [(other, entity) in mentions for other in (earlier, [-1, *same][-1])]
             found.append((sentence, unit, entity, firsts[entity] < unit, *hits))
     return torch.tensor(found, dtype=torch.int64).view(-1, 6)
 
 
-def _same_before(forms: Sequence[int]) -> list[int]:
-    """Lists for every unit the last one before it that has the same form, -1 for none and for punctuation."""
-    last: dict[int, int] = {}
-    found = []
-    for unit, form in enumerate(forms):
-        found.append(last.get(form, -1) if form >= 0 else -1)
-        last[form] = unit
-    return found
-
-
 def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:
     """Numbers the part of speech of every unit, that of its first word, see `Tokens.upos`."""
-    table = np.full((len(rows), max(row.n_units for row in rows)), -1, dtype=np.int64)
-    for line, row in zip(table, rows, strict=True):
-        for unit, word in reversed(list(zip(row.unit_of_word, row.sentence.words, strict=True))):
-            if unit >= 0:
-                line[unit] = _PART_NUMBERS.get(word.upos or "", -1)
-    return torch.from_numpy(table)
+    words = [dict(zip(reversed(row.unit_of_word), reversed(row.sentence.words), strict=True)) for row in rows]
+    return padded(
+        [[_PART_NUMBERS.get(own[unit].upos or "", -1) for unit in range(max(own, default=-1) + 1)] for own in words], -1
+    )

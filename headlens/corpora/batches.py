@@ -93,8 +93,7 @@ def padded(rows: Sequence[Sequence[int] | Ids], fill: int) -> Tensor:
 
 def attention_mask(rows: Sequence[Sequence[int] | Ids]) -> Tensor:
     """Makes the attention mask of padded rows: 1 for tokens, 0 for padding, int64, (rows, longest)."""
-    lengths = torch.tensor([len(row) for row in rows])
-    return (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+    return padded([np.ones(len(row), dtype=np.int64) for row in rows], 0)
 
 
 def padded_inputs(ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], pad_id: int) -> dict[str, Tensor]:

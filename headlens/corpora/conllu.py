@@ -12,8 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from headlens.corpora.broken_rows import sound
-from headlens.corpora.sentence import ROOT, Example, Sentence, SurfaceToken, Word, find_tree_fault, join_tokens
+from headlens.corpora.sentence import ROOT, CheckedCorpus, Example, Sentence, Word, find_tree_fault, join_tokens, sound
 from headlens.corpora.text import Line, NamedFile, text_lines
 from headlens.errors import CorpusError, counted
 from headlens.files import atomic_path
@@ -32,69 +31,53 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ConlluCorpus(NamedFile):
+class ConlluCorpus(NamedFile, CheckedCorpus):
     """The sentences of a CoNLL-U file (also `.gz`), with their trees where the file has them."""
 
-    def __iter__(self) -> Iterator[Example]:
-        """Reads the sentences from the start; errors as in `read_conllu`."""
-        return sound(self.readings())
-
     def readings(self) -> Iterator[Example | CorpusError]:
-        """Reads the sentences from the start; yields what is wrong with one that cannot be read."""
-        return (s if isinstance(s, CorpusError) else Example(s) for s in _read_blocks(self.path))
+        """Streams the sentences of the file; yields what is wrong with one that cannot be read.
 
+        The text is put together from the surface tokens and `SpaceAfter=No`; a `# text` comment that disagrees is
+        only logged, once per file. Words of a multiword token whose forms spell it ("do" + "n't") have spans of
+        their own, others ("zu" + "dem" for "zum") share its span. Empty nodes are left out. A sentence may come
+        without a tree: every head `_`. Of the mentions of entities (`Entity=` in MISC, CorefUD 1.x) the head words are
+        kept: the word of the span whose head is outside of it, the highest one in the tree of several; mentions of
+        several words in sentences without a tree have none. Sentences without `# sent_id` get their running number.
 
-def read_conllu(path: str | Path) -> Iterator[Sentence]:
-    """Streams the sentences of a CoNLL-U file.
-
-    The text is put together from the surface tokens and `SpaceAfter=No`; a `# text` comment that disagrees is
-    only logged, once per file. Words of a multiword token whose forms spell it ("do" + "n't") have spans of
-    their own, others ("zu" + "dem" for "zum") share its span. Empty nodes are left out. A sentence may come
-    without a tree: every head `_`. Of the mentions of entities (`Entity=` in MISC, CorefUD 1.x) the head words are
-    kept: the word of the span whose head is outside of it, the highest one in the tree of several; mentions of several
-    words in sentences without a tree have none. Sentences without `# sent_id` get their running number.
-
-    Raises:
-        CorpusError: with file and line: not UTF-8, not ten columns, ids not consecutive, no number as head,
-            head out of range, no relation, no root or several, a cycle, heads for some words only, brackets of
-            `Entity=` that do not match within their sentence.
-    """
-    return sound(_read_blocks(path))
-
-
-def _read_blocks(path: str | Path) -> Iterator[Sentence | CorpusError]:
-    disagreed = False
-    count = place = 0
-    # An error that is kept, or an iterator that is not read to its end, would keep the file open.
-    with closing(text_lines(path)) as file:
-        for is_blank, lines in groupby(file, key=lambda line: isinstance(line, Line) and not line.text.strip()):
-            if is_blank:
-                continue
-            try:
-                block = list(sound(lines))
-                place = _entity_place(block, place)
-                sentence = _parse_block(block, place)
-            except _FaultError as fault:
-                count += 1
-                message, number = fault.args
-                yield CorpusError(message, ADVICE, path=path, line=number)
-                continue
-            except CorpusError as error:  # a line that is no text
-                count += 1
-                yield error
-                continue
-            if not sentence.words:
-                continue
-            count += 1
-            comment = _comment(block, "text").split()
-            if not disagreed and comment and comment != sentence.text.split():
-                disagreed = True
-                logger.warning("%s:%d: the text comment differs from the words; the words count", path, block[0].number)
-            yield Sentence(sentence.text, sentence.words, sentence.id or str(count))
+        What is wrong may be, with file and line: not UTF-8, not ten columns, ids not consecutive, no number as head,
+        head out of range, no relation, no root or several, a cycle, heads for some words only, brackets of `Entity=`
+        that do not match within their sentence.
+        """
+        disagreed = False
+        count = place = 0
+        # An error that is kept, or an iterator that is not read to its end, would keep the file open.
+        with closing(text_lines(self.path)) as file:
+            for is_blank, lines in groupby(file, key=lambda line: isinstance(line, Line) and not line.text.strip()):
+                if is_blank:
+                    continue
+                try:
+                    block = list(sound(lines))
+                    place = _entity_place(block, place)
+                    sentence: Sentence | CorpusError = _parse_block(block, place)
+                except _FaultError as fault:
+                    sentence = CorpusError(fault.args[0], ADVICE, path=self.path, line=fault.args[1])
+                except CorpusError as error:  # a line that is no text
+                    sentence = error
+                if isinstance(sentence, CorpusError):
+                    count += 1
+                    yield sentence
+                elif sentence.words:
+                    count += 1
+                    comment = _comment(block, "text").split()
+                    if not disagreed and comment and comment != sentence.text.split():
+                        disagreed = True
+                        problem = "the text comment differs from the words; the words count"
+                        logger.warning("%s:%d: %s", self.path, block[0].number, problem)
+                    yield Example(Sentence(sentence.text, sentence.words, sentence.id or str(count)))
 
 
 def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> None:
-    """Writes sentences so that `read_conllu` gives back the same texts, spans, forms, heads and relations.
+    """Writes sentences so that `ConlluCorpus` gives back the same texts, spans, forms, heads and relations.
 
     A file is written under another name first and then renamed, so that no reader sees half of it.
 
@@ -117,29 +100,15 @@ class _FaultError(Exception):
 
 
 class _Row(NamedTuple):
-    """A line of ten columns, of a word (`first` is `last`) or of a multiword token; empty nodes are left out."""
+    """A line of ten columns, of a word, a multiword token or an empty node."""
 
     line: int
-    first: int
-    last: int
-    is_word: bool
     columns: list[str]
-
-    @property
-    def form(self) -> str:
-        return self.columns[1]
 
     @property
     def space_after(self) -> bool:
         features = [feature.split("=") for feature in self.columns[9].split("|")]
         return {feature[0]: feature[1:2] for feature in features}.get("SpaceAfter") != ["No"]
-
-
-class _Token(NamedTuple):
-    """A row that stands in the text, and the rows of its words: itself, or those of a multiword token."""
-
-    row: _Row
-    words: list[_Row]
 
 
 def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
@@ -149,10 +118,9 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
         block: lines of the sentence.
         entity_place: place of the name among the attributes of `Entity=`.
     """
-    lines = (_parse_row(line) for line in block if not line.text.startswith("#"))
-    tokens = _group(row for row in lines if row is not None)
-    rows = [row for token in tokens for row in token.words]
-    surface = [SurfaceToken(t.row.form, tuple(w.form for w in t.words), t.row.space_after) for t in tokens]
+    tokens = _group(_parse_row(line) for line in block if not line.text.startswith("#"))
+    rows = [row for _, words in tokens for row in words]
+    surface = [(token.columns[1], [word.columns[1] for word in words], token.space_after) for token, words in tokens]
     text, spans = join_tokens(surface)
     heads = _parse_heads(rows)
     entities: dict[int, list[str]] = {}
@@ -161,7 +129,7 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
             entities.setdefault(top, []).append(entity)
     words = tuple(
         Word(
-            row.form,
+            row.columns[1],
             start,
             end,
             head,
@@ -174,46 +142,55 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
     return Sentence(text, words, _comment(block, "sent_id"))
 
 
-def _parse_row(line: Line) -> _Row | None:
-    """Reads the ten columns of a line; None for an empty node."""
+def _parse_row(line: Line) -> _Row:
+    """Reads the ten columns of a line."""
     columns = [column.strip(" ") for column in line.text.split("\t")]
     if len(columns) != N_COLUMNS:
         raise _FaultError(f"{counted(len(columns), 'column')} instead of {N_COLUMNS} between tabs", line.number)
     identifier = WORD_ID.fullmatch(columns[0])
-    numbers = [int(number) for number in re.split("[-.]", columns[0])] if identifier else []
-    if identifier is None or (identifier["first"] and numbers[0] > numbers[1]):
+    if identifier is None or (identifier["first"] and int(identifier["first"]) > int(identifier["last"])):
         raise _FaultError(f"{_shown(columns[0])} is not a word id (3, 3-4 or 3.1)", line.number)
     if not columns[1]:
         raise _FaultError("the word form is empty", line.number)
-    if not identifier["word"] and not identifier["first"]:
-        return None
-    return _Row(line.number, numbers[0], numbers[-1], identifier["word"] is not None, columns)
+    return _Row(line.number, columns)
 
 
-def _group(rows: Iterable[_Row]) -> list[_Token]:
-    """Groups the rows of words under those of their multiword tokens; ids must be consecutive."""
-    tokens: list[_Token] = []
+def _group(rows: Iterable[_Row]) -> list[tuple[_Row, list[_Row]]]:
+    """Groups words under the rows that stand in the text: their own, or a multiword token; without empty nodes.
+
+    Ids must be consecutive.
+    """
+    tokens: list[tuple[_Row, list[_Row]]] = []
     count = range_end = 0
     for row in rows:
-        if row.first != count + 1 or (not row.is_word and count < range_end):
-            raise _FaultError(f"id {row.columns[0]} where {count + 1} was expected", row.line)
-        if not row.is_word:
-            range_end = row.last
-            tokens.append(_Token(row, []))
+        first, dash, last = row.columns[0].partition("-")
+        if "." in first:
             continue
-        count += 1
-        if count > range_end:
-            tokens.append(_Token(row, []))
-        tokens[-1].words.append(row)
+        if int(first) != count + 1 or (dash and count < range_end):
+            raise _FaultError(f"id {row.columns[0]} where {count + 1} was expected", row.line)
+        if dash:
+            range_end = int(last)
+        if dash or count >= range_end:
+            tokens.append((row, []))
+        if not dash:
+            tokens[-1][1].append(row)
+            count += 1
     if count < range_end:
-        row = tokens[-1].row
+        row = tokens[-1][0]
         raise _FaultError(f"multiword token {row.columns[0]} extends beyond the last word ({count})", row.line)
     return tokens
 
 
 def _parse_heads(rows: Sequence[_Row]) -> Sequence[int | None]:
     """Reads the heads as indices; all None where the sentence has no tree."""
-    heads = [_parse_head(row) for row in rows]
+    for row in rows:
+        cell = row.columns[6]
+        if cell != "_" and HEAD.fullmatch(cell) is None:
+            raise _FaultError(f"head {_shown(cell)} is not a number", row.line)
+        if cell.startswith("-"):
+            raise _FaultError(f"head {_shown(cell)} is out of range", row.line)
+    # One less than in the file, where 0 is the root and here -1 (`ROOT`).
+    heads = [None if row.columns[6] == "_" else int(row.columns[6]) + ROOT for row in rows]
     tree = [head for head in heads if head is not None]
     if not tree:
         return heads
@@ -224,18 +201,6 @@ def _parse_heads(rows: Sequence[_Row]) -> Sequence[int | None]:
     if fault := find_tree_fault(tree):
         raise _FaultError(fault[1], rows[fault[0]].line)
     return tree
-
-
-def _parse_head(row: _Row) -> int | None:
-    """Reads a head, one less than in the file, where 0 is the root and here -1 (`ROOT`); None for `_`."""
-    cell = row.columns[6]
-    if cell == "_":
-        return None
-    if HEAD.fullmatch(cell) is None:
-        raise _FaultError(f"head {_shown(cell)} is not a number", row.line)
-    if cell.startswith("-"):
-        raise _FaultError(f"head {_shown(cell)} is out of range", row.line)
-    return int(cell) + ROOT
 
 
 def _entity_place(block: Sequence[Line], place: int) -> int:

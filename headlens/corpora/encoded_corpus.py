@@ -1,14 +1,76 @@
-"""Encodes a whole corpus, sentence by sentence, and counts what could not be encoded."""
+"""Encodes a whole corpus sentence by sentence, counts what is left out or unknown, and masks tokens to be predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
-from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder, TokenKind
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from headlens.corpora.batches import Ids
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example
-from headlens.corpora.unknown_tokens import UnknownTokens
+from headlens.errors import CorpusError, OptionError
+from headlens.languages import case_note
+from headlens.statistics.seeding import generator_of
+
+TOLD = 0.01  # share of unknown tokens from which a note tells of them
+_EARLY = 5000  # tokens after which text that is nearly all unknown is refused at once
+_NEARLY_ALL = 0.9
+Counts = TypeVar("Counts", bound=Any)
+
+
+@dataclass
+class UnknownTokens:
+    """Counts of the tokens of a text.
+
+    Args:
+        tokens: tokens that stand for text.
+        unknown: how many of these are the unknown token of the vocabulary.
+    """
+
+    tokens: int = 0
+    unknown: int = 0
+
+    def add(self, ids: Iterable[int], unknown_id: int | None, special: Collection[int]) -> None:
+        """Counts the tokens of one sequence; `special` ids stand for no text."""
+        text = [i for i in ids if i not in special]
+        self.tokens += len(text)
+        self.unknown += 0 if unknown_id is None else text.count(unknown_id)
+
+    def notes(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """Returns what the reader of a table should know: one note where a hundredth or more is unknown."""
+        if not self.unknown or self.unknown < TOLD * self.tokens:
+            return []
+        told = f"{self._told('the text')} unknown to the model's tokenizer, which maps all of them to the same token."
+        return [f"{told} {case_note(tokenizer)}".strip()]
+
+    def check(self, allowed: float, name: str, tokenizer: PreTrainedTokenizerBase, *, complete: bool = True) -> None:
+        """Refuses text of which too much is unknown.
+
+        Args:
+            allowed: share from which on it is refused; 1 refuses nothing.
+            name: name of the text.
+            tokenizer: what read it; the error tells if it writes other letters than its vocabulary has.
+            complete: whether it was read to its end; before that only what is nearly all unknown is refused.
+
+        Raises:
+            CorpusError: with the share, and what to do.
+        """
+        limit = allowed if complete else max(allowed, _NEARLY_ALL)
+        enough = self.tokens >= (1 if complete else _EARLY)
+        if allowed < 1 and enough and self.unknown and self.unknown >= limit * self.tokens:
+            raise CorpusError(
+                f"{self._told(name)} unknown to the model's tokenizer: it cannot read this text.",
+                (case_note(tokenizer) or "Give text in the language and script of the model.")
+                + " --max-unknown 1 measures it anyway.",
+            )
+
+    def _told(self, name: str) -> str:
+        share = self.unknown / self.tokens
+        return f"{share:.1%} of the tokens of {name} ({self.unknown:,} of {self.tokens:,}) are"
 
 
 @dataclass
@@ -89,8 +151,8 @@ def encode_corpus(
             counts.empty += 1
         elif (encoded := encoder.encode(example)) is None:
             yield from _windows(example, encoder, counts)
-        elif not all(map(_has_text, encoded.sides)):  # a tokenizer may remove all the text, or not know any of it
-            counts.empty += 1
+        elif any(all(k & TokenKind.SPECIAL for k in side.kinds) for side in encoded.sides):
+            counts.empty += 1  # a tokenizer may remove all the text, or not know any of it
         else:
             counts.no_tree += sum(not side.sentence.has_tree for side in encoded.sides)
             counts.add(encoded, encoder.unknown_id)
@@ -104,30 +166,25 @@ def _check(counts: EncodingCounts, encoder: SentenceEncoder, *, complete: bool) 
         side.check(encoder.max_unknown, "the corpus", encoder.tokenizer, complete=complete)
 
 
-def _has_text(side: EncodedSequence) -> bool:
-    return any(not kind & TokenKind.SPECIAL for kind in side.kinds)
-
-
 def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts) -> Iterator[EncodedExample]:
     """Yields the windows of an example that is too long, and counts it."""
     windows, lost = encoder.windows(example)
     windows = [window for window in windows if all(window.sides)]
-    if not windows:
-        counts.too_long += 1
-        return
-    counts.windowed += 1
-    counts.no_tree += not example.source.has_tree
-    counts.words_too_long += lost
+    counts.too_long += not windows
+    if windows:
+        counts.windowed += 1
+        counts.no_tree += not example.source.has_tree
+        counts.words_too_long += lost
     for window in windows:
         counts.add(window, encoder.unknown_id)
         yield window
 
 
-def add_counts(total: Any, more: Any) -> None:
+def add_counts(total: Counts, more: Counts) -> Counts:
     """Adds the counts of one dataclass to those of another of the same kind, such as those of a shard to the sum.
 
     Args:
-        total: dataclass of whole numbers and dictionaries of whole numbers; grows.
+        total: dataclass of whole numbers and dictionaries of whole numbers; grows, and is returned.
         more: counts that are added; stays as it is.
     """
     for own in fields(total):
@@ -136,3 +193,66 @@ def add_counts(total: Any, more: Any) -> None:
             count |= {key: count.get(key, 0) + number for key, number in addend.items()}
         else:
             setattr(total, own.name, count + addend)
+    return total
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Share and seed of the tokens of a sentence that are masked.
+
+    A sentence whose text holds mask tokens keeps these and gets no others. Else `share` of its tokens of text, rounded
+    and at least one, become mask tokens; which ones depends on the sentence and the seed alone. There are no random or
+    unchanged tokens among them, unlike in BERT's training.
+
+    Args:
+        mask_id: id of the mask token.
+        share: above 0, at most 1.
+        seed: another seed masks other tokens.
+
+    Raises:
+        OptionError: if `share` is out of range.
+    """
+
+    mask_id: int
+    share: float = 0.15
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            advice = "BERT was trained with 0.15."
+            raise OptionError(f"--mask-share {self.share} is not above 0 and at most 1.", advice)
+
+    def mask(self, example: EncodedExample) -> EncodedExample | None:
+        """Returns the example with masked tokens; itself if its text holds mask tokens, None if it has no text."""
+        source = example.source
+        if self.mask_id in source.ids:
+            return example
+        text = [i for i, kind in enumerate(source.kinds) if not kind & TokenKind.SPECIAL]
+        if not text:
+            return None
+        ids = list(source.ids)
+        for place in drawn_places(text, self.share, generator_of(example.key, self.seed)):
+            ids[place] = self.mask_id
+        return replace(example, source=replace(source, ids=tuple(ids)))
+
+
+def drawn_places(text: Sequence[int] | Ids, share: float, generator: np.random.Generator) -> Ids:
+    """Draws places to predict, in random order: a share of those of text, rounded; at least one if there are any."""
+    count = min(len(text), max(1, round(share * len(text))))
+    return generator.choice(np.asarray(text, dtype=np.int64), count, replace=False)
+
+
+def mask_examples(
+    examples: Iterable[EncodedExample], masking: Masking, counts: EncodingCounts
+) -> Iterator[EncodedExample]:
+    """Masks one example at a time, and counts; examples without a token of text are left out."""
+    for example in examples:
+        masked = masking.mask(example)
+        if masked is None:
+            counts.unmaskable += 1
+            continue
+        if masked is example:
+            counts.own_masks += 1
+        else:
+            counts.masked += masked.source.ids.count(masking.mask_id)
+        yield masked

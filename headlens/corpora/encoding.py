@@ -10,13 +10,14 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.alignment import Alignment, Span, align, cut_windows
+from headlens.corpora.alignment import Alignment, Side, align, cut_windows, is_punctuation, tokenize, tokenize_pair
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.sentence import Example, Link, Sentence, join_sentences
-from headlens.corpora.token_offsets import Side, TokenOffsets, is_punctuation, tokenize, tokenize_pair
 from headlens.languages import language_tokens
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
+Numbers = tuple[int, ...]
+Spans = tuple[tuple[int, int], ...]
 NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")
 # Parts of a pair that a model with one stack reads: the source alone, both as one sequence, or both by themselves.
 Pairing = Literal["alone", "joined", "apart"]
@@ -48,13 +49,13 @@ class EncodedSequence:
         between: characters between two texts in one sequence; None for one text.
     """
 
-    ids: tuple[int, ...]
-    kinds: tuple[int, ...]
-    spans: tuple[Span, ...]
+    ids: Numbers
+    kinds: Numbers
+    spans: Spans
     alignment: Alignment
     sentence: Sentence
-    segments: tuple[int, ...] = ()
-    between: Span | None = None
+    segments: Numbers = ()
+    between: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -196,24 +197,16 @@ class SentenceEncoder:
             encoded = EncodedExample(self._sequence(example.source, "source"))
         elif self.decoder_start_id is None and self.pairing == "joined":
             tokens, segments = tokenize_pair(self.tokenizer, example)
-            pair = join_sentences(example.source, example.target)
-            row = self._aligned(pair, tokens, segments=segments)
-            first = len(example.source.text)
-            links = (
-                None
-                if example.links is None
-                else tuple(link._replace(target=link.target + len(example.source.words)) for link in example.links)
-            )
+            row = self._aligned(join_sentences(example.source, example.target), *tokens, segments=segments)
+            first, shift = len(example.source.text), len(example.source.words)
+            links = example.links and tuple(link._replace(target=link.target + shift) for link in example.links)
             encoded = EncodedExample(replace(row, between=(first, first + 1)), links=links)
         else:
             side: Side = "source" if self.decoder_start_id is None else "target"
             sides = self._sequence(example.source, "source"), self._sequence(example.target, side)
             encoded = EncodedExample(*sides, example.links)
-        fits = all(
-            limit is None or len(side) <= limit
-            for side, limit in zip(encoded.sides, (self.limit, self.target_limit), strict=False)
-        )
-        return encoded if fits else None
+        limits = zip(encoded.sides, (self.limit, self.target_limit), strict=False)
+        return encoded if all(limit is None or len(side) <= limit for side, limit in limits) else None
 
     def windows(self, example: Example) -> tuple[list[EncodedExample], int]:
         """Cuts an example that is too long, see `cut_windows`; pairs, whose windows would not match, give none.
@@ -230,30 +223,29 @@ class SentenceEncoder:
 
     def _sequence(self, sentence: Sentence, side: Side) -> EncodedSequence:
         """Tokenizes one side; a target is shifted to the right."""
-        tokens = tokenize(self.tokenizer, sentence.text, side)
+        ids, spans = tokenize(self.tokenizer, sentence.text, side)
         start = self.decoder_start_id if side == "target" else None
-        if start is None:
-            return self._aligned(sentence, tokens)
-        # Teacher forcing: at every place the decoder reads the token before the one that it predicts.
-        tokens = TokenOffsets((start, *tokens.ids[:-1]), ((0, 0), *tokens.spans[:-1]))
-        return self._aligned(sentence, tokens, start)
+        if start is not None:
+            # Teacher forcing: at every place the decoder reads the token before the one that it predicts.
+            ids, spans = (start, *ids[:-1]), ((0, 0), *spans[:-1])
+        return self._aligned(sentence, ids, spans, start)
 
     def _aligned(
-        self, sentence: Sentence, tokens: TokenOffsets, start: int | None = None, segments: tuple[int, ...] = ()
+        self, sentence: Sentence, ids: Numbers, spans: Spans, start: int | None = None, segments: Numbers = ()
     ) -> EncodedSequence:
         """Aligns tokens with the words of their sentence; a first token `start` is special whatever its id."""
         special = self.special_kinds
         # Special tokens are known by their id, punctuation by the characters of the text.
         kinds = [
             special[i] if i in special else int(TokenKind.PUNCT) * is_punctuation(sentence.text[begin:end])
-            for i, (begin, end) in zip(tokens.ids, tokens.spans, strict=True)
+            for i, (begin, end) in zip(ids, spans, strict=True)
         ]
         if start is not None:
             kinds[0] = special.get(start, 0) | TokenKind.SPECIAL
         is_special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
-        alignment = align([(w.start, w.end) for w in sentence.words], tokens.spans, is_special)
+        alignment = align([(w.start, w.end) for w in sentence.words], spans, is_special)
         between = None
         if self.split_at is not None and sentence.text.count(self.split_at) == 1:
             begin = sentence.text.index(self.split_at)
             between = (begin, begin + len(self.split_at))
-        return EncodedSequence(tokens.ids, tuple(kinds), tokens.spans, alignment, sentence, segments, between)
+        return EncodedSequence(ids, tuple(kinds), spans, alignment, sentence, segments, between)

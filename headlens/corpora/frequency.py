@@ -5,62 +5,25 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import wordfreq
 
+from headlens.corpora.alignment import Side, is_punctuation
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.sentence import Example
-from headlens.corpora.token_offsets import Side, is_punctuation
 from headlens.errors import CorpusError, OptionError
 from headlens.unchanged_files import unchanged
 
 MIN_CONTENT = 5
 Booleans = npt.NDArray[np.bool_]
-
-
-class Frequency(Protocol):
-    """Relative frequency of a word; 0 for a word never seen."""
-
-    def __call__(self, word: str) -> float:
-        """Returns the relative frequency of `word`, from 0 to 1; 0 for a word that was never seen."""
-
-
-@dataclass(frozen=True)
-class WordfreqFrequency:
-    """Frequencies of the `wordfreq` package (Speer 2022), which keeps its own cache.
-
-    Args:
-        language: a language code such as `en` or `de`.
-
-    Raises:
-        OptionError: if there is no list for the language, or its word splitter is not installed.
-    """
-
-    language: str
-
-    def __post_init__(self) -> None:
-        try:
-            wordfreq.get_frequency_list(self.language)
-            wordfreq.word_frequency("a", self.language)
-        except (LookupError, ValueError) as error:
-            known = ", ".join(sorted(wordfreq.available_languages()))
-            advice = f"Languages: {known}. Or give a file of WORD<TAB>COUNT, or `corpus`."
-            raise OptionError(f"There is no word frequency list for {self.language!r}.", advice) from error
-        except ImportError as error:
-            message = f"Word frequencies for {self.language!r} need the package {error.name}."
-            raise OptionError(message, "Install it: pip install 'wordfreq[cjk]'") from error
-
-    def __call__(self, word: str) -> float:
-        """Looks a word up; a text of several words gets the harmonic combination that wordfreq documents."""
-        return float(wordfreq.word_frequency(word, self.language))
+Frequency = Callable[[str], float]  # relative frequency of a word, from 0 to 1; 0 for a word never seen
 
 
 @dataclass(frozen=True)
@@ -75,62 +38,55 @@ class CountedFrequency:
         return self.counts.get(word_key(word), 0.0) / self.total
 
 
-class FileFrequency(CountedFrequency):
-    """Frequencies from a file of WORD<TAB>COUNT lines in UTF-8; entries that differ in case only are added up."""
+def file_frequency(path: str | Path) -> CountedFrequency:
+    """Reads a file of WORD<TAB>COUNT lines in UTF-8; entries that differ in case only are added up.
 
-    def __init__(self, path: str | Path) -> None:
-        """Reads the file.
-
-        Raises:
-            CorpusError: if the file cannot be read, with file and line; or if it holds no counts.
-        """
-        counts: defaultdict[str, float] = defaultdict(float)
-        try:
-            with unchanged(path), Path(path).open("rb") as file:
-                for number, line in enumerate(file, start=1):
-                    if line.strip():
-                        word, count = _parse_count(line, path, number)
-                        counts[word_key(word)] += count
-        except OSError as error:
-            raise CorpusError(f"cannot be read ({error.strerror}).", "Check --frequency.", path=path) from error
-        total = sum(counts.values())
-        if not total:
-            raise CorpusError("no word has a count.", "Write one WORD<TAB>COUNT per line.", path=path)
-        super().__init__(counts, total)
+    Raises:
+        CorpusError: if the file cannot be read, with file and line; or if it holds no counts.
+    """
+    counts: defaultdict[str, float] = defaultdict(float)
+    try:
+        with unchanged(path), Path(path).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    word, count = _parse_count(line, path, number)
+                    counts[word_key(word)] += count
+    except OSError as error:
+        raise CorpusError(f"cannot be read ({error.strerror}).", "Check --frequency.", path=path) from error
+    total = sum(counts.values())
+    if not total:
+        raise CorpusError("no word has a count.", "Write one WORD<TAB>COUNT per line.", path=path)
+    return CountedFrequency(counts, total)
 
 
-class CorpusFrequency(CountedFrequency):
-    """Frequencies from the corpus itself."""
+def corpus_frequency(corpus: Iterable[Example], side: Side = "source") -> CountedFrequency:
+    """Counts the words of one side of a corpus as they stand in the text.
 
-    @classmethod
-    def count(cls, corpus: Iterable[Example], side: Side = "source") -> CorpusFrequency:
-        """Counts the words of one side as they stand in the text.
+    Words that touch are counted joined as well ("can" + "not"), since a token may cover both; these do not add to
+    the total.
 
-        Words that touch are counted joined as well ("can" + "not"), since a token may cover both; these do not add to
-        the total.
-
-        Raises:
-            CorpusError: if there are no words.
-        """
-        counts: Counter[str] = Counter()
-        total = 0
-        sides = (example.source if side == "source" else example.target for example in corpus)
-        for sentence in filter(None, sides):
-            spans = sorted({(w.start, w.end) for w in sentence.words})
-            touching = [(a[0], b[1]) for a, b in pairwise(spans) if a[1] == b[0]]
-            counts.update(word_key(sentence.text[start:end]) for start, end in (*spans, *touching))
-            total += len(spans)
-        if not total:
-            advice = "Give word frequencies as wordfreq:LANGUAGE or a file."
-            raise CorpusError("The corpus has no words to count.", advice)
-        return cls(counts, total)
+    Raises:
+        CorpusError: if there are no words.
+    """
+    counts: Counter[str] = Counter()
+    total = 0
+    for sentence in filter(None, (example.source if side == "source" else example.target for example in corpus)):
+        spans = sorted({(w.start, w.end) for w in sentence.words})
+        touching = [(a[0], b[1]) for a, b in pairwise(spans) if a[1] == b[0]]
+        counts.update(word_key(sentence.text[start:end]) for start, end in (*spans, *touching))
+        total += len(spans)
+    if not total:
+        raise CorpusError("The corpus has no words to count.", "Give word frequencies as wordfreq:LANGUAGE or a file.")
+    return CountedFrequency(counts, total)
 
 
 def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") -> Frequency:
     """Opens the word frequencies that an option names.
 
+    Of a text of several words the package `wordfreq` tells the harmonic combination that it documents.
+
     Args:
-        spec: `wordfreq:LANGUAGE`, `corpus`, or the path of a file of WORD<TAB>COUNT lines.
+        spec: `wordfreq:LANGUAGE` (of the package, Speer 2022), `corpus`, or the path of a file of WORD<TAB>COUNT lines.
         corpus: examples whose words are counted, read once and for `corpus` only.
         side: side of pairs that `corpus` counts.
 
@@ -139,19 +95,26 @@ def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") 
         CorpusError: if the file or the corpus holds no counts.
     """
     if spec == "corpus":
-        return CorpusFrequency.count(corpus, side)
+        return corpus_frequency(corpus, side)
     option = "--frequency" if side == "source" else "--target-frequency"
     source, _, language = spec.partition(":")
     if source == "wordfreq":
         try:
-            return WordfreqFrequency(language)
-        except OptionError as error:
-            reason = error.message[:1].lower() + error.message[1:]
-            raise OptionError(f"{option} {spec}: {reason}", error.advice) from error
+            wordfreq.get_frequency_list(language)
+            wordfreq.word_frequency("a", language)
+        except (LookupError, ValueError) as error:
+            known = ", ".join(sorted(wordfreq.available_languages()))
+            advice = f"Languages: {known}. Or give a file of WORD<TAB>COUNT, or `corpus`."
+            message = f"{option} {spec}: there is no word frequency list for {language!r}."
+            raise OptionError(message, advice) from error
+        except ImportError as error:
+            message = f"{option} {spec}: word frequencies for {language!r} need the package {error.name}."
+            raise OptionError(message, "Install it: pip install 'wordfreq[cjk]'") from error
+        return partial(wordfreq.word_frequency, lang=language)  # keeps a cache of its own
     if not Path(spec).is_file():
         advice = "Give wordfreq:LANGUAGE (wordfreq:en), `corpus` or a file."
         raise OptionError(f"{option} {spec!r} is not a file.", advice)
-    return FileFrequency(spec)
+    return file_frequency(spec)
 
 
 def rarest(frequencies: npt.NDArray[np.float64], content: Booleans) -> tuple[Booleans, Booleans]:
@@ -170,20 +133,6 @@ def rarest(frequencies: npt.NDArray[np.float64], content: Booleans) -> tuple[Boo
     return content & (frequencies == first), content & (frequencies <= second)
 
 
-def rarest_units(forms: Sequence[str], frequency: Frequency) -> tuple[Booleans, Booleans]:
-    """Marks the least frequent unit of a sentence, and the two least frequent ones, as `rarest` does.
-
-    Args:
-        forms: the text of each unit, see `unit_forms`; units that are only punctuation are not ranked.
-        frequency: where they are looked up.
-
-    Returns:
-        Two boolean masks of shape `(units,)`.
-    """
-    frequencies = np.array([frequency(form) for form in forms], dtype=np.float64)
-    return rarest(frequencies, np.array([not is_punctuation(form) for form in forms], dtype=np.bool_))
-
-
 def rarity(sentences: Sequence[Sequence[str]], frequency: Frequency) -> npt.NDArray[np.int64]:
     """Ranks the units of a batch by rarity, for `Tokens.rarity`.
 
@@ -196,7 +145,8 @@ def rarity(sentences: Sequence[Sequence[str]], frequency: Frequency) -> npt.NDAr
     """
     ranks = np.zeros((len(sentences), max(map(len, sentences))), dtype=np.int64)
     for row, forms in zip(ranks, sentences, strict=True):
-        first, second = rarest_units(forms, frequency)
+        content = np.array([not is_punctuation(form) for form in forms], dtype=np.bool_)
+        first, second = rarest(np.array([frequency(form) for form in forms], dtype=np.float64), content)
         row[: len(first)] = first.astype(np.int64) + second
     return ranks
 

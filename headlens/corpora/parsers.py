@@ -6,9 +6,9 @@ import re
 import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, islice
+from itertools import compress, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headlens.corpora.conllu import ConlluCorpus
-from headlens.corpora.sentence import ROOT, Sentence, Word, single_root, split_surface
+from headlens.corpora.sentence import ROOT, Sentence, Word, moved_words, single_root, split_surface
 from headlens.errors import OptionError, ParserError
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ class SpacyParser:
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """Yields the sentences in order, each with a tree."""
         for group in _groups(sentences):
-            inputs = [self._doc(s) if self.keep_words else self._text(s) for s in group]
-            for sentence, doc in zip(group, self.pipeline.pipe(inputs), strict=True):
+            for sentence, doc in zip(group, self.pipeline.pipe(list(map(self._input, group))), strict=True):
                 yield self._with_tree(sentence, doc)
 
     def vectors(self, words: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -99,22 +98,20 @@ class SpacyParser:
         rows = [vocabulary.get_vector(word) for word in words]
         return np.array(rows, dtype=np.float64).reshape(len(words), vocabulary.vectors_length)
 
-    def _text(self, sentence: Sentence) -> str:
-        """Returns the raw text of a sentence, unless it is longer than the pipeline takes."""
+    def _input(self, sentence: Sentence) -> Doc | str:
+        """Returns the raw text, or a document of the given words, so that spaCy finds none of its own."""
+        if self.keep_words:
+            from spacy.tokens import Doc  # noqa: PLC0415
+
+            words = sentence.words
+            spaces = [a.end < b.start for a, b in pairwise(words)] + [False] * bool(words)
+            return Doc(self.pipeline.vocab, words=[w.form for w in words], spaces=spaces)
         length, limit = len(sentence.text), self.pipeline.max_length
         if length > limit:
             name = sentence.id or sentence.text[:40]
             message = f"sentence {name!r} has {length} characters; spaCy parses at most {limit}."
             raise ParserError(message, "Give one sentence per line.")
         return sentence.text
-
-    def _doc(self, sentence: Sentence) -> Doc:
-        """Makes a document of the words of a sentence, so that spaCy finds none of its own."""
-        from spacy.tokens import Doc  # noqa: PLC0415
-
-        words = sentence.words
-        spaces = [i + 1 < len(words) and words[i + 1].start > w.end for i, w in enumerate(words)]
-        return Doc(self.pipeline.vocab, words=[w.form for w in words], spaces=spaces)
 
     def _with_tree(self, sentence: Sentence, doc: Doc) -> Sentence:
         """Returns the sentence with words and tree of a parsed document."""
@@ -225,10 +222,8 @@ class TreebankParser:
     @cached_property
     def trees(self) -> dict[str, Sentence]:
         """Sentences with trees by their text, without white space around it; the first of several."""
-        trees: dict[str, Sentence] = {}
-        for example in ConlluCorpus(Path(self.path)):
-            trees.setdefault(example.source.text.strip(), example.source)
-        return trees
+        sentences = [example.source for example in ConlluCorpus(Path(self.path))]
+        return {sentence.text.strip(): sentence for sentence in reversed(sentences)}
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """Yields the sentences in order, each with its tree.
@@ -245,8 +240,7 @@ class TreebankParser:
                 raise ParserError(f"--parser conllu:{self.path}: it has no tree for {shown!r}.", advice)
             # The texts may differ in white space at their beginning.
             shift = sentence.text.index(text) - tree.text.index(text)
-            words = (replace(word, start=word.start + shift, end=word.end + shift) for word in tree.words)
-            yield Sentence(sentence.text, tuple(words), sentence.id)
+            yield Sentence(sentence.text, moved_words(tree.words, shift), sentence.id)
 
 
 def make_parser(spec: str, *, keep_words: bool) -> Parser | None:

@@ -34,56 +34,22 @@ _UNTRANSLATED = """
     ac adc ag ams avc cm cvc dh dm ju mnr mo nk nmc oc og op par pd pg ph pm pnc re rs uc
 """
 
-CLEARNLP_TO_UD = {
-    "abbrev": "appos",
-    "auxpass": "aux:pass",
-    "complm": "mark",
-    "csubjpass": "csubj:pass",
-    "dative": "iobj",
-    "dobj": "obj",
-    "foreign": "flat:foreign",
-    "infmod": "acl",
-    "intj": "discourse",
-    "measure": "obl:npmod",
-    "mwe": "fixed",
-    "name": "flat:name",
-    "neg": "advmod",
-    "nn": "compound",
-    "npadvmod": "obl:npmod",
-    "nsubjpass": "nsubj:pass",
-    "num": "nummod",
-    "number": "compound",
-    "oprd": "xcomp",
-    "partmod": "acl",
-    "poss": "nmod:poss",
-    "possessive": "case",
-    "preconj": "cc:preconj",
-    "predet": "det:predet",
-    "prt": "compound:prt",
-    "purpcl": "advcl",
-    "quantmod": "advmod",
-    "rcmod": "acl:relcl",
-    "relcl": "acl:relcl",
-    "tmod": "obl:tmod",
-    "vmod": "acl",
-}
 
-TIGER_TO_UD = {
-    "app": "appos",
-    "cd": "cc",
-    "cj": "conj",
-    "cp": "mark",
-    "da": "iobj",
-    "ep": "expl",
-    "ng": "advmod",
-    "oa": "obj",
-    "rc": "acl:relcl",
-    "sb": "nsubj",
-    "sbp": "nsubj:pass",
-    "svp": "compound:prt",
-    "vo": "vocative",
-}
+def _table(text: str) -> dict[str, str]:
+    return {label: name for label, _, name in (pair.partition("=") for pair in text.split())}
 
+
+CLEARNLP_TO_UD = _table("""
+    abbrev=appos auxpass=aux:pass complm=mark csubjpass=csubj:pass dative=iobj dobj=obj foreign=flat:foreign
+    infmod=acl intj=discourse measure=obl:npmod mwe=fixed name=flat:name neg=advmod nn=compound npadvmod=obl:npmod
+    nsubjpass=nsubj:pass num=nummod number=compound oprd=xcomp partmod=acl poss=nmod:poss possessive=case
+    preconj=cc:preconj predet=det:predet prt=compound:prt purpcl=advcl quantmod=advmod rcmod=acl:relcl
+    relcl=acl:relcl tmod=obl:tmod vmod=acl
+""")
+TIGER_TO_UD = _table("""
+    app=appos cd=cc cj=conj cp=mark da=iobj ep=expl ng=advmod oa=obj rc=acl:relcl sb=nsubj sbp=nsubj:pass
+    svp=compound:prt vo=vocative
+""")
 _TO_UD = CLEARNLP_TO_UD | TIGER_TO_UD
 _KNOWN = frozenset([*_UD.split(), *_TO_UD, *_UNTRANSLATED.split()])
 _OF_UD_1 = frozenset({"auxpass", "csubjpass", "dobj", "mwe", "nsubjpass"})

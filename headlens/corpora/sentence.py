@@ -1,13 +1,18 @@
-"""Parts of a corpus: words with character spans, sentences with trees, examples."""
+"""Parts of a corpus: words with spans, sentences with trees, examples; rows that cannot be read; and its summary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
 
-from headlens.errors import counted
+from headlens.corpora.relations import relation_names
+from headlens.errors import CorpusError, counted
 
 ROOT = -1  # head of the root
 OUTSIDE = -2  # head that is in another window of a long sentence
@@ -88,17 +93,26 @@ class Corpus(Protocol):
 
 def join_sentences(first: Sentence, second: Sentence) -> Sentence:
     """Joins two sentences to one text, a line each; both trees stay as they are."""
-    start, count = len(first.text) + 1, len(first.words)
-    moved = tuple(
-        replace(
-            word,
-            start=word.start + start,
-            end=word.end + start,
-            head=word.head if word.head is None or word.head < 0 else word.head + count,
-        )
-        for word in second.words
-    )
+    moved = moved_words(second.words, len(first.text) + 1, 0, len(first.words))
     return Sentence(f"{first.text}\n{second.text}", first.words + moved, f"{first.id}+{second.id}")
+
+
+def moved_words(words: Sequence[Word], shift: int, first: int = 0, place: int = 0) -> tuple[Word, ...]:
+    """Moves words that follow each other to another place in another text.
+
+    Args:
+        words: the words; heads of other words than these become `OUTSIDE`.
+        shift: by how many characters they move.
+        first: index of the first of them in its sentence.
+        place: its index in the new one.
+    """
+
+    def moved(head: int | None) -> int | None:
+        if head is None or head < 0:
+            return head
+        return head - first + place if first <= head < first + len(words) else OUTSIDE
+
+    return tuple(replace(w, start=w.start + shift, end=w.end + shift, head=moved(w.head)) for w in words)
 
 
 def find_tree_fault(heads: Sequence[int]) -> tuple[int, str] | None:
@@ -149,16 +163,12 @@ def single_root(words: Iterable[Word]) -> tuple[Word, ...]:
     return tuple(tree)
 
 
-class SurfaceToken(NamedTuple):
-    """A stretch of text without a gap, and the syntactic words in it (one, or several of a multiword token)."""
+def join_tokens(tokens: Iterable[tuple[str, Sequence[str], bool]]) -> tuple[str, list[tuple[int, int]]]:
+    """Joins tokens to a text, one space between them unless they say no.
 
-    surface: str
-    forms: tuple[str, ...]
-    space_after: bool
-
-
-def join_tokens(tokens: Iterable[SurfaceToken]) -> tuple[str, list[tuple[int, int]]]:
-    """Joins tokens to a text, one space between them unless `space_after` says no.
+    Args:
+        tokens: stretches of text without a gap, the syntactic words in each (one, or several of a multiword token), and
+            whether a space follows.
 
     Returns:
         The text (without a space at its end) and the span (start, end) of every word.
@@ -166,11 +176,10 @@ def join_tokens(tokens: Iterable[SurfaceToken]) -> tuple[str, list[tuple[int, in
     pieces: list[str] = []
     spans: list[tuple[int, int]] = []
     position = 0
-    for token in tokens:
-        spans += split_surface(token.surface, token.forms, position)
-        piece = token.surface + (" " if token.space_after else "")
-        pieces.append(piece)
-        position += len(piece)
+    for surface, forms, has_space in tokens:
+        spans += split_surface(surface, forms, position)
+        pieces.append(surface + " " * has_space)
+        position += len(pieces[-1])
     return "".join(pieces).rstrip(" "), spans
 
 
@@ -184,3 +193,154 @@ def split_surface(surface: str, forms: Sequence[str], start: int) -> list[tuple[
     if len(joined) != len(surface) or joined.lower() != surface.lower():
         return [(start, start + len(surface))] * len(forms)
     return list(pairwise(accumulate(map(len, forms), initial=start)))
+
+
+T = TypeVar("T")
+# What may be left out of a source: a share of its rows; of a small one so many, but no larger share than that, or one.
+_SHARE, _FEW, _LARGEST_SHARE = 0.01, 10, 0.25
+SHOWN = 3  # rows that a note shows
+
+
+def sound(rows: Iterable[T | CorpusError]) -> Iterator[T]:
+    """Yields rows, and raises the error that stands in the place of the first that cannot be read."""
+    try:
+        for row in rows:
+            if isinstance(row, CorpusError):
+                raise row
+            yield row
+    finally:
+        if isinstance(rows, Generator):  # an error that is kept would keep the file open
+            rows.close()
+
+
+class CheckedCorpus(ABC):
+    """Base of corpora that tell what is wrong with what cannot be read; read as a corpus, they raise the first."""
+
+    @abstractmethod
+    def readings(self) -> Iterator[Example | CorpusError]:
+        """Reads the corpus from the start; yields what is wrong in the place of what cannot be read."""
+
+    def __iter__(self) -> Iterator[Example]:
+        return sound(self.readings())
+
+
+def readings(corpus: Corpus) -> Iterator[Example | CorpusError]:
+    """Yields the examples of a corpus, and what is wrong with those that cannot be read where the corpus tells it."""
+    return corpus.readings() if isinstance(corpus, CheckedCorpus) else iter(corpus)
+
+
+def broken_note(broken: int, rows: int, first: Iterable[str]) -> str:
+    """Returns what to know about rows that were left out, of all rows; `first` of them, with their places."""
+    more = " …" if broken > SHOWN else ""
+    return f"Left out by --skip-broken: {broken} of {counted(rows, 'row')}. {' '.join(first)}{more}"
+
+
+@dataclass
+class BrokenRows:
+    """The rows of a source that cannot be read.
+
+    Args:
+        name: of the source.
+        path: of its file; None for others.
+        skip: whether they are left out.
+        number: how many there are.
+        first: places of the first of them, with what is wrong.
+    """
+
+    name: str
+    path: str | Path | None
+    skip: bool
+    number: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, error: CorpusError) -> None:
+        """Counts a row.
+
+        Raises:
+            CorpusError: the error with what can be done, if it is not to be left out.
+        """
+        if not self.skip:
+            told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --skip-broken.")
+            told.path, told.line = error.path, error.line
+            raise told from error
+        self.number += 1
+        if len(self.first) < SHOWN:
+            name = self.name if self.path is None else Path(self.path).name
+            self.first.append(f"{name}{error.message.removeprefix(str(error.path))}")
+
+    def check(self, rows: int) -> None:
+        """Refuses a source of which too much is broken.
+
+        Args:
+            rows: how many were read, with these.
+
+        Raises:
+            CorpusError: with their number and the first of them.
+        """
+        most = max(_SHARE * rows, min(_FEW, _LARGEST_SHARE * rows), 1)
+        if self.number and (self.number == rows or self.number > most):
+            message = f"{self.number} of {counted(rows, 'row')} cannot be read. The first: {self.first[0]}"
+            advice = (
+                f"--skip-broken leaves out {_SHARE:.0%} of the rows (in small files up to {_FEW}), but no more than "
+                f"{_LARGEST_SHARE:.0%} of them: correct the file."
+            )
+            raise CorpusError(message, advice, path=self.path or self.name)
+
+
+@dataclass(frozen=True)
+class CorpusSummary:
+    """A corpus as `run.json` records it.
+
+    Args:
+        name: short name of the corpus.
+        sentences: number of examples; a pair counts once.
+        words: number of words of both sides.
+        trees: number of sentences with a dependency tree, of both sides.
+        relations: counts of each relation between words, subtypes under their base, too.
+        sha256: over texts, words and trees; the same for the same content, whatever file or ids it has.
+    """
+
+    name: str
+    sentences: int
+    words: int
+    trees: int
+    sha256: str
+    relations: dict[str, int] = field(default_factory=dict)
+
+
+def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) -> CorpusSummary:
+    """Reads a corpus once and sums it up; `progress` is called with 1 after every example.
+
+    Raises:
+        CorpusError: if it is empty, if most of its words are `_`, or whatever reading it raises.
+    """
+    digest = hashlib.sha256()
+    sentences = words = trees = blanks = 0
+    relations: Counter[str] = Counter()
+    for example in corpus:
+        sentences += 1
+        for sentence in (example.source, example.target):
+            if sentence is not None:
+                digest.update(_content(sentence))
+                words += len(sentence.words)
+                blanks += sum(word.form == "_" for word in sentence.words)
+                trees += sentence.has_tree
+                labels = [w.relation for w in sentence.words if w.relation and w.head != ROOT]
+                relations.update(name for label in labels for name in relation_names(label))
+        digest.update(b"\0")
+        progress(1)
+    if not sentences:
+        advice = "Give one with at least one sentence; blank lines, comments and empty cells do not count."
+        raise CorpusError(f"the corpus {corpus.name} is empty.", advice)
+    if blanks and 2 * blanks >= words:
+        raise CorpusError(
+            f"{blanks:,} of the {words:,} words of {corpus.name} are '_': the treebank comes without its text.",
+            "Add the text as its README says (treebanks of licensed text are published without it).",
+        )
+    return CorpusSummary(corpus.name, sentences, words, trees, digest.hexdigest(), dict(relations))
+
+
+def _content(sentence: Sentence) -> bytes:
+    """Writes text, words and tree of a sentence as the bytes that are hashed."""
+    words = "\t".join(f"{w.start}:{w.end}:{w.head}:{w.relation}:{w.form}{':'.join(w.entities)}" for w in sentence.words)
+    return f"{sentence.text}\n{words}\n".encode()

@@ -12,12 +12,10 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.broken_rows import sound
-from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
-from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.text import Line, NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
+from headlens.corpora.sentence import CheckedCorpus, Example, Sentence
+from headlens.corpora.text import NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
-from headlens.nested_text import parse_json
+from headlens.nested_text import holds_texts, looks_nested, nested_value, parse_json
 
 # Parts of the messages of the csv module, and what they mean.
 CSV_FAULTS = {
@@ -33,7 +31,7 @@ TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
-class TableCorpus(NamedFile):
+class TableCorpus(NamedFile, CheckedCorpus):
     """A UTF-8 table (`.tsv`, `.csv`) or one JSON object per line (`.jsonl`); also `.gz`.
 
     Tabs separate without quoting, as in the files of GLUE; commas with quoting, where a cell may span lines. A `.csv`
@@ -50,16 +48,14 @@ class TableCorpus(NamedFile):
     column: str
     target_column: str | None = None
 
-    def __iter__(self) -> Iterator[Example]:
+    def readings(self) -> Iterator[Example | CorpusError]:
         """Reads the rows from the start; rows with a blank or null cell are left out (pairs so lost are logged).
 
-        Raises:
-            CorpusError: with file and line: an unknown column, a row of the wrong length, broken JSON.
-        """
-        return sound(self.readings())
+        What is wrong with a row is its length or its JSON, with file and line.
 
-    def readings(self) -> Iterator[Example | CorpusError]:
-        """Reads the rows from the start; yields what is wrong with a row that cannot be read."""
+        Raises:
+            CorpusError: with file and line, for an unknown column.
+        """
         return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name)
 
     def _rows(self) -> Iterator[Row]:
@@ -67,21 +63,18 @@ class TableCorpus(NamedFile):
         if kind not in TABLES:
             advice = f"Name it {', '.join(TABLES)}, according to its format."
             raise CorpusError(f"a table of unknown type {kind!r}.", advice, path=self.path)
+        columns = [column for column in (self.column, self.target_column) if column is not None]
         if kind == ".tsv":
-            return self._named_rows(tab_rows(self.path))
+            return self._named_rows(tab_rows(self.path), columns)
         if kind == ".csv":
-            return self._named_rows(separated_rows(self.path, {*self._columns}, len(self._columns)))
+            return self._named_rows(separated_rows(self.path, {*columns}, len(columns)), columns)
         return json_rows(self.path)
 
-    @property
-    def _columns(self) -> list[str]:
-        return [column for column in (self.column, self.target_column) if column is not None]
-
-    def _named_rows(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+    def _named_rows(self, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str]) -> Iterator[Row]:
         first = next(rows, None)
         if first is None:
             return
-        columns, names = self._columns, first[1]
+        names = first[1]
         if not set(columns) <= set(names) and all(map(str.isdecimal, columns)):  # the first row is no header
             names = [str(number) for number in range(1, len(names) + 1)]
             rows = chain([first], rows)
@@ -186,16 +179,12 @@ def json_rows(path: str | Path) -> Iterator[Row]:
         for line in lines:
             if line.text.strip():
                 try:
-                    yield line.number, _json_row(line, path)
+                    row = _parse_json(line.text, path, line.number)
+                    if not isinstance(row, dict):
+                        raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=line.number)
+                    yield line.number, row
                 except CorpusError as error:
                     yield line.number, error
-
-
-def _json_row(line: Line, path: str | Path) -> Mapping[str, Any]:
-    row = _parse_json(line.text, path, line.number)
-    if not isinstance(row, dict):
-        raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=line.number)
-    return row
 
 
 def json_array(path: str | Path) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
@@ -312,18 +301,18 @@ def cell_examples(
     def sentence(cells: Mapping[str, Any], cell: str, number: int) -> Sentence:
         return plain_sentence(text_cell(cells, cell, path, number), str(number))
 
-    def pairs() -> Iterator[tuple[Sentence, Sentence | None] | CorpusError]:
+    def examples() -> Iterator[Example | CorpusError]:
         for number, cells in rows:
             if isinstance(cells, CorpusError):
                 yield cells
                 continue
             try:
                 target = None if target_column is None else sentence(cells, target_column, number)
-                yield sentence(cells, column, number), target
+                yield Example(sentence(cells, column, number), target)
             except CorpusError as error:
                 yield error
 
-    return full_examples(pairs(), name)
+    return full_examples(examples(), name)
 
 
 def list_names(names: Iterable[str]) -> str:

@@ -16,13 +16,13 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from headlens.corpora.broken_rows import sound
-from headlens.corpora.sentence import Corpus, Example, Sentence, Word
+from headlens.corpora.sentence import CheckedCorpus, Corpus, Example, Sentence, Word, readings, sound
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.unchanged_files import unchanged
 
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f]")  # all of the Unicode category Cc, which never changes
 LONGEST_TEXT = 1_000_000  # characters; no model reads as many tokens at once
 ONLY_ONCE = "Save it as a file first: a corpus is read more than once."
 
@@ -60,12 +60,9 @@ def text_lines(path: str | Path) -> Generator[Line | CorpusError]:
             for number, line in enumerate(raw, 1):
                 if number == 1 and line == BOM:
                     continue  # a file of nothing else is empty
-                try:
-                    read: Line | CorpusError = Line(number, _decode(line, path, number))
-                except CorpusError as error:
-                    if number == 1 and line.startswith(UTF_16):
-                        raise
-                    read = error
+                read = _decoded(line, path, number)
+                if isinstance(read, CorpusError) and number == 1 and line.startswith(UTF_16):
+                    raise read
                 yield read
     except FileNotFoundError as error:
         raise CorpusError("no such file", "Check the spelling and the folder.", path=path) from error
@@ -92,10 +89,8 @@ def distinct_names(names: Sequence[str], files: Sequence[str | Path]) -> list[st
         names: the short names.
         files: the files, in the same order.
     """
-    whole, different = [Path(file).name for file in files], len(set(map(str, files)))
-    return next(
-        (list(found) for found in (names, whole) if len(set(found)) == different), [str(file) for file in files]
-    )
+    paths, whole = [str(file) for file in files], [Path(file).name for file in files]
+    return next(list(found) for found in (names, whole, paths) if len(set(found)) == len(set(paths)))
 
 
 def file_kind(path: str | Path) -> str:
@@ -114,8 +109,8 @@ def _open_binary(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
-def _decode(line: bytes, path: str | Path, number: int) -> str:
-    """Decodes a line of UTF-8 text, and removes a byte order mark and the line ending."""
+def _decoded(line: bytes, path: str | Path, number: int) -> Line | CorpusError:
+    """Decodes a line of UTF-8 text without a byte order mark and the line ending, or tells what is wrong with it."""
     if number == 1:
         line = line.removeprefix(BOM)
     try:
@@ -124,11 +119,11 @@ def _decode(line: bytes, path: str | Path, number: int) -> str:
         message = f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
         encoding = "utf-16" if number == 1 and line.startswith(UTF_16) else "latin1"
         advice = f"Convert the file, such as: iconv -f {encoding} -t utf-8 {Path(path).name} > new-file"
-        raise CorpusError(message, advice, path=path, line=number) from error
+        return CorpusError(message, advice, path=path, line=number)
     if "\0" in text:
         advice = "This looks like a binary or UTF-16 file; save it as UTF-8 text."
-        raise CorpusError("a NUL character", advice, path=path, line=number)
-    return text.removesuffix("\n").removesuffix("\r")
+        return CorpusError("a NUL character", advice, path=path, line=number)
+    return Line(number, text.removesuffix("\n").removesuffix("\r"))
 
 
 logger = logging.getLogger(__name__)
@@ -147,28 +142,22 @@ class NamedFile:
 
 
 @dataclass(frozen=True)
-class TextCorpus(NamedFile):
+class TextCorpus(NamedFile, CheckedCorpus):
     """A UTF-8 file (also `.gz`) with one sentence a line; blank lines are skipped.
 
-    Words are those of `split_words`, without trees. A sentence's id is its line number.
+    Words are those of `split_words`, without trees. A sentence's id is its line number. Errors: see `open_text`.
     """
-
-    def __iter__(self) -> Iterator[Example]:
-        """Reads the lines from the start; errors as in `open_text`."""
-        return sound(self.readings())
 
     def readings(self) -> Iterator[Example | CorpusError]:
         """Reads the lines from the start; yields what is wrong with a line that cannot be read."""
-        return full_examples((row if isinstance(row, CorpusError) else (row, None) for row in self.rows()), self.name)
+        return full_examples(self.rows(), self.name)
 
-    def rows(self) -> Iterator[Sentence | CorpusError]:
-        """Yields a sentence for every line, also for blank ones (without words), so that two files stay in step."""
+    def rows(self) -> Iterator[Example | CorpusError]:
+        """Yields an example for every line, also for blank ones (without words), so that two files stay in step."""
         for line in text_lines(self.path):
-            if isinstance(line, CorpusError):
-                yield line
-                continue
-            check_length(line.text, self.path, line.number)
-            yield plain_sentence(line.text, str(line.number))
+            if isinstance(line, Line):
+                check_length(line.text, self.path, line.number)
+            yield line if isinstance(line, CorpusError) else Example(plain_sentence(line.text, str(line.number)))
 
 
 @dataclass(frozen=True)
@@ -219,7 +208,7 @@ def plain_sentence(text: str, identifier: str) -> Sentence:
 
     Control characters count as spaces, runs of white space become one space, the ends are trimmed.
     """
-    text = " ".join(_controls().sub(" ", text).split())
+    text = " ".join(_CONTROLS.sub(" ", text).split())
     return Sentence(text, tuple(split_words(text)), identifier)
 
 
@@ -235,22 +224,16 @@ def split_words(text: str) -> Iterator[Word]:
     return (Word(match[0], match.start(), match.end()) for match in _word_pattern().finditer(text))
 
 
-def full_examples(
-    pairs: Iterable[tuple[Sentence, Sentence | None] | CorpusError], name: str
-) -> Iterator[Example | CorpusError]:
-    """Yields examples from rows of a file, without the blank ones; errors in the place of rows as they are.
+def full_examples(rows: Iterable[Example | CorpusError], name: str) -> Iterator[Example | CorpusError]:
+    """Yields the examples of rows of a file, without the blank ones; errors in the place of rows as they are.
 
     A pair with one empty side is no translation: it is skipped, and how many there were is logged at the end.
     """
     skipped = 0
-    for pair in pairs:
-        if isinstance(pair, CorpusError):
-            yield pair
-            continue
-        source, target = pair
-        if source.words and (target is None or target.words):
-            yield Example(source, target)
-        elif target is not None and (source.words or target.words):
+    for row in rows:
+        if isinstance(row, CorpusError) or (row.source.words and (row.target is None or row.target.words)):
+            yield row
+        elif row.target is not None and (row.source.words or row.target.words):
             skipped += 1
     if skipped:
         logger.warning("%s: skipped %s in which one side is empty", name, counted(skipped, "pair"))
@@ -275,27 +258,17 @@ def sentence_examples(texts: Sequence[str], translations: Sequence[str] = ()) ->
 
 
 @cache
-def _controls() -> re.Pattern[str]:
-    """Compiles the pattern of control characters."""
-    return re.compile(_character_class("Cc"))
-
-
-@cache
 def _word_pattern() -> re.Pattern[str]:
     """Compiles the pattern of words as `split_words` describes them."""
-    letter = rf"(?:[^\W_]|{_character_class('Mn', 'Mc', 'Me')}|[\u200c\u200d\u00ad])"
+    # Of the marks of Unicode, `re` itself knows no class.
+    marks = "".join(f"\\U{c:08x}" for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c))[0] == "M")
+    letter = rf"(?:[^\W_]|[{marks}\u200c\u200d\u00ad])"
     inner = r"(?:['’\-\u2010\u2011]|(?<=\d)[.,](?=\d))"
     return re.compile(rf"[^\W_]{letter}*(?:{inner}[^\W_]{letter}*)*|(\S)\1*")
 
 
-def _character_class(*categories: str) -> str:
-    """Writes the class of all characters of Unicode categories for a regular expression; `re` itself knows none."""
-    codes = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) in categories]
-    return "[" + "".join(f"\\U{c:08x}" for c in codes) + "]"
-
-
 @dataclass(frozen=True)
-class ParallelCorpus:
+class ParallelCorpus(CheckedCorpus):
     """Two corpora of the same length, sentence by sentence; a table of pairs is a `TableCorpus`.
 
     Pairs of plain text files are read line by line, blank lines too, so that one missing line does not shift all that
@@ -313,14 +286,6 @@ class ParallelCorpus:
         files = [side.path if isinstance(side, NamedFile) else side.name for side in (self.source, self.target)]
         return "+".join(distinct_names(names, files))
 
-    def __iter__(self) -> Iterator[Example]:
-        """Reads both sides from the start.
-
-        Raises:
-            CorpusError: if one side ends before the other, or cannot be read.
-        """
-        return sound(self.readings())
-
     def readings(self) -> Iterator[Example | CorpusError]:
         """Reads both sides from the start; yields what is wrong with a pair of which a side cannot be read.
 
@@ -329,18 +294,14 @@ class ParallelCorpus:
         """
         return full_examples(self._pairs(), self.name)
 
-    def _pairs(self) -> Iterator[tuple[Sentence, Sentence] | CorpusError]:
+    def _pairs(self) -> Iterator[Example | CorpusError]:
         """Yields pairs until one side ends; then nothing but blank lines may be left of the other."""
         sides, last = (_rows(self.source), _rows(self.target)), [0, 0]  # the last that is not blank, of either
         for common, (source, target) in enumerate(zip_longest(*sides)):
             if source is not None and target is not None:
-                last = [
-                    common + 1 if _has_text(row) else before for row, before in zip((source, target), last, strict=True)
-                ]
-                if isinstance(source, CorpusError) or isinstance(target, CorpusError):
-                    yield source if isinstance(source, CorpusError) else target  # type: ignore[misc]
-                else:
-                    yield source, target
+                last = [common + 1 if _has_text(row) else n for row, n in zip((source, target), last, strict=True)]
+                errors = [row for row in (source, target) if isinstance(row, CorpusError)]
+                yield errors[0] if errors else Example(source.source, target.source)  # type: ignore[union-attr]
                 continue
             left = chain([s for s in (source, target) if s is not None], *sides)
             rest = max((i for i, row in enumerate(left, 1) if _has_text(row)), default=0)
@@ -361,18 +322,10 @@ def _file_name(corpus: Corpus) -> str:
     return Path(corpus.path).name if isinstance(corpus, NamedFile) else corpus.name
 
 
-def readings(corpus: Corpus) -> Iterator[Example | CorpusError]:
-    """Yields the examples of a corpus, and what is wrong with those that cannot be read where the corpus tells it."""
-    found: Iterator[Example | CorpusError] = corpus.readings() if hasattr(corpus, "readings") else iter(corpus)
-    return found
+def _has_text(row: Example | CorpusError) -> bool:
+    return isinstance(row, CorpusError) or bool(row.source.words)
 
 
-def _has_text(row: Sentence | CorpusError) -> bool:
-    return isinstance(row, CorpusError) or bool(row.words)
-
-
-def _rows(corpus: Corpus) -> Iterator[Sentence | CorpusError]:
-    """Yields the sentences of a corpus, also blank lines of a text file."""
-    if isinstance(corpus, TextCorpus):
-        return corpus.rows()
-    return (row if isinstance(row, CorpusError) else row.source for row in readings(corpus))
+def _rows(corpus: Corpus) -> Iterator[Example | CorpusError]:
+    """Yields the examples of a corpus, also blank lines of a text file."""
+    return corpus.rows() if isinstance(corpus, TextCorpus) else readings(corpus)

@@ -1,4 +1,7 @@
-"""One pass of a corpus through a model: progress, out of memory, interruption and shards, once for all recipes."""
+"""One pass of a corpus through a model: progress, out of memory, interruption and shards, once for all recipes.
+
+Parts of a corpus may be read by runs of their own, perhaps on other machines; their sums are added up here, too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,23 +20,20 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.encoded_corpus import EncodingCounts, add_counts
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Corpus, Example
+from headlens.errors import InputError, OptionError, read_errors
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.accumulator import Accumulator
+from headlens.nested_text import conform
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.processes import ALONE, Processes
+from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.runs.progress import Advance
-from headlens.runs.signals import DeferredSignals
+from headlens.runs.run_record import changes, read_run
 from headlens.visible_text import visible_text
 
 Item = TypeVar("Item")
 
 
-class _End:
-    """Stands after the last item."""
-
-
-_END = _End()
 # Runs a batch through the model; what it measures is pending until the model has returned.
 Step = Callable[[Batch], AnnotationCounts]
 
@@ -123,12 +124,12 @@ class PassProgress:
 
 @contextmanager
 def read_ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
-    """Gives the same items; while one is used, a thread makes the next, and it has ended when the block is left."""
+    """Gives the same items (None ends them); while one is used, a thread makes the next, which ends with the block."""
 
     def taken() -> Iterator[Item]:
-        following = thread.submit(next, items, _END)
-        while not isinstance(item := following.result(), _End):
-            following = thread.submit(next, items, _END)
+        following = thread.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = thread.submit(next, items, None)
             yield item
 
     with ThreadPoolExecutor(1, "headlens-read-ahead") as thread:
@@ -191,33 +192,27 @@ class CorpusPass:
         if self.keeper is not None:
             self.keeper.restore(state)
         if not state.complete:
-            self._add_up(reader, corpus, step, state, batch_tokens)
+            device, progress = reader.model.device, PassProgress(self.progress, state.encoding)
+            examples = progress.reading((self.part or self.processes).shard(corpus))
+            batches = reader.rows(examples, batch_tokens, state.encoding)
+            # What failed has been forgotten by all observers, so nothing counts twice.
+            run = SplitWhenOutOfMemory(
+                device, lambda rows: step(reader.collate(rows)), add_counts, _tokens, self.warn, row="sentence"
+            )
+            ahead = read_ahead(batches) if reads_ahead(device) else nullcontext(batches)
+            with DeferredSignals() as signals, ahead as read:
+                for number, rows in enumerate(read):
+                    # A resumed pass encodes the batches again that are in its sums, but does not run them.
+                    if number >= state.batches:
+                        add_counts(state.annotation, run(rows))
+                        state.batches += 1
+                    progress.ran(len(rows))
+                    self._keep(state, signals)
+                state.complete = True
+                self._keep(state, signals, always=True)
         if self.processes.count > 1:
             state.fill(self.processes.gather(state.dump()))
         self.keep_sums(state)
-
-    def _add_up(
-        self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None
-    ) -> None:
-        progress = PassProgress(self.progress, state.encoding)
-        batches = reader.rows(
-            progress.reading((self.part or self.processes).shard(corpus)), batch_tokens, state.encoding
-        )
-        # What failed has been forgotten by all observers, so nothing counts twice.
-        run = SplitWhenOutOfMemory(
-            reader.model.device, lambda rows: step(reader.collate(rows)), _joined, _tokens, self.warn, row="sentence"
-        )
-        ahead = read_ahead(batches) if reads_ahead(reader.model.device) else nullcontext(batches)
-        with DeferredSignals() as signals, ahead as read:
-            for number, rows in enumerate(read):
-                # A resumed pass encodes the batches again that are in its sums, but does not run them.
-                if number >= state.batches:
-                    add_counts(state.annotation, run(rows))
-                    state.batches += 1
-                progress.ran(len(rows))
-                self._keep(state, signals)
-            state.complete = True
-            self._keep(state, signals, always=True)
 
     def _keep(self, state: PassState, signals: DeferredSignals, *, always: bool = False) -> None:
         if self.keeper is not None and state.batches and (always or signals.noted is not None or self.keeper.due):
@@ -225,11 +220,99 @@ class CorpusPass:
         signals.obey()
 
 
-def _joined(first: AnnotationCounts, second: AnnotationCounts) -> AnnotationCounts:
-    add_counts(first, second)
-    return first
-
-
 def _tokens(rows: Sequence[EncodedExample]) -> int:
     """Tokens of a batch of these rows, padding included."""
     return len(rows) * max(row.length for row in rows)
+
+
+# What parts may differ in: where they were computed and how, not what.
+_APART = {"shard", "merge", "figures", "device", "batch_tokens", "offline"}
+
+
+def parse_shard(text: str) -> Processes:
+    """Reads which part of a corpus is meant: `2/5` is the second of five.
+
+    Raises:
+        OptionError: for anything else.
+    """
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and len(of) <= 6 and 1 <= int(number) <= int(of)):
+        raise OptionError(
+            f"--shard {text} is not a valid part of a corpus.", "Give one such as 2/5: the second of five."
+        )
+    return Processes(int(number) - 1, int(of))
+
+
+def sums_file(name: str) -> str:
+    """Returns the name of the file with the sums of a pass."""
+    return f"sums-{name}.npz"
+
+
+def part_folders(folders: Sequence[Path], command: str, arguments: Mapping[str, Any]) -> list[Path]:
+    """Looks at the runs of parts, of which every one has to be there, and returns their folders in order of the parts.
+
+    Args:
+        folders: of the runs, in any order.
+        command: that wrote them.
+        arguments: that they have to have begun with, but for where and how they were computed.
+
+    Raises:
+        InputError: if one is no such run, was asked something else, or a part is missing or there twice.
+    """
+    found: dict[int, Path] = {}
+    of: set[int] = set()
+    for folder in folders:
+        record = read_run(folder) or {}
+        own = record.get("arguments") or {}
+        if record.get("command") != command or not own.get("shard"):
+            raise InputError(f"{folder} holds no run of headlens {command} --shard.", "Leave it out of --merge.")
+        if record.get("status") != "finished":
+            raise InputError(
+                f"{folder}: this part has not finished.", f"headlens {command} --resume {folder}, then merge."
+            )
+        shared = arguments.keys() - _APART
+        if differing := changes({name: own.get(name) for name in shared}, {n: arguments[n] for n in shared}):
+            raise InputError(
+                f"{folder} was run with different options: {differing}.",
+                f"Give the options of the parts: headlens {command} --config {folder}/run.json --merge …",
+            )
+        part = parse_shard(str(own["shard"]))
+        of.add(part.count)
+        if part.rank in found:
+            raise InputError(f"{folder} and {found[part.rank]} are the same part.", "Leave one of them out.")
+        found[part.rank] = folder
+    (count, *more) = sorted(of)
+    missing = [f"{number + 1}/{count}" for number in range(count) if number not in found]
+    if more or missing:
+        problem = f"parts of {count} and of {more[0]}" if more else f"the part {missing[0]} is missing"
+        raise InputError(f"--merge: {problem}.", "Name the runs of all parts of one corpus.")
+    return [found[number] for number in range(count)]
+
+
+def fill_from_parts(folders: Sequence[Path], state: PassState, name: str, identity: Mapping[str, str]) -> None:
+    """Replaces a state by the sums of one pass, of all parts.
+
+    Args:
+        folders: of the runs of all parts, in the order of the parts.
+        state: of the pass.
+        name: of the pass.
+        identity: what the sums depend on, in words fit for a message ("the corpus" -> its hash).
+
+    Raises:
+        InputError: if they are missing or damaged, or were computed from something else.
+    """
+    contents = []
+    for folder in folders:
+        path = folder / sums_file(name)
+        with read_errors(path, "cannot be read", "Run this part again with --overwrite."):
+            content = path.read_bytes()
+            before = conform(unpacked(content)[0][IDENTITY], dict[str, str])
+            state.fill([content])  # what is damaged is told with its file
+        if changed := [what for what, value in identity.items() if before.get(what) != value]:
+            raise InputError(
+                f"{path}: {' and '.join(changed)} changed since this part was run.",
+                "Merge with the same model and corpus files as the parts, or run the parts again.",
+            )
+        contents.append(content)
+    with read_errors(folders[0], "does not fit the other parts", "Run all parts again with --overwrite."):
+        state.fill(contents)

@@ -21,14 +21,14 @@ from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, w
 from headlens.models.names import short_model_name
 from headlens.plots.export import Animation, write_animation, write_figure
 from headlens.runs.lock import FolderLock
-from headlens.runs.provenance import environment, peak_memory
 from headlens.runs.run_record import (
     RUN_FILE,
     check_same_conditions,
     check_unchanged,
+    environment,
     is_of_headlens,
+    peak_memory,
     read_run,
-    record_text,
     resume_conditions,
     salvaged_files,
 )
@@ -77,7 +77,7 @@ class RunFolder:
             if path is None:
                 raise ResumeError("There is no run folder to resume.", "Name it with --resume.")
             _run_of(Path(path), command)
-        folder, created = _new_folder(default_name(command, model)) if path is None else _named_folder(Path(path))
+        folder, created = _made_folder(Path(path or default_name(command, model)), is_new=path is None)
         run = cls(folder, command=command, model=model)
         run._created = created
         run._lock.acquire()
@@ -270,30 +270,24 @@ def default_name(command: str, model: str, moment: datetime | None = None) -> Pa
     return Path("runs") / f"{command}-{safe[:80]}-{stamp}"
 
 
-def _missing(path: Path) -> list[Path]:
-    """Returns the folders that have to be made for this one to be there, itself first."""
-    with output_errors(path):
-        return [folder for folder in (path, *path.parents) if not folder.exists()]
+def _made_folder(path: Path, *, is_new: bool) -> tuple[Path, list[Path]]:
+    """Makes a folder unless it is there, or a new one, with a number behind its name if need be.
 
-
-def _named_folder(path: Path) -> tuple[Path, list[Path]]:
-    """Makes a folder unless it is there; returns it and all the folders that were made, the innermost first."""
-    created = _missing(path)
-    with output_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-    return path, created
-
-
-def _new_folder(path: Path) -> tuple[Path, list[Path]]:
-    """Makes a new folder, with a number behind its name if need be; returns what `_named_folder` returns."""
-    created = _missing(path.parent)
+    Returns:
+        The folder, and all the folders that were made, the innermost first.
+    """
     with output_errors(path):
         for number in range(1, 1000):
             # Two runs may start within one second.
-            candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
-            with contextlib.suppress(FileExistsError):
-                candidate.mkdir(parents=True)
-                return candidate, [candidate, *created]
+            folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
+            created = [one for one in (folder, *folder.parents) if not one.exists()]
+            try:
+                folder.mkdir(parents=True, exist_ok=not is_new)
+            except FileExistsError:
+                if not is_new:  # a file is there
+                    raise
+            else:
+                return folder, created
     raise OutputError(f"{path} and 998 folders named after it exist.", "Name another folder with --out.")
 
 
@@ -335,31 +329,28 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _clear(folder: Path, *, overwrite: bool) -> None:
     """Removes the run that a folder holds, if it is to be overwritten; otherwise the folder must hold no run."""
-    record, text = read_run(folder), record_text(folder)
-    if record and not is_of_headlens(record):
-        raise OutputError(
-            f"{folder} holds a {RUN_FILE} that headlens did not write.", "Name another folder with --out."
-        )
-    if overwrite:
-        _remove(folder, salvaged_files(text) if record is None else record.get("files", []))
-        return
-    record = record or {}
+    known, salvaged = read_run(folder), salvaged_files(folder)
+    record = known or {}
     command = record.get("command", "headlens")
-    if record.get("status") == "finished":
-        raise OutputError(
-            f"{folder} holds a finished run of {command}.",
-            "Name another folder with --out, or give --overwrite to replace it.",
-        )
-    if not record and (any(folder.glob("*.csv")) or any(folder.glob(f"{FIGURES}/*"))):
-        raise OutputError(
-            f"{folder} holds tables or figures that headlens cannot attribute to a run.",
-            "Name another folder with --out, or give --overwrite to write next to them.",
-        )
-    if any(folder.glob(f"{RunFolder.KEPT}/*")) or record.get("files"):
-        raise OutputError(
-            f"{folder} holds a run of {command} that was interrupted.",
-            f"Resume it: {shlex.join(['headlens', command, '--resume', str(folder)])}; or replace it with --overwrite.",
-        )
+    if record and not is_of_headlens(record):
+        message = f"{folder} holds a {RUN_FILE} that headlens did not write."
+        advice = "Name another folder with --out."
+    elif overwrite:
+        _remove(folder, salvaged if known is None else record.get("files", []))
+        return
+    elif record.get("status") == "finished":
+        message = f"{folder} holds a finished run of {command}."
+        advice = "Name another folder with --out, or give --overwrite to replace it."
+    elif not record and (any(folder.glob("*.csv")) or any(folder.glob(f"{FIGURES}/*"))):
+        message = f"{folder} holds tables or figures that headlens cannot attribute to a run."
+        advice = "Name another folder with --out, or give --overwrite to write next to them."
+    elif any(folder.glob(f"{RunFolder.KEPT}/*")) or record.get("files"):
+        message = f"{folder} holds a run of {command} that was interrupted."
+        again = shlex.join(["headlens", command, "--resume", str(folder)])
+        advice = f"Resume it: {again}; or replace it with --overwrite."
+    else:
+        return
+    raise OutputError(message, advice)
 
 
 def _remove(folder: Path, names: list[str]) -> None:

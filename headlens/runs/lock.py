@@ -48,8 +48,9 @@ class FolderLock:
             OutputError: if a living process holds it, or the folder cannot be written.
         """
         with output_errors(self.path):
-            while self._descriptor is None:
-                self._descriptor = self._claimed(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644))
+            while not self._claimed(descriptor := os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)):
+                os.close(descriptor)
+            self._descriptor = descriptor
             os.ftruncate(self._descriptor, 0)
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
@@ -81,8 +82,8 @@ class FolderLock:
             return os.path.samestat(os.fstat(descriptor), self.path.stat())
         return False
 
-    def _claimed(self, descriptor: int) -> int | None:
-        """Returns the descriptor once it holds the lock; None if its file is gone, and has to be opened again."""
+    def _claimed(self, descriptor: int) -> bool:
+        """Whether a descriptor holds the lock now; not so if its file is gone, and has to be opened again."""
         try:
             _claim(descriptor)
         except (BlockingIOError, PermissionError) as problem:
@@ -93,9 +94,6 @@ class FolderLock:
                 "Wait until it has finished, or name another folder with --out.",
             ) from problem
         except OSError:
-            return descriptor  # a file system without locks: better to run unguarded than not at all
+            return True  # a file system without locks: better to run unguarded than not at all
         # The former owner may have removed the file between our open and our claim: then nobody else sees this lock.
-        if self._is_ours(descriptor):
-            return descriptor
-        os.close(descriptor)
-        return None
+        return self._is_ours(descriptor)

@@ -12,7 +12,8 @@ from headlens.options import MASK, option
 
 MASK_LAYERS = "--mask-layers"
 LEARNED_MASK = "Name a mask learned by train-dam, such as --mask runs/dam/masks/penalty-0.01."
-_NUMBER = re.compile("[0-9]{1,6}")
+# 6, 6-11, or first:3 and last:3
+_PART = re.compile(r"\s*(?:([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?|(first|last)\s*:\s*([0-9]{1,6}))\s*")
 _LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
 
 
@@ -106,22 +107,13 @@ def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tup
         return None
     numbers: list[int] = []
     for part in str(text).split(","):
-        numbers += _end(part.strip(), f"{flag} {text!r}", count) if ":" in part else _range(part, f"{flag} {text!r}")
+        match = _PART.fullmatch(part)
+        first, last, end, number = match.groups() if match else (None, None, None, "0")
+        own = range(int(first), int(last or first) + 1) if first else range(int(number))
+        if not own:
+            raise OptionError(f"{flag} {text!r} is not a range of layers.", _LAYERS)
+        if end and 0 < count < len(own):
+            problem = f"{flag} {text!r}: there are {counted(count, 'layer')}."
+            raise OptionError(problem, f"Give at most {end}:{count}.")
+        numbers += range(max(count - len(own), 0), count) if end == "last" else own
     return tuple(dict.fromkeys(numbers))
-
-
-def _range(part: str, given: str) -> range:
-    first, dash, last = map(str.strip, part.partition("-"))
-    numbers = [first, *([last] if dash else [])]
-    if not all(_NUMBER.fullmatch(number) for number in numbers) or int(numbers[-1]) < int(first):
-        raise OptionError(f"{given} is not a range of layers.", _LAYERS)
-    return range(int(first), int(last or first) + 1)
-
-
-def _end(part: str, given: str, count: int) -> range:
-    name, _, number = map(str.strip, part.partition(":"))
-    if name not in ("first", "last") or not _NUMBER.fullmatch(number) or not int(number):
-        raise OptionError(f"{given} is not a range of layers.", _LAYERS)
-    if count and int(number) > count:
-        raise OptionError(f"{given}: there are {counted(count, 'layer')}.", f"Give at most {name}:{count}.")
-    return range(int(number)) if name == "first" else range(max(count - int(number), 0), count)

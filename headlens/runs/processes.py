@@ -1,20 +1,77 @@
-"""Several processes that share one corpus, as torchrun starts them."""
+"""Several processes that share one corpus, as torchrun starts them, and signals that ask a process to stop."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from typing import TypeVar
+from types import FrameType
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import distributed
 
 from headlens.corpora.sentence import Corpus, Example
-from headlens.runs.signals import default_signals
+from headlens.corpora.sources import CorpusView
+
+# Ctrl-C, the polite kill of schedulers, and the end of the terminal.
+SIGNALS = tuple(s for name in ("SIGINT", "SIGTERM", "SIGHUP") if (s := getattr(signal, name, None)) is not None)
+
+
+@contextmanager
+def _handled(handler: Any) -> Iterator[None]:
+    """Inside `with`, signals have this handler; outside of the main thread, where Python allows none, no other."""
+    is_main = threading.current_thread() is threading.main_thread()
+    # One that Python did not set cannot be put back; to ignore a signal is the wish of nohup.
+    ours = [s for s in SIGNALS if is_main and signal.getsignal(s) not in (None, signal.SIG_IGN)]
+    before = {s: signal.signal(s, handler) for s in ours}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def default_signals() -> AbstractContextManager[None]:
+    """Inside `with`, signals end the process as the system does it: for waits in which Python's handlers never run."""
+    return _handled(signal.SIG_DFL)
+
+
+class DeferredSignals(ExitStack):
+    """Inside `with`, a signal to stop is noted; `obey` acts on it where that does no harm.
+
+    A second signal acts at once. Outside of the main thread, where Python allows no handlers, nothing changes.
+    """
+
+    noted: int | None = None
+
+    def __enter__(self) -> Self:
+        self.enter_context(_handled(self._note))
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        super().__exit__(*problem)
+        if problem[0] is None:
+            self.obey()
+
+    def obey(self) -> None:
+        """Raises the noted signal again, if there is one, for the handler of before this block."""
+        if self.noted is not None:
+            number, self.noted = self.noted, None
+            self.close()
+            signal.raise_signal(number)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        again, self.noted = self.noted is not None, number
+        if again:
+            self.obey()
+
 
 T = TypeVar("T")
 # A parser or a slow shard may take long; when a process dies, torchrun ends the others, whatever this says.
@@ -22,7 +79,7 @@ _PATIENCE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(CorpusView):
     """Every `of`-th example of a corpus, from the `number`-th on: shards differ by one example at most.
 
     Args:
@@ -31,14 +88,8 @@ class Shard:
         of: how many shards there are.
     """
 
-    corpus: Corpus
     number: int
     of: int
-
-    @property
-    def name(self) -> str:
-        """Name of the whole corpus, the same for all of its shards."""
-        return self.corpus.name
 
     def __iter__(self) -> Iterator[Example]:
         """Reads the whole corpus and yields every `of`-th example."""

@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
-from typing import Protocol
 
 Advance = Callable[[int], None]
 LONG = 10.0  # seconds, of which a user is told before
 
 
-class Reporter(Protocol):
-    """Protocol of what shows the user how far a recipe has come."""
+class Reporter:
+    """What shows the user how far a recipe has come; this one shows nothing."""
 
     def status(self, text: str) -> AbstractContextManager[None]:
         """Shows work of unknown length while the block runs."""
+        del text
+        return nullcontext()
 
     def progress(
         self, text: str, total: int | None, costs: Sequence[float] | None = ()
@@ -29,36 +30,14 @@ class Reporter(Protocol):
             costs: of the steps in their order, where some take longer than others, in any unit; None where later ones
                 take longer, and nobody knows by how much.
         """
+        del text, total, costs
+        return nullcontext(lambda _: None)
 
     def remark(self, text: str) -> None:
         """Shows what is known so far, while work goes on."""
 
     def warn(self, text: str) -> None:
         """Shows a warning before the run ends."""
-
-
-class SilentReporter:
-    """Reporter that ignores status texts, progress and warnings."""
-
-    def status(self, text: str) -> AbstractContextManager[None]:
-        """Ignores the status text and returns an empty context."""
-        del text
-        return nullcontext()
-
-    def progress(
-        self, text: str, total: int | None, costs: Sequence[float] | None = ()
-    ) -> AbstractContextManager[Advance]:
-        """Ignores the progress text and the total; the block gets a function that does nothing with the steps."""
-        del text, total, costs
-        return nullcontext(lambda _: None)
-
-    def remark(self, text: str) -> None:
-        """Ignores the remark, since results say more at the end."""
-        del text
-
-    def warn(self, text: str) -> None:
-        """Ignores the warning, since warnings are also among the notes of the result."""
-        del text
 
 
 class Forecast:

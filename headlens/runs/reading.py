@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.errors import InputError, counted, read_errors, reason_of
-from headlens.files import read_csv
+from headlens.files import csv_rows, read_csv
 from headlens.heads import MOST_HEADS
 from headlens.runs.folder import FIGURES
 from headlens.runs.run_record import RUN_FILE, read_record
@@ -124,15 +124,9 @@ def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: st
 
 def _line(path: Path, row: int) -> int:
     """Returns the line of a file where a row of its table begins; the first line has the names of the columns."""
-    starts, start = [], 1
-    # A quoted cell may go on over several lines, and blank lines are no rows
-    with contextlib.suppress(OSError, ValueError, csv.Error), path.open(encoding="utf-8", newline="") as file:
-        reader = csv.reader(file)
-        for cells in reader:
-            if cells:
-                starts.append(start)
-            start = reader.line_num + 1
-    return starts[row + 1] if row + 1 < len(starts) else row + 2
+    with contextlib.suppress(OSError, ValueError):
+        return next(islice((line for line, _ in csv_rows(path)), row, None), row + 2)
+    return row + 2
 
 
 @dataclass(frozen=True)
@@ -232,7 +226,9 @@ def read_recorded(folder: Path, label: str) -> RecordedRun:
     tables = {}
     for path in (folder / name for name in names):
         if path.is_file():
-            tables[path.stem] = _table(path, record)
+            with read_errors(path, "cannot be read", _MEND):
+                tables[path.stem] = read_csv(path, words=WORDS)
+            check_rows(path, len(tables[path.stem]), record)
         elif record.get("status") == "finished":
             raise InputError(f"{path} is missing, though {RUN_FILE} lists it.", _MEND)
     return RecordedRun(folder, label, record, tables)
@@ -270,13 +266,6 @@ def _record(folder: Path) -> dict[str, Any]:
         ) from problem
     except (OSError, ValueError) as problem:
         raise InputError(f"{path} cannot be read: {reason_of(problem)}.", _MEND) from problem
-
-
-def _table(path: Path, record: Mapping[str, Any]) -> pd.DataFrame:
-    with read_errors(path, "cannot be read", _MEND):
-        frame = read_csv(path, words=WORDS)
-    check_rows(path, len(frame), record)
-    return frame
 
 
 def check_rows(path: Path, rows: int, record: Mapping[str, Any] | None) -> None:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.corpus_summary import CorpusSummary
+from headlens.corpora.sentence import CorpusSummary
 from headlens.errors import OutputError
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
-from headlens.runs.corpus_parts import PartialSums, sums_file
-from headlens.runs.corpus_pass import CorpusPass, PassState
+from headlens.runs.corpus_pass import CorpusPass, PassState, fill_from_parts, sums_file
 from headlens.runs.folder import RunFolder
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.model_mask import mask_record, under_mask
 from headlens.runs.output_options import OutputOptions, arguments
 from headlens.runs.processes import Processes, process_group
-from headlens.runs.progress import Reporter, SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.unchanged_files import one_state_of_files
 
 
@@ -37,7 +36,7 @@ class Run:
         warnings: what the user was told on the way.
         warned_once: the warning of `warn_once`, if there was one.
         part: the part of corpora that is read, if it is not all of them.
-        sums: of all parts, which are not read again then.
+        sums: folders of all parts, which are not read again then.
     """
 
     path: Path
@@ -47,7 +46,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     warned_once: list[str] = field(default_factory=list)
     part: Processes | None = None
-    sums: PartialSums | None = None
+    sums: Sequence[Path] | None = None
 
     @property
     def writes(self) -> bool:
@@ -139,7 +138,7 @@ class Run:
                     path.write_bytes(state.dump(identity))
 
         sums = self.sums
-        take = None if sums is None else lambda state: sums.fill(state, name, identity)
+        take = None if sums is None else lambda state: fill_from_parts(sums, state, name, identity)
         sentences = (self.part or self.processes).shard_size(corpus.sentences)
         with self.reporter.progress(text, sentences if sums is None else 0, None) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes, self.part, keep, take)
@@ -184,7 +183,7 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
             raise OutputError(f"process {processes.rank} cannot see {path}.", "Name a shared folder with --out.")
         # The first process shows the path as the user gave it; the others know only the absolute one.
         shown_path = folder.path if folder is not None else path
-        run = Run(shown_path, folder, processes, (reporter if processes.first else None) or SilentReporter())
+        run = Run(shown_path, folder, processes, (reporter if processes.first else None) or Reporter())
         stack.enter_context(_told(run))
         yield run
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from headlens.attention.finite_values import FiniteValues
 from headlens.corpora.batches import POOL, pooled_batches
+from headlens.corpora.encoded_corpus import UnknownTokens
 from headlens.corpora.encoding import SentenceEncoder
-from headlens.corpora.unknown_tokens import UnknownTokens
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel

@@ -10,7 +10,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from headlens.corpora.broken_rows import BrokenRows
+from headlens.corpora.sentence import BrokenRows
 from headlens.corpora.text import distinct_names
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.options import BleuTokenizer

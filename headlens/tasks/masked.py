@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headlens.corpora.batches import IGNORED, padded
+from headlens.corpora.encoded_corpus import Masking
 from headlens.corpora.encoding import SentenceEncoder
-from headlens.corpora.masking import Masking
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError

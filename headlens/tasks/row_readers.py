@@ -10,11 +10,11 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.hub import HubCorpus
-from headlens.corpora.nested_cells import looks_nested, nested_value
+from headlens.corpora.sources import HubCorpus
 from headlens.corpora.table import json_array, json_rows, list_names, separated_rows, tab_rows, text_cell, unquoted
 from headlens.corpora.text import NamedFile, distinct_names, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
+from headlens.nested_text import looks_nested, nested_value
 
 TABS = (".tsv", ".txt")
 COMMAS = (".csv",)

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.corpora.batches import IGNORED, Ids, attention_mask, padded
-from headlens.corpora.masking import drawn_places
+from headlens.corpora.encoded_corpus import drawn_places
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.statistics.seeding import generator_of
 from headlens.training.batch_sampler import Indices

@@ -24,10 +24,9 @@ from transformers import BertConfig, BertForSequenceClassification
 from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
-from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.sentence import Sentence
 from headlens.corpora.sources import open_corpus
-from headlens.corpora.word_graphs import GraphOptions, GraphWords, word_graph
+from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, word_graph
 from headlens.interventions.attention_mask import AnyMaskSource, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.patterns import parse_pattern

@@ -33,7 +33,7 @@ from device_time import milliseconds
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
-from headlens.corpora.frequency import WordfreqFrequency
+from headlens.corpora.frequency import make_frequency
 from headlens.metrics.confidence import Confidence
 from headlens.metrics.entropy import Entropy
 from headlens.metrics.mass import Mass
@@ -66,7 +66,7 @@ def headlens_way(feed: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], S
     if tier > 6:
         own = {metric.name for metric in metrics}
         metrics += [m.of(MetricSettings(RELATIONS)) for m in registered_metrics() if m.name not in own]
-    frequency = WordfreqFrequency("en") if tier > 5 else None
+    frequency = make_frequency("wordfreq:en", []) if tier > 5 else None
 
     def way(batches: Iterable[Batch]) -> Statistics:
         watching = Statistics(metrics, feed.sites)

@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModel
 
 import headlens
-from headlens.corpora.sentence import SurfaceToken, join_tokens
+from headlens.corpora.sentence import join_tokens
 
 SEED = 0
 
@@ -39,7 +39,7 @@ def shuffled(sentence: headlens.Sentence, rng: random.Random) -> headlens.Senten
     order = rng.sample(range(len(sentence.words)), len(sentence.words))
     place = {old: new for new, old in enumerate(order)}
     words = [sentence.words[old] for old in order]
-    text, spans = join_tokens(SurfaceToken(word.form, (word.form,), True) for word in words)
+    text, spans = join_tokens((word.form, (word.form,), True) for word in words)
     moved = (
         replace(word, start=start, end=end, head=place.get(word.head, word.head))
         for word, (start, end) in zip(words, spans, strict=True)

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from made_tasks import text
+from saved import read_conllu
 from tiers import rest_slow
 from transformers import PreTrainedModel
 
@@ -26,7 +27,7 @@ from headlens.analyses.training.training_run import CheckpointFolder, measure
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.persistent_edit import persistent_edit_of
 from headlens.attention.sites import find_sites
-from headlens.corpora.conllu import read_conllu, write_conllu
+from headlens.corpora.conllu import write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
 from headlens.errors import Interrupted

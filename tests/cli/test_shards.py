@@ -13,7 +13,7 @@ import pytest
 
 from headlens.errors import OptionError
 from headlens.runs.checkpoint import packed, unpacked
-from headlens.runs.corpus_parts import parse_shard
+from headlens.runs.corpus_pass import parse_shard
 from headlens.runs.processes import Processes
 
 Headlens = Callable[..., Any]

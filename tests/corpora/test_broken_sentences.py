@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headlens.corpora.broken_rows import BrokenRows
 from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.sentence import BrokenRows
 from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError
 

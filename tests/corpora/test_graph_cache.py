@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graph_masks import token_mask
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.batches import padded
 from headlens.corpora.encoding import EncodedSequence, TokenKind
-from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.sentence import Sentence
-from headlens.corpora.word_graphs import GraphOptions, GraphWords, token_mask, word_graph
+from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, word_graph
 from headlens.errors import OptionError
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from headlens.corpora import hub
-from headlens.corpora.hub import HubCorpus
+from headlens.corpora import sources
+from headlens.corpora.sources import HubCorpus
 from headlens.errors import CorpusError
 
 datasets = pytest.importorskip("datasets")
@@ -141,7 +141,7 @@ def test_no_such_folder(name: str) -> None:
 @pytest.mark.parametrize(("is_offline", "reason"), [(False, "the hub cannot be reached"), (True, "offline mode is on")])
 @pytest.mark.usefixtures("no_connections")
 def test_no_network(monkeypatch: pytest.MonkeyPatch, is_offline: bool, reason: str) -> None:
-    monkeypatch.setattr(hub, "hub_answers", lambda: False)
+    monkeypatch.setattr(sources, "hub_answers", lambda: False)
     with pytest.raises(CorpusError) as caught:
         texts(HubCorpus("no/such", "sentence", offline=is_offline))
     assert caught.value.message == f"hub:no/such: not in the local cache, and {reason}."
@@ -152,7 +152,7 @@ def test_no_network(monkeypatch: pytest.MonkeyPatch, is_offline: bool, reason: s
 
 def test_offline_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)  # what HF_DATASETS_OFFLINE=1 sets
-    monkeypatch.setattr(hub, "hub_answers", lambda: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(sources, "hub_answers", lambda: pytest.fail("the hub was asked"))
     with pytest.raises(CorpusError, match="offline mode is on"):
         texts(HubCorpus("no/such", "sentence"))
     assert datasets.config.HF_HUB_OFFLINE
@@ -171,7 +171,7 @@ def test_cached_data_set_needs_no_network(monkeypatch: pytest.MonkeyPatch, folde
     place = cache / "owner___name" / "default" / "0.0.0" / "hash"
     place.parent.mkdir(parents=True)
     info.parent.rename(place)
-    monkeypatch.setattr(hub, "hub_answers", lambda: False)
+    monkeypatch.setattr(sources, "hub_answers", lambda: False)
     for name in ("owner/name", "owner/name:default"):
         corpus = HubCorpus(name, "sentence", "train", offline=is_offline)
         assert texts(corpus) == [("A b.", None), ("C", None)]
@@ -193,7 +193,7 @@ def test_what_the_hub_refuses(monkeypatch: pytest.MonkeyPatch, error: Exception)
         asked.append((args, options))
         raise error
 
-    monkeypatch.setattr(hub, "hub_answers", lambda: True)
+    monkeypatch.setattr(sources, "hub_answers", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     first_line = (str(error).splitlines() or ["RuntimeError"])[0]
     with pytest.raises(CorpusError) as caught:
@@ -208,7 +208,7 @@ def test_connection_lost_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
         yield {"sentence": "a"}
         raise ConnectionResetError("the other side hung up")
 
-    monkeypatch.setattr(hub, "hub_answers", lambda: True)
+    monkeypatch.setattr(sources, "hub_answers", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: {"test": rows()})
     read = []
     with pytest.raises(CorpusError, match="hub:a/b: cannot be read completely: the other side hung up"):

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.corpora.alignment import Alignment
-from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.encoded_corpus import EncodingCounts, Masking, mask_examples
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
-from headlens.corpora.masking import Masking, mask_examples
 from headlens.corpora.sentence import Sentence
 from headlens.errors import OptionError
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.nested_cells import holds_texts, looks_nested, nested_value
+from headlens.nested_text import holds_texts, looks_nested, nested_value
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 LEAVES = TEXT | st.integers(-(10**9), 10**9) | st.booleans() | st.none() | st.floats(-1e6, 1e6)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from saved import read_conllu
 
 from headlens.corpora import parsers
-from headlens.corpora.conllu import read_conllu, write_conllu
+from headlens.corpora.conllu import write_conllu
 from headlens.corpora.parsers import Parser, SpacyParser, StanzaParser, TreebankParser, make_parser
 from headlens.corpora.sentence import ROOT, Sentence, Word, find_tree_fault
 from headlens.corpora.text import plain_sentence

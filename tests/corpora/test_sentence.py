@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.sentence import ROOT, SurfaceToken, Word, find_tree_fault, join_tokens, single_root, split_surface
+from headlens.corpora.sentence import ROOT, Word, find_tree_fault, join_tokens, single_root, split_surface
 
 
 def reaches_root(heads: list[int], node: int) -> bool:
@@ -91,9 +91,9 @@ def test_split_surface(surface: str, forms: list[str], spans: list[tuple[int, in
 
 def test_lay_out() -> None:
     tokens = [
-        SurfaceToken("Zum", ("zu", "dem"), space_after=True),
-        SurfaceToken("Haus", ("Haus",), space_after=False),
-        SurfaceToken("!", ("!",), space_after=True),
+        ("Zum", ("zu", "dem"), True),
+        ("Haus", ("Haus",), False),
+        ("!", ("!",), True),
     ]
     assert join_tokens(tokens) == ("Zum Haus!", [(0, 3), (0, 3), (4, 8), (8, 9)])
     assert join_tokens([]) == ("", [])
@@ -101,7 +101,7 @@ def test_lay_out() -> None:
 
 @given(st.lists(st.tuples(st.text("abcé", min_size=1, max_size=5), st.booleans())))
 def test_spans_index_the_tokens(tokens: list[tuple[str, bool]]) -> None:
-    text, spans = join_tokens(SurfaceToken(form, (form,), space) for form, space in tokens)
+    text, spans = join_tokens((form, (form,), space) for form, space in tokens)
     assert [text[start:end] for start, end in spans] == [form for form, _ in tokens]
     naive = ""
     for form, space in tokens:

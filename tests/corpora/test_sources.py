@@ -13,11 +13,10 @@ from saved import Memory, sentence
 from headlens.corpora import sources
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.corpus_options import CorpusOptions
-from headlens.corpora.corpus_summary import summarise
-from headlens.corpora.hub import HubCorpus
 from headlens.corpora.parsers import Parser
-from headlens.corpora.sentence import ROOT, Corpus, Example, Sentence, Word
+from headlens.corpora.sentence import ROOT, Corpus, Example, Sentence, Word, summarise
 from headlens.corpora.sources import (
+    HubCorpus,
     NamedCorpus,
     ParsedCorpus,
     ReadableExamples,

@@ -14,11 +14,11 @@ from typing import IO, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from saved import read_conllu
 
 import headlens.corpora.text
-from headlens.corpora.broken_rows import sound
-from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
-from headlens.corpora.sentence import Corpus, Sentence
+from headlens.corpora.conllu import ConlluCorpus, write_conllu
+from headlens.corpora.sentence import Corpus, Example, sound
 from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.corpora.table import comma_rows, json_rows, tab_rows
 from headlens.corpora.text import (
@@ -255,7 +255,7 @@ def test_corpus(tmp_path: Path) -> None:
     assert corpus.name == "some"
     assert [e.source.text for e in corpus] == [e.source.text for e in corpus] == ["One two.", "Three four five"]
     assert [e.source.id for e in corpus] == ["1", "4"]
-    assert [(s.text, s.id) for s in corpus.rows()] == [
+    assert [(e.source.text, e.source.id) for e in corpus.rows()] == [
         ("One two.", "1"),
         ("", "2"),
         ("", "3"),
@@ -273,12 +273,12 @@ def test_not_utf8(tmp_path: Path) -> None:
 
 def test_full_examples(caplog: pytest.LogCaptureFixture) -> None:
     full, empty = plain_sentence("a b", "1"), plain_sentence(" ", "2")
-    rows: list[tuple[Sentence, Sentence | None]] = [(full, full), (full, empty), (empty, full), (empty, empty)]
+    rows = [Example(*sides) for sides in ((full, full), (full, empty), (empty, full), (empty, empty))]
     with caplog.at_level(logging.WARNING):
         assert [(e.source, e.target) for e in full_examples(rows, "pairs")] == [(full, full)]
     assert [r.getMessage() for r in caplog.records] == ["pairs: skipped 2 pairs in which one side is empty"]
     caplog.clear()
-    assert [e.source for e in full_examples([(full, None), (empty, None)], "single")] == [full]
+    assert [e.source for e in full_examples([Example(full), Example(empty)], "single")] == [full]
     assert not caplog.records
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import ByT5Tokenizer, MarianTokenizer, PreTrainedTokenizerBase
 
-from headlens.corpora.token_offsets import Side, is_punctuation, match_surfaces, slow_spans, tokenize, trim
+from headlens.corpora.alignment import Side, is_punctuation, match_surfaces, slow_spans, tokenize, trim
 from headlens.errors import AlignmentError
 
 

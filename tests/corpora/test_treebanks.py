@@ -4,9 +4,10 @@ import io
 from pathlib import Path
 
 import pytest
+from saved import read_conllu
 from tiers import rest_slow
 
-from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
+from headlens.corpora.conllu import ConlluCorpus, write_conllu
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 COUNTS = {

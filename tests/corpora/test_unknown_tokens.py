@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
-from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, UnknownTokens, encode_corpus
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
-from headlens.corpora.unknown_tokens import UnknownTokens
 from headlens.errors import CorpusError
 
 SCRIPTS = {"hebrew": "שלום לכולם כאן", "cherokee": "ᏣᎳᎩ ᎦᏬᏂᎯᏍᏗ", "ogham": "᚛ᚉᚑᚅᚔᚉᚉᚔᚋ ᚍᚐᚋ᚜"}

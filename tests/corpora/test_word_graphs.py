@@ -7,6 +7,7 @@ from typing import Any
 import networkx
 import numpy as np
 import pytest
+from graph_masks import token_mask
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
@@ -14,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example, Sentence, Word
-from headlens.corpora.word_graphs import GraphOptions, GraphWords, token_mask, word_graph
+from headlens.corpora.word_graphs import GraphOptions, GraphWords, word_graph
 from headlens.errors import OptionError
 
 KINDS = ("syntax", "lexical", "neighbour", "random")

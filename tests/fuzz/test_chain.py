@@ -18,7 +18,7 @@ from headlens.corpora.batches import Batch, collate, token_budget_batches
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, SentenceEncoder
-from headlens.corpora.frequency import FileFrequency
+from headlens.corpora.frequency import file_frequency
 from headlens.corpora.sentence import ROOT, Example
 from headlens.corpora.text import TextCorpus, plain_sentence
 from headlens.errors import CorpusError
@@ -155,7 +155,7 @@ def test_any_list_of_frequencies(tmp_path_factory: pytest.TempPathFactory, rows:
     path: Path = tmp_path_factory.getbasetemp() / "list.tsv"
     path.write_bytes("\n".join(map("".join, rows)).encode())
     try:
-        found = FileFrequency(path)
+        found = file_frequency(path)
     except CorpusError as error:
         refused = error
     else:

@@ -13,8 +13,8 @@ import pytest
 from fuzz.damage import blows, damaged, fuzzing
 from hypothesis import given
 from hypothesis import strategies as st
+from saved import read_conllu
 
-from headlens.corpora.conllu import read_conllu
 from headlens.corpora.sentence import Sentence
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError

@@ -25,7 +25,7 @@ from headlens.analyses.reproduce.paper_recipe import _parsed, packaged, read_rec
 from headlens.analyses.reproduce.paper_tables import ComparedTable
 from headlens.analyses.sparsefinder.fitting import FittedSite, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
-from headlens.corpora.graph_cache import GraphCache
+from headlens.corpora.word_graphs import GraphCache
 from headlens.errors import InputError, OptionError, read_errors
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.pages.head_cards import SentenceMap, TokenGroups

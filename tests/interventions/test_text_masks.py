@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from graph_masks import token_mask
 from naive_masking import float_mask
 from torch import Tensor
 
@@ -16,9 +17,8 @@ from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, TokenKind
-from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.sentence import Sentence
-from headlens.corpora.word_graphs import token_mask
+from headlens.corpora.word_graphs import GraphCache
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask_edit import MaskEdit
 

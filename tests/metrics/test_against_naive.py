@@ -25,7 +25,7 @@ from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.encoding import EncodedSequence
-from headlens.corpora.frequency import WordfreqFrequency, unit_forms
+from headlens.corpora.frequency import make_frequency, unit_forms
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.text import plain_sentence
 from headlens.heads import Stack
@@ -37,7 +37,7 @@ SHARED = ROOT.parent / "shared"
 DEMO = ROOT / "headlens" / "corpora" / "data" / "demo.conllu"
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
-FREQUENCY = WordfreqFrequency("en")
+FREQUENCY = make_frequency("wordfreq:en", [])
 
 
 @dataclass(frozen=True)

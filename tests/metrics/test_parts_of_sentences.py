@@ -20,7 +20,7 @@ from headlens.attention.kernels import blocked_softmax
 from headlens.attention.kernels.blocked_softmax import part_of, queries_of
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
-from headlens.corpora.frequency import WordfreqFrequency
+from headlens.corpora.frequency import make_frequency
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, MetricSettings, Statistics
 from headlens.metrics.metric_column import MetricColumn
@@ -29,7 +29,7 @@ from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.runs.corpus_reader import CorpusReader
 
-FREQUENCY = WordfreqFrequency("en")
+FREQUENCY = make_frequency("wordfreq:en", [])
 
 
 class Cutting(Observer):

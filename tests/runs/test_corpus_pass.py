@@ -25,7 +25,7 @@ from headlens import memory as models_memory
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.corpora.frequency import CorpusFrequency
+from headlens.corpora.frequency import corpus_frequency
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, ModelError, OutputError
 from headlens.models.loading import LoadedModel, load
@@ -44,7 +44,7 @@ LONGER = [
 ]
 CORPUS = Memory([Example(s) for s in [*TREES, *LONGER]])
 OPTIONS = ClassifyOptions(("nsubj", "obj"), Thresholds(min_instances=5), batch_tokens=30)
-FREQUENCIES = Frequencies(CorpusFrequency.count(CORPUS))
+FREQUENCIES = Frequencies(corpus_frequency(CORPUS))
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headlens.runs import provenance
+from headlens.runs import run_record
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -29,31 +29,31 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_versions_are_those_of_the_installed_packages() -> None:
-    found = provenance.versions()
+    found = run_record.versions()
     assert found["numpy"] == np.__version__
     assert found["python"].startswith("3.")
 
 
 def test_the_commit_of_a_checkout(checkout: Path) -> None:
     commit = git(checkout, "rev-parse", "HEAD")
-    assert provenance.git_commit(checkout / "module.py") == commit
+    assert run_record.git_commit(checkout / "module.py") == commit
     (checkout / "module.py").write_text("x = 2\n")
-    assert provenance.git_commit(checkout / "module.py") == f"{commit}-dirty"
+    assert run_record.git_commit(checkout / "module.py") == f"{commit}-dirty"
 
 
 def test_a_file_that_merely_lies_in_a_repository_has_no_commit(checkout: Path) -> None:
     (checkout / "installed.py").write_text("")
-    assert provenance.git_commit(checkout / "installed.py") is None
+    assert run_record.git_commit(checkout / "installed.py") is None
 
 
 def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert provenance.git_commit(tmp_path / "x.py") is None
-    monkeypatch.setattr(provenance.shutil, "which", lambda _: None)
-    assert provenance.git_commit() is None
+    assert run_record.git_commit(tmp_path / "x.py") is None
+    monkeypatch.setattr(run_record.shutil, "which", lambda _: None)
+    assert run_record.git_commit() is None
 
 
 MEASURE = """
-from headlens.runs.provenance import command_line, peak_memory
+from headlens.runs.run_record import command_line, peak_memory
 before = peak_memory()
 block = b"x" * 400_000_000
 print(None if before is None else peak_memory() - before)
@@ -79,7 +79,7 @@ def test_peak_memory_grows_with_what_is_used() -> None:
     ],
 )
 def test_what_was_typed(arguments: list[str], typed: str | None) -> None:
-    assert provenance.command_line(arguments) == typed
+    assert run_record.command_line(arguments) == typed
 
 
 def test_what_was_typed_after_python_m(tmp_path: Path) -> None:

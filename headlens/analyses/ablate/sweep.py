@@ -27,9 +27,8 @@ from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.memory import SplitWhenOutOfMemory, attempt
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
-from headlens.runs.processes import ALONE, Processes
+from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.runs.progress import LONG
-from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
 

@@ -22,12 +22,11 @@ from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import frequent_relations, label_notes
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack

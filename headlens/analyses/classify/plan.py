@@ -7,7 +7,7 @@ from dataclasses import replace
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.relevance.plan import RELEVANCE
-from headlens.runs.corpus_parts import PartialSums, parse_shard
+from headlens.runs.corpus_pass import parse_shard, part_folders
 from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
 
@@ -22,7 +22,7 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
         planner.model(name, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.merge:
-        PartialSums.of(request.merge, "classify", arguments(replace(request, shard=None)))  # checks the parts
+        part_folders(request.merge, "classify", arguments(replace(request, shard=None)))  # checks the parts
         planner.notes.append("No model runs: the sums of the parts are added up.")
         return planner.plan()
     if request.shard is not None:

@@ -35,21 +35,20 @@ from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_tabl
 from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.lrp.targets import choose_target
 from headlens.analyses.relevance.options import ReadingOptions
+from headlens.corpora.alignment import Side
 from headlens.corpora.conllu import ConlluCorpus, write_conllu
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pharaoh import AlignedCorpus
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import NamedCorpus, ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
 from headlens.corpora.text import ParallelCorpus
-from headlens.corpora.token_offsets import Side
 from headlens.errors import OptionError
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
-from headlens.runs.corpus_parts import PartialSums, parse_shard
+from headlens.runs.corpus_pass import parse_shard, part_folders
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.output_options import arguments
@@ -243,11 +242,11 @@ def open_part(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[R
 
     Raises:
         OptionError: if several processes share the work, which do that by themselves.
-        InputError: see `PartialSums.of` and `open_run`.
+        InputError: see `part_folders` and `open_run`.
     """
     # A run that adds parts up is of the whole corpus, also where its options are those of a part.
     asked = replace(request, shard=None) if request.merge else request
-    sums = PartialSums.of(request.merge, "classify", arguments(asked)) if request.merge else None
+    sums = part_folders(request.merge, "classify", arguments(asked)) if request.merge else None
     part = None if asked.shard is None else parse_shard(asked.shard)
     with open_run("classify", request.models[0], asked, reporter) as run:
         if run.processes.count > 1 and (part or sums):

@@ -27,9 +27,8 @@ from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.planning.speed import seconds_of
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
-from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted, read_errors
 from headlens.files import csv_rows, output_errors

@@ -12,7 +12,7 @@ from typing import Literal
 
 from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, MADE, SPANS, ZERO, strength_of
 from headlens.analyses.masks.study_figures import FULL
-from headlens.corpora.graph_cache import GraphCache
+from headlens.corpora.word_graphs import GraphCache
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask import (
     AnyMaskSource,

@@ -14,11 +14,10 @@ import numpy as np
 from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
-from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
-from headlens.corpora.word_graphs import GraphOptions, GraphWords, form_means, parse_graph, word_graph
+from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, form_means, parse_graph, word_graph
 from headlens.errors import CorpusError, OptionError
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of

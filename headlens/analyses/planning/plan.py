@@ -17,7 +17,7 @@ from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
 from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
-from headlens.runs.progress import Reporter, SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.tasks.task_options import TaskData
 from headlens.training.hyperparameters import LoopOptions, Precision
 
@@ -132,7 +132,7 @@ class Planner(Plan):
         attention: what the model's attention would be switched to.
     """
 
-    reporter: Reporter = field(default_factory=SilentReporter)
+    reporter: Reporter = field(default_factory=Reporter)
     precision: Precision = "no"
     attention: ModelNormalizer | None = None
 
@@ -206,7 +206,7 @@ def plan_of(request: Any, reporter: Reporter | None = None) -> Plan:
         InputError: whatever is wrong with models, files and options that can be seen before the work begins.
     """
     plans = import_module(f"{type(request).__module__.rpartition('.')[0]}.plan").PLANS
-    plan: Plan = plans[type(request)](request, reporter or SilentReporter())
+    plan: Plan = plans[type(request)](request, reporter or Reporter())
     return plan
 
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
-from headlens.corpora.corpus_summary import summarise
+from headlens.corpora.sentence import summarise
 from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError, ModelError
 from headlens.hub_access import hub_answers, only_cache
@@ -27,7 +27,7 @@ from headlens.models.loading import choose_device, load, local_or_hub, quiet
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
 from headlens.options import DEMO
-from headlens.runs.progress import Reporter, SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import texts_of, words_of
@@ -224,7 +224,7 @@ def corpus_size(
     corpus = open_corpus(spec, options)
     if spec.startswith(HUB):
         return _of_hub(spec.removeprefix(HUB), options.split, options.limit)
-    with (reporter or SilentReporter()).progress(f"reading {corpus.name}", None) as advance:
+    with (reporter or Reporter()).progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     first = next(iter(corpus), None)
     two_sided = first is not None and first.target is not None

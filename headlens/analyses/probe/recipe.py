@@ -22,8 +22,7 @@ from headlens.analyses.probe.report import probe_figures, probe_findings
 from headlens.analyses.probe.tables import weight_table
 from headlens.analyses.result_notes import encoding_notes
 from headlens.analyses.training.open_training_set import read_text
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.pages.command_report import write_results

@@ -18,9 +18,8 @@ from headlens.attention.sites import find_sites
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch, batch_tokens_of, collate, token_budget_batches
 from headlens.corpora.corpus_options import LongSentences
-from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, Masking, encode_corpus, mask_examples
 from headlens.corpora.encoding import EncodedExample, Pairing, SentenceEncoder
-from headlens.corpora.masking import Masking, mask_examples
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError, counted

@@ -11,7 +11,7 @@ import pandas as pd
 from headlens.analyses.relevance.analysis import HeadRelevances, head_relevance
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.relevance.report import relevance_figures
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
+from headlens.corpora.sentence import CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.files import plain_value
 from headlens.pages.command_report import write_results

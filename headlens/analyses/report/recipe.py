@@ -20,7 +20,7 @@ from headlens.pages.self_contained import LARGE_PAGE
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
 from headlens.runs.folder import PAGE, RunFolder
 from headlens.runs.output_options import arguments
-from headlens.runs.progress import Reporter, SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.runs.reading import RecordedRun, read_recorded
 from headlens.runs.run_record import RUN_FILE, read_run
 
@@ -69,7 +69,7 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         InputError: if a run cannot be read or drawn, or the place cannot be written; nothing is written before all
             runs were read.
     """
-    reporter = reporter or SilentReporter()
+    reporter = reporter or Reporter()
     with reporter.status("reading"):
         runs = _read(request.runs)
     with _opened(request, runs) as folder, drawn_for(request.width):

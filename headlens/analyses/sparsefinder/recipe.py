@@ -25,8 +25,7 @@ from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
 from headlens.analyses.training.sweep import SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
 from headlens.attention.normalizers import LearnedEntmax, parse_normalizer
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
 from headlens.errors import CorpusError, OptionError, ResumeError, counted, read_errors
 from headlens.files import atomic_path

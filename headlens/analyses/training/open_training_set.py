@@ -11,8 +11,7 @@ from headlens.analyses.training.options import TEXT, TextOptions, TextTask, Trai
 from headlens.analyses.training.text_training import loaded_model, unknown_text_notes
 from headlens.analyses.training.training_set import TaskRows, TrainingSet, hold_out
 from headlens.corpora.corpus_options import CorpusOptions
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError, counted
 from headlens.models.loading import LoadedModel

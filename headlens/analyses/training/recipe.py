@@ -19,8 +19,7 @@ from headlens.analyses.training.training_run import TaskResult, TrainRun, fit, m
 from headlens.analyses.training.training_set import TaskForward, TaskRows, freeze_unused, task_evaluation
 from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
-from headlens.corpora.corpus_summary import summarise
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, summarise
 from headlens.corpora.sources import refuse_unused
 from headlens.errors import OptionError, counted
 from headlens.models.loading import LoadedModel, choose_device, tokenizer_of

@@ -23,8 +23,8 @@ from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.nested_text import conform, parse_json
 from headlens.pages.formatting import DIFFERENCE
+from headlens.runs.processes import DeferredSignals
 from headlens.runs.run import Run
-from headlens.runs.signals import DeferredSignals
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.reader import Reader

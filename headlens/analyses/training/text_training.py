@@ -11,9 +11,9 @@ from torch import nn
 
 from headlens.analyses.training.options import BLOCK, TextOptions
 from headlens.corpora.batches import IGNORED
+from headlens.corpora.encoded_corpus import UnknownTokens
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.unknown_tokens import UnknownTokens
 from headlens.errors import CorpusError, OptionError
 from headlens.files import output_errors
 from headlens.models.language_outputs import next_logits, token_logits

@@ -30,9 +30,8 @@ from headlens.files import atomic_path, output_errors, write_json
 from headlens.interventions.compacting import save_compacted
 from headlens.models.loading import LoadedModel, quiet
 from headlens.nested_text import parse_json
-from headlens.runs.processes import ALONE, Processes
+from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.runs.run import Run
-from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.reader import Reader

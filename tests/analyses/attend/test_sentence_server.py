@@ -25,7 +25,7 @@ from headlens.errors import InputError, OptionError, OutputError
 from headlens.models.loading import LoadedModel
 from headlens.runs.folder import RunFolder
 from headlens.runs.mask_options import MaskOptions
-from headlens.runs.progress import SilentReporter
+from headlens.runs.progress import Reporter
 
 JSON = {"Content-Type": "application/json"}
 
@@ -204,7 +204,7 @@ def test_a_run_is_gone_on_with(server: SentenceServer, tmp_path: Path, monkeypat
     monkeypatch.setattr("headlens.analyses.attend.sentence_server.load", load)
     arguments = {"model": "tiny", "without": ["encoder.0.1"], "mask": "window:3", "layers": "1", "level": "word"}
     folder = run_of(tmp_path / "a run", {**arguments, "allow_pickle": True, "device": "cuda"}, server)
-    with open_server(ServeRequest(str(folder)), SilentReporter(), print, REPORT.attention) as opened:
+    with open_server(ServeRequest(str(folder)), Reporter(), print, REPORT.attention) as opened:
         ((name, options),) = asked
         assert (name, options.allow_pickle, options.device) == ("tiny", False, "auto")
         assert (opened.request.level, opened.request.mask.mask, opened.request.mask.layers) == ("word", "window:3", "1")
@@ -212,15 +212,15 @@ def test_a_run_is_gone_on_with(server: SentenceServer, tmp_path: Path, monkeypat
         assert isinstance(opened.kept[0].text, str)
         assert b"Dogs bark." in opened.page
     with pytest.raises(OptionError, match="already records the mask under which its model ran"):
-        open_server(ServeRequest(str(folder), mask=MaskOptions("star")), SilentReporter(), print)
+        open_server(ServeRequest(str(folder), mask=MaskOptions("star")), Reporter(), print)
 
 
 def test_a_run_without_a_model(server: SentenceServer, tmp_path: Path) -> None:
     folder = run_of(tmp_path / "run", {"paper": "x"}, server)
     with pytest.raises(OptionError, match="is a run without a model"):
-        open_server(ServeRequest(str(folder)), SilentReporter(), print)
+        open_server(ServeRequest(str(folder)), Reporter(), print)
 
 
 def test_no_such_model(tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        open_server(ServeRequest(str(tmp_path / "nothing")), SilentReporter(), print)
+        open_server(ServeRequest(str(tmp_path / "nothing")), Reporter(), print)

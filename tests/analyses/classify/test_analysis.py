@@ -17,7 +17,7 @@ from headlens.analyses.attend.analysis import collect_attention
 from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.attention.sites import find_sites
-from headlens.corpora.frequency import CorpusFrequency
+from headlens.corpora.frequency import corpus_frequency
 from headlens.corpora.sentence import Example, Link
 from headlens.corpora.text import plain_sentence
 from headlens.errors import CorpusError, ModelError, NoHeadsError, OptionError
@@ -45,7 +45,7 @@ LONGER = [sentence("the zyxwvut story of old teachers and small mice never ends"
 CORPUS = Memory([Example(s) for s in [*TREES, *LONGER]])
 PAIRS = Memory([Example(s, t) for s, t in zip(TREES, reversed(TREES), strict=True)])
 OPTIONS = ClassifyOptions(relations=("nsubj", "obj"), thresholds=Thresholds(min_instances=5))
-FREQUENCIES = Frequencies(CorpusFrequency.count(CORPUS), CorpusFrequency.count(CORPUS))
+FREQUENCIES = Frequencies(corpus_frequency(CORPUS), corpus_frequency(CORPUS))
 
 Make = Callable[[str], LoadedModel]
 

@@ -15,7 +15,7 @@ from headlens.corpora.sentence import ROOT, Example, Sentence
 from headlens.corpora.sources import ParsedCorpus
 from headlens.runs.folder import RunFolder
 from headlens.runs.processes import ALONE, Processes
-from headlens.runs.progress import SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.runs.run import Run
 
 SIZE = 11
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolde
 
 
 def run(folder: RunFolder, processes: Processes = ALONE) -> Run:
-    return Run(folder.path, folder if processes.first else None, processes, SilentReporter())
+    return Run(folder.path, folder if processes.first else None, processes, Reporter())
 
 
 def test_trees_are_kept_and_read_again(folder: RunFolder) -> None:

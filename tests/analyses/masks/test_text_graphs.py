@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from graph_masks import token_mask
 from made_tasks import example, taught
 from transformers import PreTrainedTokenizerBase
 
@@ -16,11 +17,10 @@ from headlens.analyses.training.training_set import TaskForward, TrainingSet
 from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.batches import padded
 from headlens.corpora.encoding import SentenceEncoder
-from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.parsers import Parser, SpacyParser
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.corpora.text import split_words
-from headlens.corpora.word_graphs import GraphOptions, GraphWords, parse_graph, token_mask, word_graph
+from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, parse_graph, word_graph
 from headlens.errors import OptionError, ParserError
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.models.loading import LoadedModel

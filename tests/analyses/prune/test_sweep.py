@@ -28,7 +28,7 @@ from headlens.analyses.training.sweep import Trainings, run_name
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, ResumeError
 from headlens.runs.processes import ALONE
-from headlens.runs.progress import SilentReporter
+from headlens.runs.progress import Reporter
 from headlens.runs.run import Run
 from headlens.tasks.task_options import TaskData
 from headlens.training.hyperparameters import TrainingOptions
@@ -152,7 +152,7 @@ def test_runs_are_remembered(tmp_path: Path) -> None:
     class Folder:
         pass
 
-    run = Run(tmp_path, Folder(), ALONE, SilentReporter())  # type: ignore[arg-type]
+    run = Run(tmp_path, Folder(), ALONE, Reporter())  # type: ignore[arg-type]
     trainings = Trainings(run, TrainingOptions())
     calls: list[int] = []
 

@@ -21,7 +21,7 @@ from headlens.errors import InputError, OptionError, OutputError
 from headlens.runs.folder import RunFolder
 from headlens.runs.lock import LOCK_NAME
 from headlens.runs.output_options import OutputOptions
-from headlens.runs.progress import SilentReporter
+from headlens.runs.progress import Reporter
 
 FIGURES = ["functions", "confidence", "entropy", "mass", "rare", "same_word", "coreference", "pair", "alignment"]
 FIGURES += ["positions", "offsets", "best_heads", "syntax", "similarity"]
@@ -280,7 +280,7 @@ def test_a_run_that_is_being_written_is_not_touched(other: Path, place: dict[str
 def test_what_breaks_off_leaves_the_lock_and_lists_what_it_wrote(
     classified: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Impatient(SilentReporter):
+    class Impatient(Reporter):
         @contextmanager
         def progress(self, text: str, total: int | None, costs: Any = ()) -> Iterator[Any]:
             def advance(_: int) -> None:

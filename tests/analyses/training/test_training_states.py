@@ -12,7 +12,7 @@ import pytest
 
 from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.errors import OutputError, ResumeError
-from headlens.runs.signals import DeferredSignals
+from headlens.runs.processes import DeferredSignals
 
 
 def kept(path: Path, tell: Callable[[str], None] = lambda _: None) -> CheckpointFolder:
