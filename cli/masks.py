@@ -51,13 +51,15 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> Iterator[Table]:
     from headlens.pages.formatting import DELTA, share_text, value_text
     from headlens.pages.page_tables import summary_table
     from headlens.plots.curves import VALUES
+    from headlens.plots.mask_points import short_names
 
     if "masks" not in tables:
         return
+    short = short_names(tables["masks"]["pattern"])
     for (model, task, metric), rows in means(tables["masks"]).groupby(["model", "task", "metric"], sort=False):
         lines = [
             {
-                "pattern": row["pattern"],
+                "pattern": short[row["pattern"]],
                 "layers": row["layers"],
                 "diagonal": row["control"],
                 "masked, %": share_text(row["sparsity"]),

@@ -130,7 +130,7 @@ def duration(seconds: float) -> str:
 
 
 def bounds(row: Mapping[Any, Any], digits: int) -> str:
-    """The interval of a row of a table in words."""
+    """Returns the interval of a row as `0.12 to 0.34`, or that it rests on too few examples."""
     low, high = row["ci_low"], row["ci_high"]
     return "too few examples" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
 

@@ -52,7 +52,15 @@ def record_notes(task: Task, records: Floats) -> list[str]:
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
         # The best constant class, or the expectation of a choice among candidates.
         guess = "Always giving the same answer" if task.labels else "Choosing at random"
-        notes.append(f"{guess} has {article} {metric} of {chance:.3f}.{_no_better(task, records, chance)}")
+        notes.append(f"{guess} has {article} {metric} of {chance:.3f}.")
+        right = task.right(records, metric)
+        # The interval of the share of right answers does not lie above what guessing gives.
+        if right is not None and wilson(right.sum(), np.asarray(len(right)))[0] <= chance:
+            guessing = f"{guess[0].lower()}{guess[1:]}"
+            notes.append(
+                f"The model is not significantly better than {guessing}: train it further, or evaluate it on more "
+                "examples."
+            )
     if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
         notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
     if cut := cut_translations(task, records):
@@ -60,14 +68,6 @@ def record_notes(task: Task, records: Floats) -> list[str]:
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
         )
     return notes
-
-
-def _no_better(task: Task, records: Floats, chance: float) -> str:
-    """What to do where the interval of the share of right examples does not lie above what guessing gives."""
-    right = task.right(records, task.metrics[0])
-    if right is None or wilson(right.sum(), np.asarray(len(right)))[0] > chance:
-        return ""
-    return " The model is not significantly better: train it further, or evaluate it on more examples."
 
 
 def narrow_interval_notes(

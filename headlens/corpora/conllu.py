@@ -143,7 +143,7 @@ def _parse_block(block: Sequence[Line], entity_place: int = 0) -> Sentence:
 
 
 def _parse_row(line: Line) -> _Row:
-    """Reads the ten columns of a line."""
+    """Splits a line into its ten columns, of which the word id and the form are checked."""
     columns = [column.strip(" ") for column in line.text.split("\t")]
     if len(columns) != N_COLUMNS:
         raise _FaultError(f"{counted(len(columns), 'column')} instead of {N_COLUMNS} between tabs", line.number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,12 @@ def panels(
     return figure, drawn
 
 
+def legend_columns(labels: Iterable[str], width: float) -> int:
+    """Returns how many labels of a legend stand beside each other in a figure of a width in inches; one at least."""
+    # Beside each label its mark and gaps; letters are 0.56 of their size wide.
+    return max(1, int(width / max((0.42 + 0.56 * TICK_SIZE / 72 * len(label) for label in labels), default=width)))
+
+
 def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
     """Adds a legend under all axes, with each label of any of them once, in so many lines or more where it is long."""
     legends = [axes.get_legend_handles_labels() for axes in drawn]
@@ -84,8 +90,6 @@ def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
     # Where matplotlib lays out the axes, it leaves room for what is outside.
     place: Any = "lower center" if figure.get_layout_engine() is None else "outside lower center"
     columns = -(-len(by_label) // lines)
-    # Beside each label its mark and gaps; letters are 0.56 of their size wide.
-    room = figure.get_figwidth() / max((0.42 + 0.56 * TICK_SIZE / 72 * len(label) for label in by_label), default=1.0)
     if figure.get_layout_engine() is not None:
-        columns = max(1, min(columns, int(room)))
+        columns = min(columns, legend_columns(by_label, figure.get_figwidth()))
     figure.legend(by_label.values(), by_label.keys(), loc=place, ncols=columns, borderpad=0.2, **LEGEND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -48,10 +48,25 @@ def sweeps(patterns: Iterable[object]) -> dict[str, dict[str, str]]:
     return dict(zip(short_names(by_run).values(), by_run.values(), strict=True))
 
 
-def count_curves(rows: pd.DataFrame) -> int:
-    """Returns how many curves `draw_masks` would draw."""
-    learned = sweeps(rows["pattern"])
-    return sum(rows.loc[rows["pattern"].isin(list(masks)), "layers"].nunique() for masks in learned.values())
+class MaskCurve(NamedTuple):
+    """The masks of a sweep in the same layers: what the legend calls them, their rows, and what names each mask."""
+
+    label: str
+    rows: pd.DataFrame
+    strengths: dict[str, str]
+    colour: str
+
+
+def mask_curves(rows: pd.DataFrame) -> list[MaskCurve]:
+    """Returns the curves among the masks of a model, task and metric, as `draw_masks` draws them."""
+    found = []
+    for number, (name, strengths) in enumerate(sweeps(rows["pattern"]).items()):
+        for layers, part in rows[rows["pattern"].isin(list(strengths))].groupby("layers", sort=False):
+            where = "" if layers == "all" else f", layers {layers}"
+            run, _, order = name.partition("@")
+            label = f"{run}{where}: {_ORDERS.get(order, order)} kept" if order else f"{name}{where}, by λ"
+            found.append(MaskCurve(label, part, strengths, _CURVES[number % len(_CURVES)]))
+    return found
 
 
 def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
@@ -64,16 +79,12 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
         axes: axes to draw into.
         rows: see `headlens.analyses.masks.study_figures.means`, of a model, task and metric, no row without a mask.
     """
-    learned = sweeps(rows["pattern"])
     rows = rows.assign(share=100 * float_column(rows, "sparsity_texts"))
-    in_curve = rows["pattern"].isin([pattern for masks in learned.values() for pattern in masks])
+    curves = mask_curves(rows)
+    in_curve = rows["pattern"].isin([pattern for curve in curves for pattern in curve.strengths])
     lines = _patterns(axes, rows[~in_curve], rows["share"].min(), rows["share"].max())
-    for number, (name, strengths) in enumerate(learned.items()):
-        for layers, part in rows[rows["pattern"].isin(list(strengths))].groupby("layers", sort=False):
-            where = "" if layers == "all" else f", layers {layers}"
-            run, _, order = name.partition("@")
-            label = f"{run}{where}: {_ORDERS.get(order, order)} kept" if order else f"{name}{where}, by λ"
-            _curve(axes, part, strengths, label, _CURVES[number % len(_CURVES)])
+    for number, curve in enumerate(curves):
+        _draw_curve(axes, curve, number)
     axes.margins(x=0.12, y=0.1 + 0.07 * max(0, lines - 1))  # room for the names
 
 
@@ -109,17 +120,19 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> int:
     return max(map(len, names.values()), default=0)
 
 
-def _curve(axes: Axes, rows: pd.DataFrame, strengths: dict[str, str], label: str, colour: str) -> None:
+def _draw_curve(axes: Axes, curve: MaskCurve, number: int) -> None:
     for way in WAYS:
-        points = rows[rows["control"] == way].sort_values("share")
+        points = curve.rows[curve.rows["control"] == way].sort_values("share")
         if points.empty:
             continue
         kept = way == "kept"
         x, y = float_column(points, "share"), float_column(points, "value")
-        style: dict[str, Any] = {"label": label, "ls": "-"} if kept else _OPEN
-        axes.plot(x, y, "D", color=colour, markersize=3, linewidth=1, zorder=4, **style)
-        draw_intervals(axes, x, points, colour)
-        for number, pattern in enumerate(points["pattern"] if kept else ()):
-            offset = (3, -7 if number % 2 else 2)  # neighbours are close to each other
-            text = axes.annotate(strengths[str(pattern)], (x[number], y[number]), offset, textcoords="offset points")
+        style: dict[str, Any] = {"label": curve.label, "ls": "-"} if kept else _OPEN
+        axes.plot(x, y, "D", color=curve.colour, markersize=3, linewidth=1, zorder=4, **style)
+        draw_intervals(axes, x, points, curve.colour)
+        for place, pattern in enumerate(points["pattern"] if kept else ()):
+            # Neighbours are close to each other, and so may be the curves of two orders.
+            offset = (3, -7 if (place + number) % 2 else 2)
+            name = curve.strengths[str(pattern)]
+            text = axes.annotate(name, (x[place], y[place]), offset, textcoords="offset points")
             text.set(fontsize=TICK_SIZE - 2, color=INK, zorder=5)

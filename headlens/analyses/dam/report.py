@@ -325,7 +325,7 @@ def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
             yield picture
 
 
-def records_of(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]]:
+def rows_of_runs(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]]:
     """Rows of a table of all runs that have it, each with the name of the run's folder."""
     return [
         {"folder": run.folder.name, **{str(k): v for k, v in row.items()}}
@@ -337,7 +337,7 @@ def records_of(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]]:
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     names = ("folder", "run", "metric", *VALUES, *_SHARES)
-    records = [{k: row[k] for k in names} for row in records_of(runs, "sweep")]
+    records = [{k: row[k] for k in names} for row in rows_of_runs(runs, "sweep")]
     about = (
         "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
         "the original model, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
@@ -350,7 +350,7 @@ def _findings(run: RecordedRun) -> list[str]:
     return [
         f"{row['model']}, {row['run']}: {float(row['sparsity_texts']):.1%} of text positions masked, {row['metric']} "
         f"on {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]."
-        for row in records_of([run], "sweep")
+        for row in rows_of_runs([run], "sweep")
         if np.isfinite(float(row["sparsity_texts"]))
     ]
 

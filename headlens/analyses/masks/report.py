@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.analyses.dam.report import records_of
+from headlens.analyses.dam.report import rows_of_runs
 from headlens.analyses.masks.degrees import (
     draw_summary,
     draws_markdown,
@@ -166,7 +166,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     )
     told = (
         ("Models trained under masks", records, about),
-        ("Effect of each kind of degree", records_of(runs, "effects"), about_effects),
+        ("Effect of each kind of degree", rows_of_runs(runs, "effects"), about_effects),
     )
     return [*overview_of_tasks(runs), *(page_table(*table) for table in told if table[1])]
 

@@ -16,9 +16,9 @@ from headlens.analyses.masks.options import LEARNED, MADE, ZERO
 from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
-from headlens.plots.curves import VALUES, draw_level, legend_below
+from headlens.plots.curves import VALUES, draw_level, legend_below, legend_columns
 from headlens.plots.head_grid import float_column
-from headlens.plots.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
+from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, short_names
 from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
@@ -35,6 +35,7 @@ BLOCK = ["model", "task", "metric"]
 SHARES = ("sparsity", "sparsity_texts")
 LESS = "difference from unmasked"
 CHANCE = "chance"  # what guessing without reading gives
+CHANCE_LABEL = "chance level"
 _CONTROL_LOOKS = {
     "random": ("as many random positions masked", style.FAINT),
     "dropped": ("diagonal masked", style.VERMILION),
@@ -217,11 +218,12 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         return None
     blocks = list(table.groupby(BLOCK, sort=False))
     across = 1 if style.in_column() else min(2, len(blocks))
-    curves = max(count_curves(rows) for _, rows in blocks)
-    # entries of the legend, beside each other below a panel
-    abreast = across * (2 if curves else 3)
-    lines = -(-(1 + len(WAYS) + curves) // abreast)
     title, width = titled("Quality under masks", table), min(style.page_width(), style.FULL_WIDTH * across / 2)
+    curves = [curve for _, rows in blocks for curve in mask_curves(rows)]
+    single = table[~table["pattern"].isin({FULL, *(pattern for curve in curves for pattern in curve.strengths)})]
+    ways = [label for way, (_, label) in WAYS.items() if (single["control"] == way).any()]
+    labels = {"no mask", CHANCE_LABEL, *ways, *(curve.label for curve in curves)}
+    lines = -(-len(labels) // min(3 * across, legend_columns(labels, width)))
     margins = _TOP + style.further_lines(title, width), _BOTTOM + (lines - 1) * _LINE
     columns = [(column + 0.16) / across for column in range(across)], 0.78 / across
     figure, drawn = panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)
@@ -233,7 +235,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         # Where guessing is near what models achieve; far below it would only take their room.
         level, (low, high) = float(full[CHANCE].mean()) if CHANCE in full else math.nan, axes.get_ylim()
         if low <= level <= high:
-            axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label="chance level", zorder=1)
+            axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label=CHANCE_LABEL, zorder=1)
     legend_below(figure, drawn, lines)
     return figure
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -236,3 +238,28 @@ def test_strange_names_stay_in_the_figure() -> None:
     figure.canvas.draw()
     check_edges(figure)
     assert {axes.get_title() for axes in figure.axes} == {"m", one_line(words, 0.78 * FULL_WIDTH / 2, TICK_SIZE)}
+
+
+@pytest.mark.parametrize("runs", [("dam",), ("a-long-name-of-a-run", "another-run"), ("r" * 60,)])
+@pytest.mark.parametrize("tasks", [("sst2",), ("sst2", "mnli")])
+def test_legend_and_names_of_orders_stay_apart_and_within_the_figure(
+    runs: tuple[str, ...], tasks: tuple[str, ...]
+) -> None:
+    """The same share of the most and of the least important positions masks and achieves nearly the same."""
+    full = masks(2, tasks).query("pattern == 'full' and control == 'kept'")
+    orders = [(run, order, share) for run in runs for order in ("most", "least") for share in ("0.3", "0.1")]
+    kept = [
+        full.assign(pattern=f"{run}/masks/penalty-0.1@{order}={share}", sparsity=0.9, sparsity_texts=1 - float(share))
+        for run, order, share in orders
+    ]
+    figure = quality_by_pattern(pd.concat([full, *kept], ignore_index=True))
+    assert figure is not None
+    figure.draw_without_rendering()
+    check_edges(figure)
+    legend = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= legend.x0 < legend.x1 <= figure.bbox.x1
+    assert all(axes.get_window_extent().y0 > legend.y1 for axes in figure.axes)
+    for axes in figure.axes if len(runs) == 1 else ():
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert len(boxes) == 4
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
