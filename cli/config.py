@@ -20,7 +20,7 @@ def load_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
         check_text("--config", str(path), is_place=True)
         read = _from_run if path.suffix == ".json" else _from_toml
-        _set_defaults(context, read(path, context.info_name or "", "--config"), path)
+        _set_defaults(context, read(path, context.info_name or "", "--config"), f"--config: {path}")
     return path
 
 
@@ -29,7 +29,7 @@ def load_run(context: typer.Context, folder: Path | None) -> Path | None:
     if folder is not None:
         check_text("--resume", str(folder), is_place=True)
         if (file := folder / "run.json").is_file() and not context.resilient_parsing:
-            _set_defaults(context, _from_run(file, context.info_name or "", "--resume"), file)
+            _set_defaults(context, _from_run(file, context.info_name or "", "--resume"), f"--resume: {file}")
     return folder
 
 
@@ -42,7 +42,7 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
 
         path = packaged(str(path).removesuffix(".toml")) or path
     try:
-        content = parse_toml(_read(path))
+        content = parse_toml(_read(path, option))
     except ValueError as error:
         raise OptionError(
             f"{option}: {path} is not valid TOML: {error}.", "Write one option per line, such as: limit = 500"
@@ -83,7 +83,7 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
 def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
     """What run.json records; options without a value keep their default."""
     try:
-        record = conform(parse_json(_read(path)), dict[str, Any])
+        record = conform(parse_json(_read(path, option)), dict[str, Any])
         recorded_command = conform(record.get("command"), str, "command")
         values = conform(record.get("arguments"), dict[str, Any], "arguments")
     except ValueError as error:
@@ -99,17 +99,17 @@ def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
     return {k: v for k, v in values.items() if v is not None}
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, option: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
         raise OptionError(
-            f"--config: {path} {reason}.", "Give a TOML file, or the run.json of an earlier run."
+            f"{option}: {path} {reason}.", "Give a TOML file, or the run.json of an earlier run."
         ) from error
 
 
-def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path) -> None:
+def _set_defaults(context: typer.Context, values: Mapping[str, Any], source: str) -> None:
     parameters = {p.name: p for p in context.command.params if p.name}
     names = {flag.removeprefix("--").replace("-", "_"): p.name for p in context.command.params for flag in p.opts}
     declared = commands()[context.info_name].options if context.info_name in commands() else {}
@@ -124,13 +124,13 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path)
                 if close
                 else f"headlens {context.info_name} --help-all lists all options."
             )
-            raise OptionError(f"--config: {path}: {context.info_name} has no option {key!r}.", hint)
+            raise OptionError(f"{source}: {context.info_name} has no option {key!r}.", hint)
         if name in declared:
             try:
                 declared[name].value(value)  # Typer would make 2 of 2.7, 1 of true, and a text of a table
             except OptionError as error:
                 advice = error.advice or f"headlens {context.info_name} --help says what it accepts."
-                raise OptionError(f"--config: {path}: {error.message}", advice) from error
+                raise OptionError(f"{source}: {error.message}", advice) from error
         defaults[name] = _fit(value, parameters[name])
     context.default_map = {**(context.default_map or {}), **defaults}
 

@@ -155,9 +155,11 @@ class TextCorpus(NamedFile, CheckedCorpus):
     def rows(self) -> Iterator[Example | CorpusError]:
         """Yields an example for every line, also for blank ones (without words), so that two files stay in step."""
         for line in text_lines(self.path):
-            if isinstance(line, Line):
-                check_length(line.text, self.path, line.number)
-            yield line if isinstance(line, CorpusError) else Example(plain_sentence(line.text, str(line.number)))
+            if isinstance(line, CorpusError):
+                yield line
+            else:
+                refused = too_long(line.text, self.path, line.number)
+                yield refused or Example(plain_sentence(line.text, str(line.number)))
 
 
 @dataclass(frozen=True)
@@ -192,15 +194,22 @@ class TextList:
                 yield Example(sentence)
 
 
+def too_long(text: str, path: str | Path | None, line: int | None) -> CorpusError | None:
+    """Tells of a text that is no sentence: one of megabytes would be split and cut into tokens for minutes."""
+    if len(text) <= LONGEST_TEXT:
+        return None
+    message = f"a text of {len(text):,} characters, where at most {LONGEST_TEXT:,} are read as one."
+    return CorpusError(message, "Put each sentence on its own line or row.", path=path, line=line)
+
+
 def check_length(text: str, path: str | Path | None, line: int | None) -> None:
-    """Refuses a text that is no sentence: one of megabytes would be split and cut into tokens for minutes.
+    """Refuses a text that is no sentence, see `too_long`.
 
     Raises:
         CorpusError: naming its place.
     """
-    if len(text) > LONGEST_TEXT:
-        message = f"a text of {len(text):,} characters, where at most {LONGEST_TEXT:,} are read as one."
-        raise CorpusError(message, "Put each sentence on its own line or row.", path=path, line=line)
+    if error := too_long(text, path, line):
+        raise error
 
 
 def plain_sentence(text: str, identifier: str) -> Sentence:

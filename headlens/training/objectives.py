@@ -157,7 +157,7 @@ class PenalizedObjective:
     """L = L_task + λ · the penalty of what is trained beside the model: its gates, or its attention mask.
 
     Of gates that is the expected number of open ones (Voita et al. 2019, equation 7); of a mask ‖M‖₁ of the M that the
-    forward pass drew, see `SoftMask.penalty` (Shi et al. 2021, section 4).
+    forward pass drew, see `LearnedAttentionMask.penalty` (Shi et al. 2021, section 4).
 
     Args:
         objective: of the task.

@@ -132,6 +132,26 @@ def test_files_that_are_none(headlens: Headlens, name: str, content: bytes | Non
     assert message in done.err
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"na\xefve", "is not UTF-8"),
+        (b"{", "is not the run.json of a headlens run"),
+        (b'{"command": "classify", "arguments": {"limt": 3}}', "classify has no option 'limt'"),
+        (b'{"command": "classify", "arguments": {"limit": 0}}', "--limit"),
+    ],
+)
+def test_a_run_that_cannot_be_resumed_is_told_as_such(headlens: Headlens, content: bytes, message: str) -> None:
+    Path("run").mkdir()
+    Path("run/run.json").write_bytes(content)
+    done = headlens("classify", "--resume", "run")
+    assert done.code == 2
+    assert "--resume: run/run.json" in done.err
+    assert "--config" not in done.err
+    assert message in done.err
+    assert Path("run/run.json").read_bytes() == content
+
+
 @pytest.mark.parametrize("command", REQUESTS)
 def test_every_argument_of_a_run_is_an_option(command: str) -> None:
     group: Any = typer.main.get_command(app)

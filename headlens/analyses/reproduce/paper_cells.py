@@ -130,7 +130,9 @@ def cell_agreement(cell: Mapping[Any, Any], digits: int) -> str:
     if pd.isna(published) or pd.isna(ours):
         return ""
     if isinstance(published, str) or isinstance(ours, str):
-        return "the same" if str(published) == str(ours) else "not the same"
+        # Beside other numbers a count of the paper's is a float: it is the text 5, not 5.0.
+        words = {cell if isinstance(cell, str) else f"{cell:.15g}" for cell in (published, ours)}
+        return "the same" if len(words) == 1 else "not the same"
     half = 0.5 * 10.0**-digits
     low, high = (cell[end] for end in ENDS)
     if pd.isna(low) or pd.isna(high):

@@ -30,6 +30,10 @@ from headlens.files import write_csv
         (70.4, 70.2, None, None, "ours differs by -0.2 (no interval)"),
         ("48/48", "48/48", None, None, "the same"),
         ("48/48", "47/48", None, None, "not the same"),
+        (5.0, "5", None, None, "the same"),  # a count in a column of floats
+        ("1234567", 1234567.0, None, None, "the same"),
+        (0.1, "0.1", None, None, "the same"),
+        (5.5, "5", None, None, "not the same"),
         (None, 1.0, None, None, ""),
         (1.0, None, None, None, ""),
     ],
