@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from every_command import CASES
+from forks import Forks
 from made_tasks import sentiment_table, text
 from saved import build, save
 from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
+from headlens.attention.model_normalizer import switch
+from headlens.attention.normalizers import Entmax
 from headlens.tasks.catalogue import CATALOGUE
 from headlens_cli.app import main
 
@@ -115,3 +119,31 @@ def sentiment(headlens: Headlens) -> tuple[str, ...]:
     Path("train.tsv").write_text(sentiment_table(), encoding="utf-8")
     Path("dev.tsv").write_text(sentiment_table(13), encoding="utf-8")
     return ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
+
+
+@pytest.fixture(scope="module")
+def places(
+    forks: Forks, tiny_bert: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path_factory: Any
+) -> dict[str, str]:
+    """Models, data and a run, by the names they have in `CASES`."""
+    data = tmp_path_factory.mktemp("data")
+    (data / "train.tsv").write_text(sentiment_table(), encoding="utf-8")
+    (data / "dev.tsv").write_text(sentiment_table(13), encoding="utf-8")
+    labels = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+    judge = build("BertForSequenceClassification", len(wordpiece_tokenizer), **labels)
+    found = {"bert": str(tiny_bert), "data": str(data), "judge": save(judge, data / "judge", wordpiece_tokenizer)}
+    switch(judge, Entmax())
+    found["sparse"] = save(judge, data / "sparse", wordpiece_tokenizer)
+    few = ("--limit", 5, "--quiet", "--no-figures", "--out", "measured")
+    assert forks.run(data, "relevance", found["bert"], *few) == 0, (data / "stderr").read_text()
+    return found | {"measured": str(data / "measured")}
+
+
+@pytest.fixture(scope="module")
+def command(places: dict[str, str]) -> Callable[[str], list[str]]:
+    def words(case: str) -> list[str]:
+        # Drawing takes longer than all the rest; what draws figures alone stands for it.
+        figures = [] if case in ("masks", "report", "compact", "attend") else ["--no-figures"]
+        return [*(str(a).format(**places) for a in CASES[case]), *figures, "--quiet", "--out", "run"]
+
+    return words

@@ -21,72 +21,19 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from every_command import CASES
 from forks import Forks
-from made_tasks import sentiment_table
-from saved import build, save
-from transformers import PreTrainedTokenizerBase
 
-from headlens.attention.model_normalizer import switch
-from headlens.attention.normalizers import Entmax
 from headlens.runs.folder import RunFolder
 from headlens.runs.lock import LOCK_NAME
 
 KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
 AGAIN = 5  # kills of one run, which is resumed in between
-TRAINED = ("--steps", 4, "--batch-tokens", 150, "--longest", 40)
-SST2 = ("--task", "sst2", "--data", "{data}/train.tsv", "--dev-data", "{data}/dev.tsv")
-GRID = ("--windows", "0,3", "--groups", "2", "--thresholds", "1", "--clusters", 2, "--epochs", 1, "--points", 1)
-CASES: dict[str, tuple[object, ...]] = {
-    "classify": ("classify", "{bert}", "--limit", 60, "--batch-tokens", 200),
-    "relevance": ("relevance", "{bert}", "--limit", 12, "--batch-tokens", 100),
-    "attend": ("attend", "{bert}", "--text", "The old cat sees a house"),
-    "ablate": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--keep-only"),
-    "ablate --prune": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--prune", "1,2", "--strategies", "all"),
-    "probe": ("probe", "{bert}", "--limit", 60, "--batch-tokens", 200, "--replicates", 20),
-    "prune": ("prune", "{judge}", *SST2, *TRAINED, "--lambdas", "0,0.05"),
-    "train": ("train", "{judge}", *SST2, *TRAINED, "--evaluate-every", 2),
-    "train mlm": ("train", "new:albert-tiny", "--vocabulary", 300, "--limit", 60, *TRAINED, "--evaluate-every", 2),
-    "train-dam": ("train-dam", "{judge}", *SST2, *TRAINED, "--lambdas", "0,0.1"),
-    "masks": ("masks", "--pattern", "strided:2", "--length", 40),
-    "masks --task": ("masks", "{judge}", *SST2, *TRAINED, "--pattern", "window:1"),
-    "masks --graph": ("masks", "{judge}", *SST2, *TRAINED, "--graph", "neighbour", "--no-controls"),
-    "sparsefinder": ("sparsefinder", "{sparse}", "--limit", 12, *GRID, *SST2[:4]),
-    "compact": ("compact", "{bert}", "--heads", "encoder.0.1", "--limit", 5, "--rounds", 2),
-    "report": ("report", "{measured}", "--latex"),
-}  # fmt: skip
 # What a run tells of its time and place, and columns of measured seconds.
 TIMES = {"started", "ended", "resumed", "wall_time_s", "peak_memory_bytes", "directory", "git_commit"}
 SECONDS = ["seconds_per_forward", "ci_low", "ci_high", "speedup", "speedup_low", "speedup_high"]
 pytestmark = pytest.mark.slow
 at_length = pytest.mark.skipif("HEADLENS_KILLS" not in os.environ, reason="looks closely, with HEADLENS_KILLS=200")
-
-
-@pytest.fixture(scope="module")
-def places(
-    forks: Forks, tiny_bert: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path_factory: Any
-) -> dict[str, str]:
-    """Models, data and a run, by the names they have in `CASES`."""
-    data = tmp_path_factory.mktemp("data")
-    (data / "train.tsv").write_text(sentiment_table(), encoding="utf-8")
-    (data / "dev.tsv").write_text(sentiment_table(13), encoding="utf-8")
-    labels = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
-    judge = build("BertForSequenceClassification", len(wordpiece_tokenizer), **labels)
-    found = {"bert": str(tiny_bert), "data": str(data), "judge": save(judge, data / "judge", wordpiece_tokenizer)}
-    switch(judge, Entmax())
-    found["sparse"] = save(judge, data / "sparse", wordpiece_tokenizer)
-    few = ("--limit", 5, "--quiet", "--no-figures", "--out", "measured")
-    assert forks.run(data, "relevance", found["bert"], *few) == 0, (data / "stderr").read_text()
-    return found | {"measured": str(data / "measured")}
-
-
-@pytest.fixture(scope="module")
-def command(places: dict[str, str]) -> Callable[[str], list[str]]:
-    def words(case: str) -> list[str]:
-        # Drawing takes longer than all the rest; what draws figures alone stands for it.
-        figures = [] if case in ("masks", "report", "compact", "attend") else ["--no-figures"]
-        return [*(str(a).format(**places) for a in CASES[case]), *figures, "--quiet", "--out", "run"]
-
-    return words
 
 
 @pytest.fixture(scope="module")

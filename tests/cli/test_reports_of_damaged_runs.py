@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from cli.test_disturbed_runs import CASES, command, places  # noqa: F401
+from every_command import CASES
 from forks import Forks
 from fuzz.damage import blows, damaged, damaged_json, fuzzing, told
 from fuzz.test_run_folders import shown
@@ -32,7 +32,7 @@ at_length = pytest.mark.skipif("HEADLENS_FUZZ" not in os.environ, reason="takes 
 
 
 @pytest.fixture(scope="module", params=[case for case in CASES if case != "report"])
-def run(request: Any, forks: Forks, command: Callable[[str], list[str]], tmp_path_factory: Any) -> Path:  # noqa: F811
+def run(request: Any, forks: Forks, command: Callable[[str], list[str]], tmp_path_factory: Any) -> Path:
     """The folder of a run of each command."""
     place: Path = tmp_path_factory.mktemp("real")
     assert forks.run(place, *command(request.param)) == 0, (place / "stderr").read_text()
