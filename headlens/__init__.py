@@ -4,6 +4,7 @@ Names are resolved when they are first used: `import headlens` alone loads neith
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0.dev0"
@@ -123,7 +124,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         value = getattr(import_module(f"headlens.{_HOME_OF[name]}"), name)
-    elif name.startswith("_") or (command := _command(name)) is None:
+    # A module is none of the commands, whose options may be what imports it.
+    elif name.startswith("_") or find_spec(f"headlens.{name}") or (command := _command(name)) is None:
         raise AttributeError(f"module 'headlens' has no attribute {name!r}")
     else:
         value = import_module("headlens.api").function_of(command)

@@ -318,7 +318,7 @@ def cut_windows(
         The windows in order, and the number of words that are in none, because they alone are too long.
     """
     # It may be cut before words that share neither unit nor characters with those before.
-    starts, last_unit, end = [0], UNALIGNED, 0
+    starts, last_unit, end = [0] if sentence.words else [], UNALIGNED, 0
     for i, (word, unit) in enumerate(zip(sentence.words, alignment.unit_of_word, strict=True)):
         if i and word.start >= end and (unit == UNALIGNED or unit != last_unit):
             starts.append(i)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pandas as pd
@@ -136,6 +137,7 @@ class Annotator:
         """Lists the arcs of the relations: (arcs, 4), of row, unit of the dependent, unit of the head, relation."""
         arcs: list[tuple[int, int, int, int]] = []
         numbers = {normalise(name): number for number, name in enumerate(self.relations)}
+        asked = cache(lambda label: relation_of(label, numbers))
         labels: Counter[str] = Counter()
         for sentence, row in enumerate(rows):
             if not row.sentence.has_tree:
@@ -147,7 +149,7 @@ class Annotator:
                     continue
                 label = word.relation.lower()
                 labels[label] += 1
-                if (name := relation_of(label, numbers)) is None:
+                if (name := asked(label)) is None:
                     continue
                 head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
                 if unit == head or UNALIGNED in (unit, head):
@@ -201,7 +203,7 @@ def _form_key(form: str) -> str | None:
 def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: AnnotationCounts) -> Tensor:
     """Lists the mentions of entities, see `Tokens.mentions`; the two texts of a pair name their entities apart."""
     found: list[tuple[int, ...]] = []
-    for sentence, (row, own_forms) in enumerate(zip(rows, forms.numpy(), strict=True)):
+    for sentence, (row, own_forms) in enumerate(zip(rows, forms.tolist(), strict=True)):
         last = row.between[0] if row.between else len(row.sentence.text)
         entities: dict[tuple[str, bool], int] = {}
         mentions: dict[tuple[int, int], None] = {}
@@ -211,14 +213,27 @@ def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: Annotation
                     counts.lost_mentions += 1
                 else:
                     mentions[unit, entities.setdefault((name, word.start > last), len(entities))] = None
-        firsts = {entity: unit for unit, entity in sorted(mentions, reverse=True)}  # the first mention of every entity
+        before = _same_before(own_forms)
+        units = sorted({unit for unit, _ in mentions})
+        firsts: dict[int, int] = {}  # the first mention of every entity
         for unit, entity in mentions:
-            earlier = max((other for other, _ in mentions if other < unit), default=-1)
-            # Punctuation, whose forms have no number, repeats nothing.
-            same = np.flatnonzero((own_forms[:unit] == own_forms[unit]) & (own_forms[unit] >= 0))
-            hits = [(other, entity) in mentions for other in (earlier, [-1, *same][-1])]
+            firsts[entity] = min(unit, firsts.get(entity, unit))
+        for unit, entity in mentions:
+            place = bisect_left(units, unit)
+            earlier = units[place - 1] if place else -1
+            hits = [(other, entity) in mentions for other in (earlier, before[unit])]
             found.append((sentence, unit, entity, firsts[entity] < unit, *hits))
     return torch.tensor(found, dtype=torch.int64).view(-1, 6)
+
+
+def _same_before(forms: Sequence[int]) -> list[int]:
+    """Lists for every unit the last one before it that has the same form, -1 for none and for punctuation."""
+    last: dict[int, int] = {}
+    found = []
+    for unit, form in enumerate(forms):
+        found.append(last.get(form, -1) if form >= 0 else -1)
+        last[form] = unit
+    return found
 
 
 def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:

@@ -226,7 +226,8 @@ class CheckedCorpus(ABC):
 
 def readings(corpus: Corpus) -> Iterator[Example | CorpusError]:
     """Yields the examples of a corpus, and what is wrong with those that cannot be read where the corpus tells it."""
-    return corpus.readings() if isinstance(corpus, CheckedCorpus) else iter(corpus)
+    read = getattr(corpus, "readings", None)  # also of a corpus from elsewhere, which need not be a `CheckedCorpus`
+    return iter(corpus) if read is None else read()
 
 
 def broken_note(broken: int, rows: int, first: Iterable[str]) -> str:

@@ -77,7 +77,9 @@ class RunFolder:
             if path is None:
                 raise ResumeError("There is no run folder to resume.", "Name it with --resume.")
             _run_of(Path(path), command)
-        folder, created = _made_folder(Path(path or default_name(command, model)), is_new=path is None)
+        folder, created = _made_folder(
+            Path(default_name(command, model) if path is None else path), is_new=path is None
+        )
         run = cls(folder, command=command, model=model)
         run._created = created
         run._lock.acquire()

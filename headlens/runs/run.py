@@ -23,6 +23,9 @@ from headlens.runs.processes import Processes, process_group
 from headlens.runs.progress import Reporter
 from headlens.unchanged_files import one_state_of_files
 
+# Raised whenever metrics keep other sums than before, so that none are added to those of another headlens.
+_SUMS = "2"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -129,8 +132,9 @@ class Run:
             loaded: the model that reads it.
             corpus: all of it, whatever the number of processes.
         """
-        keeper = self.keeper(name, loaded, {"the corpus": corpus.sha256})
-        identity = {**_model_identity(loaded), "the corpus": corpus.sha256}
+        inputs = {"the corpus": corpus.sha256, "the way in which headlens keeps sums": _SUMS}
+        keeper = self.keeper(name, loaded, inputs)
+        identity = {**_model_identity(loaded), **inputs}
 
         def keep(state: PassState) -> None:
             if self.part is not None and self.folder is not None:

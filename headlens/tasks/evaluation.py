@@ -93,11 +93,12 @@ class Evaluation:
         """Value of the task's main metric over all evaluated examples."""
         return self.metrics[self.task.metrics[0]].value
 
-    def samples(self, name: str, options: EvaluationOptions) -> Floats:
+    def samples(self, name: str, options: EvaluationOptions | None = None) -> Floats:
         """Computes a metric in the bootstrap samples of its interval: (replicates,); none for few examples.
 
         The samples are the same for every model that was evaluated on the same examples.
         """
+        options = options or EvaluationOptions()
         draws = Draws.of(self.keys, options.replicates, options.seed)
         return replicates_of(self.records, partial(self.task.replicates, metric=name), draws)
 

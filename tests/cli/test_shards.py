@@ -130,6 +130,17 @@ def test_damaged_sums_and_those_of_something_else(
     assert expected.get(damage, "part-2/sums-classify-0.npz cannot be read") in done.err.replace("\n", " ")
 
 
+def test_sums_that_another_headlens_kept_are_not_added(
+    headlens: Headlens, tiny_bert: Path, parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics may keep other sums in another release, and those that it lacks would be of a part of the corpus."""
+    monkeypatch.setattr("headlens.runs.run._SUMS", "another")
+    named: list[object] = [word for part in parts for word in ("--merge", part)]
+    done = merged(headlens, tiny_bert, *FEW, *named, "--out", tmp_path / "whole")
+    assert done.code == 2
+    assert "the way in which headlens keeps sums changed since this part was run" in done.err.replace("\n", " ")
+
+
 @pytest.mark.parametrize("text", ["", "2", "0/3", "4/3", "a/b", "1/-3", "1/3/5", "1/0", "1/9999999", "١/٣x"])
 def test_no_part_of_a_corpus(text: str) -> None:
     with pytest.raises(OptionError, match="is not a valid part of a corpus"):

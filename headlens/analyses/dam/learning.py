@@ -321,8 +321,8 @@ class LearnedMask:
         n = self.file.length
         groups = [*zip(CLASSES, repeat(None)), *zip(repeat("offset"), range(n - 2))]
         apart, special = _places(n)
-        of_offsets = (apart.masked_fill(special, n) == torch.arange(n - 2)).double()
-        members = torch.cat([_members(n, window), of_offsets], dim=1)
+        of_offsets = apart.masked_fill(special, n) == torch.arange(n - 2)
+        members = torch.cat([_members(n, window).bool(), of_offsets], dim=1).double()
         counts = members.sum(dim=0)
         kinds = (self.probabilities, self.file.allowed)
         # (layers or 1, heads, P or what stays, groups)

@@ -6,8 +6,8 @@ follows, in the graph of entmax itself and in the one that clusters predict.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,10 @@ def _tagged(store: QueryKeyStore, site: str, tags: list[str]) -> Iterator[tuple[
     for batch in store.batches(site) if tags else ():
         sides = zip(*(next(sentences) for _ in batch.queries), strict=True)
         padded = (
-            [[numbers[tag] for tag in own] + [len(tags)] * (real.shape[1] - len(own)) for own in side]
+            [
+                [numbers[tag] for tag, _ in zip(own, range(n), strict=True)] + [len(tags)] * (real.shape[1] - n)
+                for own, n in zip(side, real.sum(1).tolist(), strict=True)
+            ]
             for side, real in zip(sides, (batch.real_queries, batch.real_keys), strict=True)
         )
         queries, keys = (functional.one_hot(torch.tensor(p), len(tags) + 1)[..., :-1].float() for p in padded)
@@ -140,9 +143,9 @@ def antecedents(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.Dat
         of the `sentence` from 0, the head words of both, how many tokens apart they begin, the largest `weight` of a
         pair of their tokens, whether it is above 0 (`gold`), and whether a pair is `predicted`, both 0 or 1.
     """
-    by_batch = {
-        number: list(pairs) for number, pairs in groupby(store.antecedents(site), lambda own: own.sentence // _BATCH)
-    }
+    by_batch = defaultdict(list)
+    for pair in store.antecedents(site):
+        by_batch[pair.sentence // _BATCH].append(pair)
     rows = []
     for number, batch in enumerate(store.batches(site, _BATCH) if by_batch else ()):
         if number not in by_batch:

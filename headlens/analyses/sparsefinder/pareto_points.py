@@ -255,22 +255,23 @@ class SparsitySweep:
             OptionError: if there are too few sentences.
             OutputError: if the results of a site cannot be written.
         """
-        sites: dict[str, tuple[FittedSite, SitePoints]] = {}
+        tables, times = dict[str, pd.DataFrame](), dict[str, pd.DataFrame]()
+        fitted: dict[str, FittedSite] = {}
         sums: defaultdict[str, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
         heads: Counter[str] = Counter()
         for site in self.train.sites():
-            sites[site] = self._site(site)
-            points = sites[site][1]
+            fitted[site], points = self._site(site)
+            tables[site], times[site] = points.table, points.times
             count = points.table["head"].nunique()
             for level in (site.partition(".")[0], EVERY):
                 heads[level] += count
                 sums[level] = sums[level] + points.samples * count
             advance(1)
         return SparsitySweepResult(
-            joined_sites({site: points.table for site, (_, points) in sites.items()}),
-            {site: fitted for site, (fitted, _) in sites.items()},
+            joined_sites(tables),
+            fitted,
             {level: total / heads[level] for level, total in sums.items()},
-            joined_sites({site: points.times for site, (_, points) in sites.items()}),
+            joined_sites(times),
         )
 
     def _site(self, site: str) -> tuple[FittedSite, SitePoints]:

@@ -272,8 +272,14 @@ def measure(
 ) -> TaskResult:
     """Run a model over a task's examples."""
     with run.reporter.progress(f"evaluating {task.name}", len(source.examples), None) as advance:
-        watched = replace(options, seen=lambda _, batch: advance(len(batch)), warn=run.warn)
-        evaluation = evaluate(task, loaded, source, watched)
+        done = 0
+
+        def progress(total: int) -> None:
+            nonlocal done
+            advance(total - done)
+            done = total
+
+        evaluation = evaluate(task, loaded, source, replace(options, progress=progress, warn=run.warn))
     keys = {"model": loaded.short_name, "task": task.name, "data": source.name}
     rows = [
         {**keys, "metric": name, "n": len(evaluation.records), **asdict(e)} for name, e in evaluation.metrics.items()

@@ -76,7 +76,10 @@ class AlphaBetaRules(GradientRules):
         if kind is OpKind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
         if kind is OpKind.MOVE:
-            return function(*args, **kwargs)
+            moved = function(*args, **kwargs)
+            # Some hand their argument back (`.float()`, dropout): what its readers are scaled by would then be noted
+            # at the argument before they are scaled.
+            return moved.view_as(moved) if any(moved is a for a in args) else moved
         if kind not in (OpKind.ADD, OpKind.MULTIPLY, OpKind.DIVIDE):
             raise LookupError(f"{kind.value} under alpha-beta")
         # Sums and products number by number.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import zoo
@@ -50,6 +52,35 @@ def test_readers_of_one_number_are_added_at_their_joint_magnitude() -> None:
         a, b = u * 2, functional.relu(u)
     (relevance,) = torch.autograd.grad([a, b], u, [torch.tensor([3.0, -1.0]), torch.tensor([-1.0, 1.0])])
     assert relevance.tolist() == [6.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.float(),
+        lambda x: x.to(torch.float32),
+        lambda x: x.contiguous(),
+        lambda x: x.type_as(x),
+        lambda x: functional.dropout(x, training=False),
+    ],
+    ids=["float", "to", "contiguous", "type_as", "dropout"],
+)
+def test_moves_that_hand_their_argument_back_count_as_others(move: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """What readers of the moved number bring back is scaled before it counts as that of one reader of the number."""
+
+    def relevance(moving: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
+        tracer = Tracer(nn.Identity(), AlphaBetaRules(ConservationLedger(lambda r, _: r)))
+        u = torch.ones(2, requires_grad=True)
+        with tracer:
+            moved = moving(u)
+            read = [moved * 2, functional.relu(moved), u * 3]
+        brought = [torch.tensor(own) for own in ([3.0, -1.0], [-1.0, 1.0], [1.0, -2.0])]
+        (found,) = torch.autograd.grad(read, u, brought)
+        return found.tolist()
+
+    assert move(one := torch.ones(2)) is one
+    # (3, -1) and (-1, 1) come to (2, 0), scaled to their mass of 6; with (1, -2) to (7, -2), of the mass of both.
+    assert relevance(move) == relevance(lambda x: x.view(2)) == pytest.approx([7.0, -2.0])
 
 
 @pytest.mark.parametrize(
