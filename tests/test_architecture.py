@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -205,25 +204,3 @@ def test_modules_with_options_can_be_imported_first() -> None:
     for name in names:
         done = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name}: {done.stderr}"
-
-
-FORKS = """
-import os, sys, importlib, matplotlib.pyplot, pandas, scipy.stats, torch, transformers
-for name in sys.argv[1:]:
-    if not (child := os.fork()):
-        try:
-            importlib.import_module(name)
-        except BaseException as error:
-            print(f"{name}: {error!r}", flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each module is imported in a fork")
-def test_every_module_can_be_imported_first() -> None:
-    paths = [p.relative_to(ROOT).with_suffix("") for p in (ROOT / "headlens").rglob("*.py")]
-    names = sorted(".".join(p.parts).removesuffix(".__init__") for p in paths)
-    done = subprocess.run([sys.executable, "-c", FORKS, *names], capture_output=True, text=True, check=True)
-    assert not done.stdout
