@@ -101,8 +101,9 @@ def attention_name(model: nn.Module) -> str:
 def attention_notes(model: nn.Module) -> list[str]:
     """Notes for users of a checkpoint whose model was switched; none for softmax."""
     normalizer = attention_of(model)
-    text = f"Attention is {normalizer}; programs other than headlens will load this checkpoint without it."
-    return [] if normalizer is None else [text]
+    if normalizer is None:
+        return []
+    return [f"Attention is {normalizer}; programs other than headlens will load this checkpoint without it."]
 
 
 def switch_as_asked(model: PreTrainedModel, name: str | None) -> None:

@@ -16,6 +16,7 @@ from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
+from headlens.interventions.edited_model import absent_sites
 from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelSigmoid, MaskDistribution
 from headlens.interventions.mask_parametrization import (
     Connections,
@@ -25,7 +26,7 @@ from headlens.interventions.mask_parametrization import (
     at_ends,
     check_connections,
 )
-from headlens.interventions.stochastic_gates import PenaltyKind, strangers
+from headlens.interventions.stochastic_gates import PenaltyKind
 
 Form = Literal["additive", "multiplicative", "renormalised"]
 Noise = Literal["training", "always", "never"]
@@ -175,9 +176,9 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
 
     def check(self, sites: Sequence[Site]) -> None:
         """Raises OptionError if a layer that is masked is not there, or has other heads."""
-        for site in strangers(self.sites, sites):
+        if absent := absent_sites(self.sites, sites):
             raise OptionError(
-                f"The mask of {site} does not belong to this model.", "Create a mask for this model's own sites."
+                f"The mask of {absent[0]} does not belong to this model.", "Create a mask for this model's own sites."
             )
 
     def draw(self) -> None:

@@ -14,8 +14,8 @@ from headlens.attention.edits_and_observers import BatchTokens, Tokens, named_ar
 from headlens.attention.model_normalizer import attention_of
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError
+from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.learned_mask import LearnedAttentionMask
-from headlens.interventions.stochastic_gates import EditedModel
 
 
 class MaskedModel(EditedModel):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import torch
@@ -15,6 +15,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError
 from headlens.heads import STACKS, Head, Stack
+from headlens.interventions.edited_model import EditedModel, absent_sites
 from headlens.interventions.hard_concrete import HardConcrete
 
 PenaltyKind = Literal["mean", "sum"]
@@ -49,9 +50,9 @@ class StochasticGates(nn.Module, Edit):
 
     def check(self, sites: Sequence[Site]) -> None:
         """Raises OptionError if a layer that has gates is not there, or has another number of heads."""
-        for site in strangers(self.sites, sites):
+        if absent := absent_sites(self.sites, sites):
             raise OptionError(
-                f"The gates of {site} do not belong to this model.", "Create gates for this model's own sites."
+                f"The gates of {absent[0]} do not belong to this model.", "Create gates for this model's own sites."
             )
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
@@ -91,41 +92,6 @@ class StochasticGates(nn.Module, Edit):
         return {h: value for s in self.sites for h, value in zip(s.heads, values[_key(s)].tolist(), strict=True)}
 
 
-class EditedModel(nn.Module):
-    """A model and an edit of it as one module that can be trained, saved and shared by processes.
-
-    Args:
-        module: the model; only training changes it.
-    """
-
-    kind: str
-
-    def __init__(self, module: PreTrainedModel) -> None:
-        super().__init__()
-        self.module = module
-        self._open = False
-
-    @contextmanager
-    def edited(self, **how: Any) -> Iterator[AttentionSession]:
-        """Runs the model inside `with` in a session, which the arguments are for."""
-        with AttentionSession(self.module, **how) as session:
-            self._open = True
-            try:
-                yield session
-            finally:
-                self._open = False
-
-    def forward(self, **inputs: Any) -> Any:
-        """Runs the wrapped model on `inputs` under the edit and returns the model's output.
-
-        Raises:
-            RuntimeError: if called outside `opened`, where the edit would have no effect.
-        """
-        if not self._open:
-            raise RuntimeError(f"a {self.kind} model can only run inside `with {self.kind}.opened()`")
-        return self.module(**inputs)
-
-
 class GatedModel(EditedModel):
     """A model and its gates.
 
@@ -147,12 +113,6 @@ class GatedModel(EditedModel):
     def opened(self) -> AbstractContextManager[AttentionSession]:
         """Multiplies head outputs by the gates in every forward pass inside `with`."""
         return self.edited(edits=[self.gates])
-
-
-def strangers(own: Sequence[Site], sites: Sequence[Site]) -> list[Site]:
-    """Of the sites that an edit was made for, those which a model does not have, or has with other heads."""
-    heads = {(s.stack, s.layer): s.heads for s in sites}
-    return [s for s in own if heads.get((s.stack, s.layer)) != s.heads]
 
 
 def gated_sites(model: nn.Module, stacks: Collection[Stack] | None = None) -> list[Site]:

@@ -107,11 +107,13 @@ def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tup
         return None
     numbers: list[int] = []
     for part in str(text).split(","):
-        match = _PART.fullmatch(part)
-        first, last, end, number = match.groups() if match else (None, None, None, "0")
+        refusal = OptionError(f"{flag} {text!r} is not a range of layers.", _LAYERS)
+        if (match := _PART.fullmatch(part)) is None:
+            raise refusal
+        first, last, end, number = match.groups()
         own = range(int(first), int(last or first) + 1) if first else range(int(number))
         if not own:
-            raise OptionError(f"{flag} {text!r} is not a range of layers.", _LAYERS)
+            raise refusal
         if end and 0 < count < len(own):
             problem = f"{flag} {text!r}: there are {counted(count, 'layer')}."
             raise OptionError(problem, f"Give at most {end}:{count}.")

@@ -40,8 +40,11 @@ class LoopOptions:
 
     def __post_init__(self) -> None:
         self._check_positive("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
-        for name in ("warmup", "weight_decay", "clip", "evaluate_every", "patience"):
-            value = getattr(self, name, 0)  # the last two are of `TrainingOptions`
+        self._check_from_0("warmup", "weight_decay", "clip")
+
+    def _check_from_0(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise OptionError(f"--{name.replace('_', '-')} {value} is not 0 or more.", "Give 0 or more.")
 
@@ -66,6 +69,10 @@ class TrainingOptions(LoopOptions):
 
     evaluate_every: int = option(0, "Evaluate every N updates; 0: after every epoch.", TRAINING, metavar="N")
     patience: int = option(0, "Stop after N evaluations without improvement; 0: never.", TRAINING, metavar="N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_from_0("evaluate_every", "patience")
 
 
 def learning_rate(options: TrainingOptions, step: int, total: int) -> float:

@@ -74,7 +74,8 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
             notes += more_notes + run.warnings
         if run.folder is not None:
             write_masks(run.folder, tables, figures=request.figures)
-            named = [text for text in patterns if text in map(str.strip, request.pattern)]
+            given = {text.strip() for text in request.pattern}
+            named = [text for text in patterns if text in given]
             for name, text in zip(_files(named), named, strict=True):
                 mask = PatternMask(patterns[text]).of_length(request.length)
                 with run.file(name) as path:

@@ -191,11 +191,11 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for storage in (t.untyped_storage() for t in tree_leaves(result) if isinstance(t, Tensor)):
             if id(storage) not in given and storage not in self._known:
                 self._known.add(storage)
-                self._grow(storage.nbytes())
-                weakref.finalize(storage, self._grow, -storage.nbytes())
+                self._change(storage.nbytes())
+                weakref.finalize(storage, self._change, -storage.nbytes())
         return result
 
-    def _grow(self, size: int) -> None:
+    def _change(self, size: int) -> None:
         self.now += size
         self.peak = max(self.peak, self.now)
 

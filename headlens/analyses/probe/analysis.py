@@ -93,8 +93,12 @@ class TreebankCounts(NamedTuple):
         """Returns what could not be scored, a sentence for each reason."""
         lost, unparsed = self.annotation.lost_arcs, self.encoding.no_tree
         why = "the governor is in the same unit or in another window, or has no token"
-        notes = [f"{counted(lost, 'word')} not scored: {why}."] * bool(lost)
-        return notes + [f"{counted(unparsed, 'sentence')} without a dependency tree left out."] * bool(unparsed)
+        notes = []
+        if lost:
+            notes.append(f"{counted(lost, 'word')} not scored: {why}.")
+        if unparsed:
+            notes.append(f"{counted(unparsed, 'sentence')} without a dependency tree left out.")
+        return notes
 
 
 def gold_arcs(row: EncodedSequence, counts: AnnotationCounts) -> Tensor:

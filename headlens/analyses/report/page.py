@@ -97,11 +97,14 @@ def render(sections: Sequence[RunSection]) -> str:
     """Returns the page as HTML; the same runs give the same bytes."""
     runs = [section.run for section in sections]
     several = len(runs) > 1
-    tables, most = list[PageTable](), max(2_000, MOST_CELLS // len(runs))
+    most_cells = max(2_000, MOST_CELLS // len(runs))
+    tables: list[PageTable] = []
     for run in runs:
-        first, of = report_of(run.command).first, f" of {run.label}" if several else ""
-        files = {f"{name}.csv": (frame, first.get(name, "")) for name, frame in run.tables.items()}
-        tables += [csv_table(frame, file + of, file, by, most) for file, (frame, by) in files.items()]
+        of_run = f" of {run.label}" if several else ""
+        sorted_by = report_of(run.command).first
+        for name, frame in run.tables.items():
+            file = f"{name}.csv"
+            tables.append(csv_table(frame, file + of_run, file, sorted_by.get(name, ""), most_cells))
     undrawn = [
         report_of_run(section.run).caption(name).title + (f" ({section.run.label})" if several else "")
         for section in sections
@@ -219,8 +222,12 @@ def _values(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     ]
     # Short facts about the run first, then its arguments, models, corpus and versions.
     groups = ("", "arguments", "models", "corpus", "versions")
-    first = {name: part if (part := name.partition(".")[0]) in groups else "" for own in facts for name in own}
-    names = sorted(first, key=lambda name: (groups.index(first[name]), name == _DETAIL, name))
+
+    def place(name: str) -> tuple[int, bool, str]:
+        group = name.partition(".")[0]
+        return groups.index(group if group in groups else ""), name == _DETAIL, name
+
+    names = sorted({name for run_facts in facts for name in run_facts}, key=place)
     return {name: [run_facts.get(name, "") for run_facts in facts] for name in names}
 
 

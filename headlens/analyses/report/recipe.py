@@ -212,9 +212,9 @@ def _section(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Seque
             remarks.append(f"figures/{path.name} is not a whole {path.suffix[1:].upper()} file and is not shown.")
             continue
         if (room := room - len(embedded.uri)) < 0:
-            more = counted(len(files) - number, "further figure")
-            verb = "are" if more.endswith("s") else "is"
-            remarks.append(f"{more} {verb} left out to keep this page small: see figures/.")
+            more = len(files) - number
+            verb = "is" if more == 1 else "are"
+            remarks.append(f"{counted(more, 'further figure')} {verb} left out to keep this page small: see figures/.")
             break
         pictures.append(embedded)
     return RunSection(run, pictures, remarks, undrawn)

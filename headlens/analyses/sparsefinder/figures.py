@@ -115,7 +115,8 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
         lines, below = lines * 4 // 3, below * 4 / 3
     height = _TOP + _PANEL + _WORDS + below + (stacked - 1) * (_PANEL + _WORDS)
     figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
-    style.headline(figure, f"Predicted attention: recall{', task' * (len(panels) > 1)} and sparsity")
+    shown = "recall, task and sparsity" if len(panels) > 1 else "recall and sparsity"
+    style.headline(figure, f"Predicted attention: {shown}")
     for number, (column, place, label, title, rows) in enumerate(panels):
         line, slot = divmod(number, across)
         bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)

@@ -29,9 +29,8 @@ class GraphCounts(NamedTuple):
     @property
     def shares(self) -> Tensor:
         """The `MEASURES`: recall |G ∩ Ĝ| / |G| and so on, and 1 - |Ĝ| / allowed pairs; NaN where a head has none."""
-        shares = self.counted / self.totals
-        shares[1] = 1 - shares[1]
-        return shares
+        recall, open_pairs, exact, mass = self.counted / self.totals
+        return torch.stack([recall, 1 - open_pairs, exact, mass])
 
 
 def graph_counts(weights: Tensor, predicted: Tensor, allowed: Tensor) -> GraphCounts:

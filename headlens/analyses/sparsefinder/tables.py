@@ -1,7 +1,6 @@
-"""The tables of Sparsefinder: every point, the areas under curves, heads, and examples.
+"""The tables of Sparsefinder: every point, the areas under curves, heads, what clusters contain, and examples.
 
-Examples are heads on one sentence: where
-entmax looks, what is predicted, and where it looks over the prediction.
+Examples are heads on one sentence: where entmax looks, what is predicted, and where it looks over the prediction.
 """
 
 from __future__ import annotations

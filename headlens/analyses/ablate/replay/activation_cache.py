@@ -286,7 +286,8 @@ class PartialForward:
 
     def _next(self, module: nn.Module, *, attends: bool) -> ModuleCall:
         record = self.records[self._at]
-        if record.module is not module or not record.attends == attends == (self._at == self.start):
+        in_order = record.module is module and record.attends == attends and (self._at == self.start) == attends
+        if not in_order:
             raise SelfCheckError(
                 f"{type(module).__name__} was not called in the same order as in the intact pass.",
                 "The model does not behave the same way for the same inputs.",
