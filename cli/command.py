@@ -113,6 +113,8 @@ def analysis(
         @wraps(show)
         def whole(request: Any, screen: Screen) -> None:
             run = commands()[show.__name__.replace("_", "-")].execute(request, screen)
+            if rank():
+                return  # only the first of several processes has the terminal, and the tables
             following = show(run, request, screen) or shlex.join(["headlens", "report", str(run.folder)])
             screen.notes(run.notes)
             screen.finish(run.summary(), run.files, following)

@@ -89,6 +89,9 @@ class Metric(ABC):
             raise TypeError(
                 f"The metric {cls.name} is not written to any table: declare its columns, or set own_table = True."
             )
+        of_heads = cls.columns and cls.head_columns is Metric.head_columns
+        if hasattr(cls, "name") and cls.compute is Metric.compute and (of_heads or cls.table is Metric.table):
+            raise TypeError(f"The metric {cls.name} makes nothing of its sums: define compute, or a table of its own.")
 
     @classmethod
     def of(cls, settings: MetricSettings) -> Self:
@@ -109,7 +112,7 @@ class Metric(ABC):
 
         A metric defines this, or a `table` of its own where one site does not suffice (a correction over all heads).
         """
-        raise NotImplementedError("define compute, or a table of your own")
+        raise NotImplementedError  # a metric without it is refused, see `__init_subclass__`
 
     def more_tables(self, sums: Mapping[Site, Sums]) -> Mapping[str, pd.DataFrame]:
         """Tables by name that are not about heads, without the column `model`; by default none."""

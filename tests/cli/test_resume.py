@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from every_command import CASES
 from forks import Forks
 
 Headlens = Callable[..., Any]
@@ -226,6 +227,18 @@ def test_two_processes_give_the_tables_of_one(headlens: Headlens, tiny_bert: Pat
                 assert second[column].astype(str).tolist() == first[column].astype(str).tolist(), f"{name}.{column}"
     record = json.loads((tmp_path / "two/run.json").read_text())
     assert (record["processes"], record["models"][0]["encoding"]["sentences"]) == (2, limit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("classify", "masks", "report", "train mlm")])
+def test_every_command_runs_in_two_processes(command: Callable[[str], list[str]], tmp_path: Path, case: str) -> None:
+    """The tables are those of the first process; the other one shows nothing of them."""
+    words = [word for word in command(case) if word != "--quiet"]
+    done = torchrun(tmp_path, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("Next: ") == 1
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["status"] == "finished"
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -53,6 +53,20 @@ def test_a_metric_that_would_reach_no_table_cannot_be_defined() -> None:
 
             def measure(self, view: CallView) -> Mapping[str, Tensor]:
                 raise NotImplementedError
+
+
+COLUMN = MetricColumn("unmade", "Nothing.")
+
+
+@pytest.mark.parametrize(
+    "declared", [{"columns": (COLUMN,)}, {"own_table": True}, {"columns": (COLUMN,), "own_table": True}]
+)
+def test_a_metric_that_makes_nothing_of_its_sums_cannot_be_defined(declared: dict[str, Any]) -> None:
+    """It would be told after a whole corpus only. Columns need `compute` also where there is a table beside them."""
+    with pytest.raises(TypeError, match="The metric unmade makes nothing of its sums: define compute, or a table"):
+        type("Unmade", (Metric,), {"name": "unmade", "measure": lambda self, view: {}, **declared})
+    own = {"compute": lambda self, sums: {}} if "columns" in declared else {"table": lambda self, sums: None}
+    assert type("Made", (Metric,), {"name": "unmade", "measure": lambda self, view: {}, **declared, **own})
 
 
 @dataclass(frozen=True)
