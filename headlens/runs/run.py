@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.corpora.sentence import CorpusSummary
-from headlens.errors import OutputError
+from headlens.errors import OptionError, OutputError
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
@@ -156,7 +156,9 @@ def _model_identity(loaded: LoadedModel) -> dict[str, str]:
 
 
 @contextmanager
-def open_run(command: str, model: str, request: Any, reporter: Reporter | None = None) -> Iterator[Run]:
+def open_run(
+    command: str, model: str, request: Any, reporter: Reporter | None = None, *, alone: bool = False
+) -> Iterator[Run]:
     """Makes or takes the run folder of a request, alone or together with the processes torchrun started.
 
     Args:
@@ -164,8 +166,10 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
         model: for the name of a new folder.
         request: a dataclass with a `place`, and perhaps a `mask`.
         reporter: shows progress.
+        alone: whether it is one that several processes cannot share.
 
     Raises:
+        OptionError: if there are several processes for a run that is `alone`.
         OutputError: see `RunFolder.create`, and if no process may see the folder but the first.
     """
     place: OutputOptions = request.place
@@ -174,6 +178,8 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
     with ExitStack() as stack:
         stack.enter_context(one_state_of_files())
         processes = stack.enter_context(process_group())
+        if alone and processes.count > 1:
+            raise OptionError(f"{command} runs in one process.", "Start it without torchrun.")
         folder: RunFolder | None = None
         if processes.first:
             folder = RunFolder.create(

@@ -231,10 +231,17 @@ def test_two_processes_give_the_tables_of_one(headlens: Headlens, tiny_bert: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case not in ("classify", "masks", "report", "train mlm")])
-def test_every_command_runs_in_two_processes(command: Callable[[str], list[str]], tmp_path: Path, case: str) -> None:
+def test_every_command_runs_in_two_processes_or_says_that_it_does_not(
+    command: Callable[[str], list[str]], tmp_path: Path, case: str
+) -> None:
     """The tables are those of the first process; the other one shows nothing of them."""
     words = [word for word in command(case) if word != "--quiet"]
     done = torchrun(tmp_path, *words)
+    if case in ("sparsefinder", "compact"):
+        assert done.returncode != 0
+        assert f"Error: {case} runs in one process." in done.stderr
+        assert not (tmp_path / "run").exists()
+        return
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Next: ") == 1
     record = json.loads((tmp_path / "run" / "run.json").read_text())

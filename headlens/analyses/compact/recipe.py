@@ -260,7 +260,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
     heads = chosen_heads(request)
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
     _refuse_models_folder(request)
-    with open_run("compact", request.model, request, reporter) as run:
+    with open_run("compact", request.model, request, reporter, alone=True) as run:
         loaded = run.load(request.model, request.model_options)
         with run.reporter.status("cutting heads out"):
             small = copy.deepcopy(loaded.model)
@@ -273,8 +273,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         with _saved(run, loaded, small) as folder:
             difference, table = _compared(request, run, loaded, folder, inputs, done)
             # The configuration last, for without it there is no model.
-            files = sorted((f for f in folder.iterdir() if f.is_file()), key=lambda f: (f.name == _CONFIG, f.name))
-            for file in files if run.folder is not None else ():
+            for file in sorted(filter(Path.is_file, folder.iterdir()), key=lambda f: (f.name == _CONFIG, f.name)):
                 with run.file(file.name) as path:
                     shutil.move(file, path)
         notes = _notes(request, loaded, done, counts) + run.warnings
@@ -318,7 +317,7 @@ def _compared(
 @contextmanager
 def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Path]:
     """A folder with the smaller model, for as long as it is looked at."""
-    folder = run.kept(f".saving-{run.processes.rank}")
+    folder = run.kept(".saving")
     try:
         with run.reporter.status("saving"), output_errors(run.path), quiet():
             shutil.rmtree(folder, ignore_errors=True)

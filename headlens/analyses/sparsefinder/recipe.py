@@ -50,9 +50,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         InputError: whatever is wrong with the request.
     """
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
-    with open_run("sparsefinder", request.model, request, reporter) as run:
-        if run.processes.count > 1:
-            raise OptionError("sparsefinder runs in one process.", "Start it without torchrun.")
+    with open_run("sparsefinder", request.model, request, reporter, alone=True) as run:
         loaded = run.load(request.model, request.model_options)
         notes = _switched(request, loaded)
         corpus, held_out, summary = _split(request, run)
