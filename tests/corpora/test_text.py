@@ -7,6 +7,7 @@ import logging
 import os
 import unicodedata
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import IO, Any
@@ -490,3 +491,15 @@ def test_texts_of_megabytes_are_refused_with_their_line_or_left_out(tmp_path: Pa
     size = "131,072" if name == "a.csv" else "1,000,001"  # what the csv module reads at most
     assert str(refused.value).startswith(f"{path}:2: ")
     assert f"{size} characters" in str(refused.value)
+
+
+@pytest.mark.parametrize("side", ["en", "de"])
+def test_a_pair_with_a_text_of_megabytes_is_refused_or_left_out(tmp_path: Path, side: str) -> None:
+    for own in ("en", "de"):
+        middle = "x " * LONGEST_TEXT if own == side else "x"
+        (tmp_path / f"a.{own}").write_text(f"A cat.\n{middle}\nA dog.\n")
+    options = CorpusOptions(target=str(tmp_path / "a.de"))
+    with pytest.raises(CorpusError, match=rf"a\.{side}:2: a text of 2,000,000 characters"):
+        list(open_corpus(str(tmp_path / "a.en"), options))
+    left = open_corpus(str(tmp_path / "a.en"), replace(options, skip_broken=True))
+    assert [e.source.text for e in left] == ["A cat.", "A dog."]
