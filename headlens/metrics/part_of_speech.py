@@ -21,6 +21,8 @@ from headlens.statistics.weighted_means import ratio
 # What is no word, such as special tokens, receives attention, too; and words whose part of speech is unknown.
 OTHER = "other"
 RECEIVERS = (*PARTS_OF_SPEECH, OTHER)
+# From how many keys on adding rows of weights is faster than a product with the matrix of all parts, on a processor.
+_LONG = 128
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,9 @@ class PartOfSpeech(Metric):
         """Returns sums of weights, (heads, from, to), and the number of tokens of each part of speech, `n`."""
         if view.queries.upos is None or view.keys.upos is None:
             return {}
-        queries, keys = one_hot_upos(view.queries)[..., :-1], one_hot_upos(view.keys)
-        kind = view.weights.dtype
-        # (batch, heads, from, key): that way round the weights are read in the order in which they lie.
-        from_parts = torch.matmul(queries.to(kind).transpose(1, 2)[:, None], view.weights)
-        weight = torch.einsum("bhfk,bkt->hft", from_parts, keys.to(kind))
-        return {"weight": weight.to(view.sums_dtype), "n": queries.sum((0, 1)).long()}
+        keys = one_hot_upos(view.keys).to(view.weights.dtype)
+        weight = torch.einsum("bhfk,bkt->hft", _from_parts(view), keys)
+        return {"weight": weight.to(view.sums_dtype), "n": one_hot_upos(view.queries)[..., :-1].sum((0, 1)).long()}
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """Rows of pos.csv: one per head and pair of parts of speech, of those that occur."""
@@ -60,6 +59,19 @@ class PartOfSpeech(Metric):
         parts = {"from": np.array(PARTS_OF_SPEECH, object)[:, None], "to": np.array(RECEIVERS, object)}
         columns = {**parts, "weight": ratio(weight, n), "n": n}
         return {name: np.broadcast_to(c, weight.shape).reshape(len(weight), -1) for name, c in columns.items()}
+
+
+def _from_parts(view: CallView) -> Tensor:
+    """Weights added up over the queries of each part of speech, in the order in which they lie: (batch, heads, from, key)."""
+    weights, parts = view.weights, one_hot_upos(view.queries)
+    if weights.device.type == "cpu" and weights.shape[3] >= _LONG:
+        sums = weights.new_zeros(*weights.shape[:2], parts.shape[2] + 1, weights.shape[3])
+        # Padding is of no part: it goes to the last row.
+        row = torch.where(view.queries.real, parts.argmax(2), parts.shape[2])
+        for own, number, sentence in zip(sums, row, weights, strict=True):
+            own.index_add_(1, number, sentence)
+        return sums[:, :, : len(PARTS_OF_SPEECH)]
+    return torch.matmul(parts[..., :-1].to(weights.dtype).transpose(1, 2)[:, None], weights)
 
 
 @once_per_batch

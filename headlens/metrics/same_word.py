@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.attention_view import CallView
+from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, row_sums
-from headlens.metrics.words import places, repeats
+from headlens.metrics.words import places, plan, repeats
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,40 @@ class SameWord(MeanMetric):
 
         Each sum is (heads,); without `forms` in the batch there are none.
         """
-        tokens, chosen = view.queried.keys, view.queried.plan
-        if tokens.forms is None:
+        queries, keys, chosen = view.queried
+        if keys.forms is None:
             return {}
-        found, own = repeats(tokens.forms), tokens.forms[chosen.sentence, chosen.word]  # (rows,)
-        there = (found.earlier if view.causal else found.others)[chosen.sentence, chosen.word]
-        form_at = torch.where(places(tokens).starts, tokens.forms.gather(1, tokens.word.clamp(min=0)), -1)
+        own, form_at, *by_reach = form_facts(queries, keys)
+        there, chance = by_reach[view.causal]
         target = view.word_targets  # (rows, heads)
         same = form_at[chosen.sentence[:, None], target.clamp(min=0)] == own[:, None]
         same &= (target >= 0) & (target != chosen.own[:, None])
-        words = (tokens.n_pieces > 0).long()
-        available = words.cumsum(1) if view.causal else words.sum(1, keepdim=True).expand_as(words)
-        chance = there / available[chosen.sentence, chosen.word].clamp(min=1)  # (rows,)
         return {
-            **row_sums("same_word", view, chosen.sentence, same, there > 0),
-            **row_sums("same_word_chance", view, chosen.sentence, chance[:, None], there > 0),
+            **row_sums("same_word", view, chosen.sentence, same, there),
+            **row_sums("same_word_chance", view, chosen.sentence, chance[:, None], there),
         }
+
+
+@once_per_batch
+def form_facts(
+    queries: Tokens, keys: Tokens
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """What the metric needs to know about a batch whose keys have `forms`, by row of `GatherPlan` and by token.
+
+    Returns:
+        The form of every row, (rows,); the form of the word that begins at a token, -1 where none does, (batch, length
+        of the keys); and twice, for queries that may attend to all words and for those that may to the words so far,
+        whether there is another occurrence of the row's form, and the share of words that are one, (rows,) each.
+    """
+    assert keys.forms is not None
+    chosen, words, found = plan(queries, keys), (keys.n_pieces > 0).long(), repeats(keys.forms)
+    sentence, word = chosen.sentence, chosen.word
+
+    def reached(others: Tensor, available: Tensor) -> tuple[Tensor, Tensor]:
+        count = others[sentence, word]
+        return count > 0, count / available[sentence, word].clamp(min=1)
+
+    form_at = torch.where(places(keys).starts, keys.forms.gather(1, keys.word.clamp(min=0)), -1)
+    all_words = words.sum(1, keepdim=True).expand_as(words)
+    so_far = reached(found.earlier, words.cumsum(1))
+    return keys.forms[sentence, word], form_at, reached(found.others, all_words), so_far

@@ -137,9 +137,9 @@ class GatherPlan(NamedTuple):
         sentence, word, token: of every row; (rows,) each.
         own: number of the token among the keys, in self-attention.
         piece: (3, n): row, sentence and token of the other pieces of the words that attend.
-        added, into: the other pieces of the words attended to, and the first tokens of these words; (batch, most) each.
-        known: 1 for each of them, 0 past the end; (batch, most).
-        starts: 1 where a word begins; (batch, length).
+        added, into: the other pieces of the words attended to, and the first tokens of these words; (rows, most) each.
+        known: 1 for each of them, 0 past the end; (rows, most).
+        starts: 1 where a word begins; (rows, length). Where there is a single sentence, all four have one row for all.
     """
 
     row_of_word: Tensor
@@ -157,13 +157,10 @@ class GatherPlan(NamedTuple):
         """Returns the plan of some of the rows, True in `chosen`, (rows,); the rows of words stay those of all."""
         number = chosen.cumsum(0) - 1  # of every row among those
         row, sentence, token = self.piece[:, chosen[self.piece[0]]]
-        return self._replace(
-            sentence=self.sentence[chosen],
-            word=self.word[chosen],
-            token=self.token[chosen],
-            own=self.own[chosen],
-            piece=torch.stack([number[row], sentence, token]),
-        )
+        names = ["sentence", "word", "token", "own"]
+        names += ["added", "into", "known", "starts"] if len(self.added) > 1 else []
+        parts = {name: getattr(self, name)[chosen] for name in names}
+        return self._replace(piece=torch.stack([number[row], sentence, token]), **parts)
 
 
 @once_per_batch
@@ -196,6 +193,7 @@ def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
     added, into = torch.zeros((2, len(count), int(count.max())), dtype=torch.int64, device=count.device)
     added[there.sentence, within] = there.token
     into[there.sentence, within] = there.first[there.sentence, there.word]
+    line = sentence if len(count) > 1 else slice(None)
     return GatherPlan(
         row_of_word=row_of_word,
         sentence=sentence,
@@ -203,10 +201,10 @@ def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
         token=here.first[sentence, word],
         own=here.first[sentence, word] + queries.start,
         piece=piece,
-        added=added,
-        into=into,
-        known=(torch.arange(added.shape[1], device=count.device) < count[:, None]).float(),
-        starts=there.starts.float(),
+        added=added[line],
+        into=into[line],
+        known=(torch.arange(added.shape[1], device=count.device) < count[:, None]).float()[line],
+        starts=there.starts.float()[line],
     )
 
 
@@ -286,10 +284,12 @@ def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor, kind: torch.dt
     rows = fetch(chosen.sentence, chosen.token)
     row, sentence, token = chosen.piece
     rows.index_add_(0, row, fetch(sentence, token))
-    # (rows, heads, most) each
-    added, into = (p[chosen.sentence][:, None].expand(-1, len(heads), -1) for p in (chosen.added, chosen.into))
-    rows.scatter_add_(2, into, rows.gather(2, added).mul_(chosen.known[chosen.sentence][:, None]))
-    return rows.mul_(chosen.starts[chosen.sentence][:, None])
+    if len(weights) == 1:  # Whole columns are several times as fast.
+        rows.index_add_(2, chosen.into[0], rows.index_select(2, chosen.added[0]))
+    else:
+        added, into = (p[:, None].expand(-1, len(heads), -1) for p in (chosen.added, chosen.into))  # (rows, heads, most)
+        rows.scatter_add_(2, into, rows.gather(2, added).mul_(chosen.known[:, None]))
+    return rows.mul_(chosen.starts[:, None])
 
 
 def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Tensor:
