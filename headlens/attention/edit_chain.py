@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headlens.attention.edits_and_observers import CallContext, Edit
-from headlens.attention.interface import Kernel, additive, causal_mask
+from headlens.attention.interface import Kernel, additive, causal_mask, is_causal
 from headlens.attention.kernels.differentiable_mask import floored
 from headlens.errors import OptionError
 
@@ -53,7 +53,7 @@ def mask_to_use(
     kernel: Kernel,
     module: nn.Module,
     context: CallContext,
-    call: tuple[Tensor | None, Any],
+    call: tuple[Tensor | None, Mapping[str, Any]],
     floor: Floor,
 ) -> Tensor | None:
     """The mask for a kernel after all edits that change one; that of the call if none does.
@@ -63,19 +63,17 @@ def mask_to_use(
         kernel: kernel that computes the attention.
         module: the attention module.
         context: the call.
-        call: the mask of the call, boolean or additive, and its argument `is_causal`.
+        call: the mask of the call, boolean or additive, and its other arguments.
         floor: floor that the edited mask goes through.
     """
-    mask, causal = call
-    query, key = context.query, context.key
+    mask, kwargs = call
     if not (edits := [e for e in edits if e.edits_mask]):
         return mask
-    if mask is None and kernel == "sdpa" and query.shape[2] > 1:
-        # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
-        is_causal = getattr(module, "is_causal", True) if causal is None else causal
-        mask = causal_mask(query, key) if is_causal else None
+    # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
+    if kernel == "sdpa" and is_causal(module, context.query, mask, kwargs):
+        mask = causal_mask(context.query, context.key)
     mask = edited_mask(edits, context, mask)
-    return None if mask is None else floor.of(mask, kernel, query)
+    return None if mask is None else floor.of(mask, kernel, context.query)
 
 
 def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:

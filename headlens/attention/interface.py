@@ -25,7 +25,9 @@ from headlens.errors import SelfCheckError
 Kernel = Literal["eager", "sdpa", "fast"]
 EAGER = "headlens"
 SDPA = "headlens_sdpa"
-NAMES = (EAGER, SDPA)
+# Eager attention of a model that also has sdpa: it gets no mask where sdpa gets none.
+FAST = "headlens_fast"
+NAMES = (EAGER, SDPA, FAST)
 # The attention that a model was switched to, see `model_normalizer.switch`.
 SWITCHED = "headlens_switched"
 # Where a session leaves its link for the registered functions to find: on the modules of its own model, so
@@ -63,6 +65,15 @@ def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> 
     return attend(module, *args, **kwargs)
 
 
+def _fast(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, Tensor | None]:
+    linked = getattr(module, ATTRIBUTE, None) is not None
+    if not linked and is_causal(module, query, attention_mask, kwargs):
+        attention_mask = additive(causal_mask(query, key), query.dtype)
+    return _attention("fast", module, query, key, value, attention_mask, **kwargs)
+
+
 def _switched(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     # A model that was built from the configuration of a switched one would be a softmax in silence.
     if OWN not in vars(module) and getattr(module, ATTRIBUTE, None) is None:
@@ -96,6 +107,8 @@ def register_attention() -> None:
     register_empty_layer_kernel()
     AttentionInterface.register(SDPA, partial(_attention, "sdpa"))
     AttentionMaskInterface.register(SDPA, sdpa_mask)
+    AttentionInterface.register(FAST, _fast)
+    AttentionMaskInterface.register(FAST, fast_mask)
     AttentionInterface.register(SWITCHED, _switched)
     AttentionMaskInterface.register(SWITCHED, eager_mask)
 
@@ -110,9 +123,22 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return torch.where(mask.bool(), torch.zeros((), dtype=dtype, device=mask.device), torch.finfo(dtype).min)
 
 
-def causal_mask(query: Tensor, key: Tensor) -> Tensor:
-    """The mask that sdpa's `is_causal` stands for: (query, key), True where a query may look."""
-    return query.new_ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
+def fast_mask(*args: Any, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Tensor | None:
+    """The mask of sdpa as an additive one: None where it is causal and no more, or masks nothing."""
+    return additive(sdpa_mask(*args, **kwargs), dtype)
+
+
+def is_causal(module: nn.Module, query: Tensor, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:
+    """Whether the missing mask of a call stands for a causal one, as sdpa reads it."""
+    if mask is not None or query.shape[2] <= 1:
+        return False
+    given = kwargs.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if given is None else given)
+
+
+def causal_mask(query: Tensor, key: Tensor, start: int = 0) -> Tensor:
+    """The mask that sdpa's `is_causal` stands for: (query, key), True where a query may look; `start` is the first."""
+    return query.new_ones(query.shape[2], key.shape[2], dtype=torch.bool).tril(start)
 
 
 register_attention()

@@ -15,7 +15,17 @@ from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, C
 from headlens.attention.finite_values import FiniteValues
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import implementations, install, is_eager, recomputes, supports_sdpa
-from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention
+from headlens.attention.interface import (
+    EAGER,
+    FAST,
+    SDPA,
+    SWITCHED,
+    Kernel,
+    additive,
+    causal_mask,
+    is_causal,
+    own_attention,
+)
 from headlens.attention.kernels import differentiable_mask
 from headlens.attention.kernels.block_sparse import BlockSparseKernel
 from headlens.attention.kernels.blocked_softmax import BlockedSoftmax, blocked_softmax_attention, blocks, terms_of
@@ -87,6 +97,9 @@ class AttentionSession:
         self.kernel: Kernel = self._choose_kernel(kernel)
         for module in self._modules:
             own_attention(self.kernel, module)  # raises before anything is changed if there is none
+        has_sdpa = SWITCHED not in implementations(self._modules) and supports_sdpa(model, self._modules)
+        # What transformers calls the attention of this session, by which it chooses masks.
+        self._name = {"eager": EAGER, "sdpa": SDPA, "fast": FAST if has_sdpa else EAGER}[self.kernel]
         self._passes = ForwardTracker(model, sites, self._finish)
         self._finite = FiniteValues(model)
         self._tokens = self._pass_tokens = BatchTokens()
@@ -106,7 +119,7 @@ class AttentionSession:
         with ExitStack() as undo:  # undone at once if one of the steps fails
             undo.enter_context(set_aside(self.model))
             link = SessionLink(self._attend, self._passes)
-            install(self.model, SDPA if self.kernel == "sdpa" else EAGER, link, undo)
+            install(self.model, self._name, link, undo)
             undo.enter_context(self._passes.hooks())
             self._unchecked = set(self._modules) if self.normalizer is not None else set()
             self._undo = undo.pop_all()
@@ -166,13 +179,16 @@ class AttentionSession:
             return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
         queries, keys = self._tokens_of(site, query, key)
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
-        call = (attention_mask, kwargs.get("is_causal"))
-        mask = mask_to_use(self.edits, self.kernel, module, context, call, self._floor)
+        no_mask = self._name == FAST and is_causal(module, query, attention_mask, kwargs)
+        if no_mask and any(e.edits_mask for e in self.edits):
+            attention_mask, no_mask = causal_mask(query, key), False
+        mask = mask_to_use(self.edits, self.kernel, module, context, (attention_mask, kwargs), self._floor)
         if self.kernel == "fast":
             mask = additive(mask, query.dtype)
-            if self._core.serves(module, context, mask, kwargs):
-                output = self._attend_fast(context, self._core.needed(mask), kwargs)
+            if self._core.serves(module, context, mask, kwargs, causal=no_mask):
+                output = self._attend_fast(context, self._core.needed(mask), kwargs, causal=no_mask)
                 return self._noted(site, output), None
+            mask = additive(causal_mask(query, key), query.dtype) if no_mask else mask
         output, weights = self._compute(module, context, mask, kwargs)
         if query.shape[1] != site.n_heads or output.shape[:3] != (query.shape[0], query.shape[2], site.n_heads):
             raise SelfCheckError(
@@ -196,7 +212,9 @@ class AttentionSession:
             self._finite.note_site(site, output)
         return output
 
-    def _attend_fast(self, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+    def _attend_fast(
+        self, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any], *, causal: bool
+    ) -> Tensor:
         observes = self._observes(context.site)
         divisible = not self.edits and all(o.parts for o in self.observers)
         within = divisible and all(o.parts_of_sentences for o in self.observers)
@@ -205,7 +223,7 @@ class AttentionSession:
         for rows, queries, part in blocks(context, divisible=divisible, within=within):
             room = self._core.room(part) if divisible else None
             terms = terms_of(rows, mask, kwargs, queries)
-            output, weights = blocked_softmax_attention(part, terms, kwargs.get("scaling"), room)
+            output, weights = blocked_softmax_attention(part, terms, kwargs.get("scaling"), room, causal=causal)
             output = edited_output(self.edits, part, output)
             if observes:
                 with torch.no_grad():

@@ -62,7 +62,7 @@ class PartOfSpeech(Metric):
 
 
 def _from_parts(view: CallView) -> Tensor:
-    """Weights added up over the queries of each part of speech, in the order in which they lie: (batch, heads, from, key)."""
+    """Weights added up over the queries of each part of speech: (batch, heads, from, key)."""
     weights, parts = view.weights, one_hot_upos(view.queries)
     if weights.device.type == "cpu" and weights.shape[3] >= _LONG:
         sums = weights.new_zeros(*weights.shape[:2], parts.shape[2] + 1, weights.shape[3])

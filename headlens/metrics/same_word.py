@@ -68,9 +68,7 @@ class SameWord(MeanMetric):
 
 
 @once_per_batch
-def form_facts(
-    queries: Tokens, keys: Tokens
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def form_facts(queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """What the metric needs to know about a batch whose keys have `forms`, by row of `GatherPlan` and by token.
 
     Returns:

@@ -287,7 +287,9 @@ def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor, kind: torch.dt
     if len(weights) == 1:  # Whole columns are several times as fast.
         rows.index_add_(2, chosen.into[0], rows.index_select(2, chosen.added[0]))
     else:
-        added, into = (p[:, None].expand(-1, len(heads), -1) for p in (chosen.added, chosen.into))  # (rows, heads, most)
+        added, into = (
+            p[:, None].expand(-1, len(heads), -1) for p in (chosen.added, chosen.into)
+        )  # (rows, heads, most)
         rows.scatter_add_(2, into, rows.gather(2, added).mul_(chosen.known[:, None]))
     return rows.mul_(chosen.starts[:, None])
 

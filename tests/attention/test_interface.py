@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -11,15 +12,19 @@ import zoo
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface, BertConfig, BertModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import bidirectional_mask_function, eager_mask, sliding_window_causal_mask_function
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from watching import Watch, run
 
 from headlens.attention.interface import (
     EAGER,
+    FAST,
     NAMES,
     SDPA,
     additive,
     causal_mask,
+    fast_mask,
+    is_causal,
     own_attention,
     register_attention,
     register_empty_layer_kernel,
@@ -71,6 +76,57 @@ def test_the_causal_mask_is_sdpas() -> None:
     assert torch.allclose(
         attend(query, key, key, attn_mask=causal_mask(query, key)), attend(query, key, key, is_causal=True), atol=1e-6
     )
+    assert torch.equal(causal_mask(query[:, :, 1:], key, 1), causal_mask(query, key)[1:])
+
+
+def test_a_missing_mask_is_causal_where_sdpa_takes_it_so() -> None:
+    module, query = nn.Module(), torch.randn(2, 3, 4, 5)
+    assert is_causal(module, query, None, {})
+    assert not is_causal(module, query, torch.zeros(1), {})
+    assert not is_causal(module, query[:, :, :1], None, {})
+    assert not is_causal(module, query, None, {"is_causal": False})
+    module.is_causal = False
+    assert not is_causal(module, query, None, {"is_causal": None})
+    assert is_causal(module, query, None, {"is_causal": True})
+
+
+SIZES = {"batch_size": 2, "q_length": 5, "kv_length": 5}
+PADDED = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"attention_mask": PADDED},
+        {"attention_mask": PADDED, "dtype": torch.bfloat16},
+        {"mask_function": sliding_window_causal_mask_function(2), "local_size": 2},
+        {"mask_function": bidirectional_mask_function, "allow_is_causal_skip": False, "attention_mask": PADDED},
+        {"mask_function": bidirectional_mask_function, "allow_is_causal_skip": False},
+        {"allow_is_causal_skip": False},
+    ],
+)
+def test_masks_of_the_fast_kernel_are_those_of_eager_attention(given: dict[str, Any]) -> None:
+    found, expected = fast_mask(**SIZES, **given), eager_mask(**SIZES, **given)
+    assert found.dtype == expected.dtype
+    assert torch.equal(found, expected)
+
+
+def test_where_sdpa_gets_no_mask_the_fast_kernel_gets_none() -> None:
+    assert fast_mask(**SIZES) is None
+    assert fast_mask(**SIZES, attention_mask=torch.ones(2, 5).bool()) is None
+    assert fast_mask(**SIZES, allow_is_causal_skip=False, allow_is_bidirectional_skip=True) is None
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "marian"])
+def test_a_copy_made_inside_a_session_of_the_fast_kernel_keeps_its_mask(name: str) -> None:
+    entry = zoo.ZOO[name]
+    model = entry.build("sdpa")
+    for inputs in (zoo.padded(entry), zoo.unpadded(entry)[0]):
+        expected = run(model, inputs)
+        with AttentionSession(model, kernel="fast"):
+            assert model.config._attn_implementation == FAST
+            twin = copy.deepcopy(model)
+            assert torch.allclose(run(twin, inputs), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])

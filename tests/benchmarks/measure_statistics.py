@@ -74,7 +74,7 @@ def headlens_way(feed: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], S
         annotator = Annotator(RELATIONS if tier > 5 else (), frequency, words=tier > 6, sample=tier > 6)
         with AttentionSession(feed.model, observers=observers, kernel="fast") as session:
             for batch in batches:
-                with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=False)):
+                with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=feed.decoder_only)):
                     feed.model(**batch.inputs)
         return watching
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.attention.edits_and_observers import CallContext, Tokens, repeat_groups
+from headlens.attention.interface import additive, causal_mask
 from headlens.attention.normalizers import lowest_kept, nearly_equal, unknown_arguments
 from headlens.attention.sites import eager_function
 
@@ -42,7 +43,9 @@ class BlockedSoftmax:
         self._mask_is_zero = False
         self._room: Tensor | None = None
 
-    def serves(self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:
+    def serves(
+        self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any], *, causal: bool
+    ) -> bool:
         """Whether this call can be computed here: no gradients, no dropout, nothing but a softmax of scores."""
         tensors = (context.query, context.key, context.value)
         learns = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
@@ -50,7 +53,7 @@ class BlockedSoftmax:
         if learns or autocast or module.training or kwargs.get("output_attentions") or unknown_arguments(kwargs):
             return False
         if module not in self._trusted:
-            self._trusted[module] = agrees(module, context, mask, kwargs)
+            self._trusted[module] = agrees(module, context, mask, kwargs, causal=causal)
         return self._trusted[module]
 
     def needed(self, mask: Tensor | None) -> Tensor | None:
@@ -163,7 +166,12 @@ def part_of(context: CallContext, rows: slice) -> CallContext:
 
 
 def blocked_softmax_attention(
-    context: CallContext, terms: tuple[Tensor | None, ...], scaling: float | None, room: Tensor | None = None
+    context: CallContext,
+    terms: tuple[Tensor | None, ...],
+    scaling: float | None,
+    room: Tensor | None = None,
+    *,
+    causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention without dropout.
 
@@ -172,6 +180,7 @@ def blocked_softmax_attention(
         terms: masks and biases, added to the scores; each broadcastable to (batch, heads, query, key).
         scaling: factor of the scores; by default the root of 1 / d.
         room: memory for the weights, of the query's type and at least as large; new memory by default.
+        causal: whether a query sees only the keys up to its own position; those behind the last query cost nothing.
 
     Returns:
         Head outputs (batch, query, heads, d), and weights (batch, heads, query, key) of at least single precision.
@@ -181,16 +190,19 @@ def blocked_softmax_attention(
     factor = query.shape[-1] ** -0.5 if scaling is None else scaling
     shape = (*query.shape[:3], key.shape[2])
     out = query.new_empty(shape) if room is None else room[: math.prod(shape)].view(shape)
+    seen = min(shape[3], context.start + shape[2]) if causal else shape[3]
     # Scaled last, as eager attention does: rounded in the same places, near-ties mostly fall the same way.
-    _flat(out).baddbmm_(_flat(query), _flat(key).transpose(1, 2), beta=0, alpha=factor)
+    _flat(out)[..., :seen].baddbmm_(_flat(query), _flat(key)[:, :seen].transpose(1, 2), beta=0, alpha=factor)
     scores = out.to(torch.promote_types(out.dtype, torch.float32))
+    if causal:
+        scores[..., context.start :].masked_fill_(~causal_mask(query, key[:, :, context.start :]), -torch.inf)
     for term in terms:
         if term is not None:
             scores += lowest_kept(term, scores.dtype)
     # In place: every row is read before it is written.
     weights = torch.softmax(scores, dim=-1, out=scores)
-    output = torch.bmm(_flat(weights).to(value.dtype), _flat(value)).view(*query.shape[:3], value.shape[3])
-    return output.transpose(1, 2), weights
+    output = torch.bmm(_flat(weights)[..., :seen].to(value.dtype), _flat(value)[:, :seen])
+    return output.view(*query.shape[:3], value.shape[3]).transpose(1, 2), weights
 
 
 def terms_of(
@@ -201,16 +213,21 @@ def terms_of(
     return tuple(t if t is None or t.shape[2] == 1 else t[:, :, queries] for t in terms)
 
 
-def agrees(module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:
+def agrees(
+    module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any], *, causal: bool
+) -> bool:
     """Whether the last queries of the first and last sentence come out as from the model's own attention."""
     # A step of all sentences but one takes the first and the last.
     rows = slice(0, None, max(1, context.query.shape[0] - 1))
-    part = part_of(replace(context, query=context.query[:, :, -CHECKED:], queries=None, keys=None), rows)
+    start = max(0, context.query.shape[2] - CHECKED)
+    part = part_of(replace(context, query=context.query[:, :, start:], queries=None, keys=None, start=start), rows)
     bias, mask = (t if t is None or t.shape[2] == 1 else t[:, :, -CHECKED:] for t in terms_of(rows, mask, kwargs))
     # T5 wants its bias as an argument, others do not know one.
     arguments = {**kwargs, "dropout": 0.0} | ({} if bias is None else {"position_bias": bias})
     with torch.no_grad():
-        ours = blocked_softmax_attention(part, (bias, mask), kwargs.get("scaling"))
+        ours = blocked_softmax_attention(part, (bias, mask), kwargs.get("scaling"), causal=causal)
+        if causal:
+            mask = additive(causal_mask(part.query, part.key, start), part.query.dtype)
         theirs = eager_function(module)(module, part.query, part.key, part.value, mask, **arguments)
     return all(t is not None and nearly_equal(o, t) for o, t in zip(ours, theirs, strict=True))
 

@@ -7,10 +7,12 @@ import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import rest_slow
+from torch import nn
 from transformers import PreTrainedModel
 from watching import AddToMask, Watch, run
 
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit
+from headlens.attention.interface import additive, causal_mask
 from headlens.attention.kernels import blocked_softmax as core
 from headlens.attention.normalizers import softmax
 from headlens.attention.session import AttentionSession
@@ -123,6 +125,36 @@ def test_mask_edits_and_rows_masked_throughout(name: str) -> None:
             assert torch.allclose(weights[1][site], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
+def test_a_single_text_of_a_decoder_needs_no_mask_and_edits_of_masks_get_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = zoo.ZOO[name]
+    model, inputs = entry.build(), zoo.unpadded(entry)[0]
+    masks: list[torch.Tensor | None] = []
+    serves = core.BlockedSoftmax.serves
+
+    def noting(
+        own: core.BlockedSoftmax, module: nn.Module, context: CallContext, mask: Any, *args: Any, **kw: Any
+    ) -> bool:
+        masks.append(mask)
+        return serves(own, module, context, mask, *args, **kw)
+
+    monkeypatch.setattr(core.BlockedSoftmax, "serves", noting)
+    length = inputs["input_ids"].shape[1]
+    for edits in ([], [AddToMask(torch.randn(1, 4, length, length), f"{entry.stacks[0]}.1")]):
+        masks.clear()
+        with AttentionSession(model, observers=[eager := Watch()], edits=edits):
+            expected = run(model, inputs)
+        with AttentionSession(model, observers=[fast := Watch()], edits=edits, kernel="fast"):
+            assert torch.allclose(run(model, inputs), expected, atol=1e-5)
+        assert masks
+        assert all((mask is None) is (not edits) for mask in masks)
+        for site, weights in fast.weights().items():
+            assert torch.allclose(weights, eager.weights()[site], atol=1e-5)
+            assert torch.equal(weights == 0, eager.weights()[site] == 0)
+
+
 def test_a_mask_that_hides_nothing_is_left_out_and_any_other_kept() -> None:
     kept = core.BlockedSoftmax()
     nothing, some = torch.zeros(1, 1, 2, 2), torch.tensor([[0.0, LOWEST]])
@@ -179,8 +211,8 @@ def test_a_module_whose_numbers_differ_is_left_to_eager(monkeypatch: pytest.Monk
     model, inputs = of_three("bert")
     attend, module = core.blocked_softmax_attention, []
 
-    def wrong(context: CallContext, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        output, weights = attend(context, *rest)
+    def wrong(context: CallContext, *rest: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        output, weights = attend(context, *rest, **kwargs)
         module.append(context.site.layer)
         return output * (1.01 if context.site.layer == 1 else 1), weights
 
@@ -199,7 +231,12 @@ def test_a_module_whose_numbers_differ_is_left_to_eager(monkeypatch: pytest.Monk
 def test_a_module_whose_weights_differ_is_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = of_three("bert")
     attend = core.blocked_softmax_attention
-    monkeypatch.setattr(core, "blocked_softmax_attention", lambda *args: (attend(*args)[0], attend(*args)[1] * 1.01))
+
+    def wrong(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        output, weights = attend(*args, **kwargs)
+        return output, weights * 1.01
+
+    monkeypatch.setattr(core, "blocked_softmax_attention", wrong)
     with torch.no_grad():
         assert left_to_eager(model, inputs)
 
@@ -207,7 +244,7 @@ def test_a_module_whose_weights_differ_is_left_to_eager(monkeypatch: pytest.Monk
 def test_a_shared_module_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = of_three("albert")
     checked, agrees = [], core.agrees
-    monkeypatch.setattr(core, "agrees", lambda *args: (checked.append(args[0]), agrees(*args))[1])
+    monkeypatch.setattr(core, "agrees", lambda *args, **kwargs: (checked.append(args[0]), agrees(*args, **kwargs))[1])
     with AttentionSession(model, observers=[Watch()], kernel="fast"):
         run(model, inputs)
         run(model, inputs)
@@ -311,13 +348,22 @@ def naive(context: CallContext, terms: tuple[torch.Tensor, ...]) -> tuple[torch.
 
 
 @settings(max_examples=40)
-@given(context=contexts(), masked=st.floats(0, 1), most=st.integers(1, 200), within=st.booleans(), data=st.data())
+@given(
+    context=contexts(),
+    masked=st.floats(0, 1),
+    most=st.integers(1, 200),
+    within=st.booleans(),
+    causal=st.booleans(),
+    data=st.data(),
+)
 def test_attention_in_blocks_of_any_size_against_one_number_at_a_time(
-    context: CallContext, masked: float, most: int, within: bool, data: st.DataObject
+    context: CallContext, masked: float, most: int, within: bool, causal: bool, data: st.DataObject
 ) -> None:
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     shape = [data.draw(st.sampled_from([1, n])) for n in (*context.query.shape[:3],)] + [context.key.shape[2]]
     mask = torch.zeros(shape).masked_fill(torch.rand(shape, generator=generator) < masked, LOWEST)
+    later = additive(causal_mask(context.query, context.key), torch.float32)
+    given, every = (None, later) if causal else (mask, mask)
     bias = torch.randn(1, *context.query.shape[1:3], context.key.shape[2], generator=generator)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(core, "BLOCK", {"cpu": most, "other": most})
@@ -325,12 +371,15 @@ def test_attention_in_blocks_of_any_size_against_one_number_at_a_time(
         parts = list(core.blocks(context, divisible=True, within=within))
         (each,) = core.blocks(context, divisible=False)
         assert each == (slice(0, len(context.query)), slice(0, context.query.shape[2]), context)
-    output, weights = (torch.full_like(t, torch.nan) for t in naive(context, (mask, bias)))
+    expected = naive(context, (every, bias))
+    output, weights = (torch.full_like(t, torch.nan) for t in expected)
     for rows, queries, part in parts:
-        terms = core.terms_of(rows, mask, {"position_bias": bias}, queries)
-        output[rows, queries], weights[rows, :, queries] = core.blocked_softmax_attention(part, terms, None)
-    for ours, theirs in zip((output, weights), naive(context, (mask, bias)), strict=True):
+        terms = core.terms_of(rows, given, {"position_bias": bias}, queries)
+        found = core.blocked_softmax_attention(part, terms, None, causal=causal)
+        output[rows, queries], weights[rows, :, queries] = found
+    for ours, theirs in zip((output, weights), expected, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-5)
+    assert not causal or not weights[:, :, causal_mask(context.query, context.key).logical_not()].any()
     cut = within and context.site.stack != "cross" and context.query.shape[2] == context.key.shape[2]
     least = context.query.shape[1] * context.key.shape[2] * (1 if cut else context.query.shape[2])
     assert all(p.query.shape[:3].numel() * p.key.shape[2] <= max(most, least) for _, _, p in parts)

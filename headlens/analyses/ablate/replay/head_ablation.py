@@ -203,7 +203,7 @@ class Replay:
         mask = attention_mask
         if self.edits:
             context = self._context(module, turn, (query, key, value))
-            mask = mask_to_use(self.edits, self.kernel, module, context, (mask, kwargs.get("is_causal")), self._floor)
+            mask = mask_to_use(self.edits, self.kernel, module, context, (mask, kwargs), self._floor)
         mask = mask if self.kernel == "sdpa" else additive(mask, query.dtype)
         output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
         if self.edits:
@@ -211,9 +211,8 @@ class Replay:
         if tape is None:
             return output, weights
         if isinstance(tape, ActivationCache):
-            causal = kwargs.get("is_causal")
             uniform = self.mode == "uniform"
-            even = evenly(self.kernel, module, (query, key, value), mask, causal) if uniform else None
+            even = evenly(self.kernel, module, (query, key, value), mask, kwargs) if uniform else None
             tape.attended(module, output, even, (key, value))
         # No weights, as they would be kept with the layer's outputs.
         return output, None

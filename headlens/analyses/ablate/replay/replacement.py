@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headlens.analyses.ablate.options import MODES, Mode
 from headlens.attention.edits_and_observers import AttentionCall, Observer
-from headlens.attention.interface import Kernel, causal_mask
+from headlens.attention.interface import Kernel, causal_mask, is_causal
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
 from headlens.metrics.accumulator import Accumulator
@@ -107,7 +107,13 @@ def check_removed(outputs: Tensor, heads: Sequence[int], mode: Mode) -> None:
             raise SelfCheckError(f"The model used a value other than 0 where head {head} was taken out.")
 
 
-def evenly(kernel: Kernel, module: nn.Module, tensors: tuple[Tensor, ...], mask: Tensor | None, causal: Any) -> Tensor:
+def evenly(
+    kernel: Kernel,
+    module: nn.Module,
+    tensors: tuple[Tensor, ...],
+    mask: Tensor | None,
+    kwargs: Mapping[str, Any],
+) -> Tensor:
     """Head outputs if every query looked evenly at the keys it may look at: the mean of their values.
 
     Args:
@@ -115,15 +121,14 @@ def evenly(kernel: Kernel, module: nn.Module, tensors: tuple[Tensor, ...], mask:
         module: the attention module.
         tensors: query (rows, heads, query, d), and key and value (rows, key heads, key, d).
         mask: boolean, True where a query may look, or additive; None for no mask.
-        causal: the argument `is_causal` of the call.
+        kwargs: the other arguments of the call.
 
     Returns:
         (rows, query, heads, d). A query that may look nowhere looks everywhere, as after a softmax.
     """
     query, key, value = tensors
-    if mask is None and kernel == "sdpa" and query.shape[2] > 1:
-        is_causal = getattr(module, "is_causal", True) if causal is None else causal
-        mask = causal_mask(query, key) if is_causal else None
+    if kernel == "sdpa" and is_causal(module, query, mask, kwargs):
+        mask = causal_mask(query, key)
     if mask is None:
         seen = value.new_ones(1, 1, query.shape[2], key.shape[2])
     else:
