@@ -16,7 +16,7 @@ from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.reductions import exact_type
+from headlens.metrics.reductions import exact_type, log_
 
 # Weights of pairs of heads that are worked on at a time: on processors, and elsewhere.
 _PAIRED = {"cpu": 2**22, "other": 2**28}
@@ -138,7 +138,7 @@ def _divergence(rows: Tensor) -> Tensor:
 
     def entropy(weights: Tensor) -> Tensor:
         # Term by term, so that padding and the size of the batch do not decide where sums are rounded.
-        return weights.log().mul_(weights).sum((1, 2), dtype=kind).neg_()
+        return log_(weights.clone()).mul_(weights).sum((1, 2), dtype=kind).neg_()
 
     single = entropy(half + half)
     total = torch.zeros(len(rows), len(rows), dtype=kind, device=rows.device)

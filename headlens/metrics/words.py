@@ -1,8 +1,8 @@
 """From attention between tokens to attention between words (Clark et al. 2019, section 2).
 
-`word_weights` works all of it out. `word_rows` gives the rows that are asked for only: a word stands at its first
-token, where its other pieces are added to it, which touches few columns and rows, where a product with the matrix of
-all words would touch everything for every word.
+`word_weights` works all of it out. `pointed_at` only finds the most attended word of those that are asked for: most
+words are a single token, whose weights are compared as they are, and sums are made of few columns and rows, where a
+product with the matrix of all words would touch everything for every word.
 """
 
 from __future__ import annotations
@@ -16,10 +16,6 @@ from torch import Tensor
 from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import at_once, exact_type, largest, row_chunks
-
-# Words whose weights, added up in float32, differ by no more than this share may be equal: of a few pieces each sum is
-# off by less than a hundredth of it.
-_NEAR = 1e-5
 
 
 class WordLevel(NamedTuple):
@@ -130,16 +126,15 @@ class Places(NamedTuple):
 
 
 class GatherPlan(NamedTuple):
-    """Which rows of a batch to fetch, and what to add to which of their columns.
+    """Which rows of a batch to fetch, and which of their columns belong together.
 
     Args:
         row_of_word: row of every word that is asked for; (batch, words), -1 for others.
         sentence, word, token: of every row; (rows,) each.
         own: number of the token among the keys, in self-attention.
-        piece: (3, n): row, sentence and token of the other pieces of the words that attend.
-        added, into: the other pieces of the words attended to, and the first tokens of these words; (rows, most) each.
-        known: 1 for each of them, 0 past the end; (rows, most).
-        starts: 1 where a word begins; (rows, length). Where there is a single sentence, all four have one row for all.
+        several: the rows of words of several tokens; (n,).
+        piece: (3, pieces): of the further tokens of these words their place in `several`, sentence and token.
+        columns: of every row what is known of the words attended to.
     """
 
     row_of_word: Tensor
@@ -147,20 +142,39 @@ class GatherPlan(NamedTuple):
     word: Tensor
     token: Tensor
     own: Tensor
+    several: Tensor
     piece: Tensor
-    added: Tensor
-    into: Tensor
-    known: Tensor
-    starts: Tensor
+    columns: KeyWords
 
     def of(self, chosen: Tensor) -> GatherPlan:
-        """Returns the plan of some of the rows, True in `chosen`, (rows,); the rows of words stay those of all."""
-        number = chosen.cumsum(0) - 1  # of every row among those
-        row, sentence, token = self.piece[:, chosen[self.piece[0]]]
-        names = ["sentence", "word", "token", "own"]
-        names += ["added", "into", "known", "starts"] if len(self.added) > 1 else []
+        """Returns the plan of some of the rows, by their numbers; only what tells of rows is of these."""
+        names = ("sentence", "word", "token", "own")
         parts = {name: getattr(self, name)[chosen] for name in names}
-        return self._replace(piece=torch.stack([number[row], sentence, token]), **parts)
+        return self._replace(columns=self.columns.of(chosen), **parts)
+
+
+class KeyWords(NamedTuple):
+    """Where the words attended to stand; of every sentence, of every row, or of all rows alike.
+
+    Args:
+        alone: 1 where the only token of a word stands; (lines, length).
+        first: first token of every word of several tokens; (lines, words), 0 past the end.
+        parts, slot: the tokens of these words, in order, and the place of the word in `first`; (lines, most) each.
+        known: 1 for each of them, 0 past the end; (lines, most).
+        shared: whether there is one line for all rows, as of a single sentence.
+    """
+
+    alone: Tensor
+    first: Tensor
+    parts: Tensor
+    slot: Tensor
+    known: Tensor
+    shared: bool
+
+    def of(self, chosen: Tensor) -> KeyWords:
+        """Returns some of the lines, or the same ones again, by their numbers; the only one stays that of all rows."""
+        alone, first, parts, slot, known = (t if self.shared else t[chosen] for t in self[:5])
+        return KeyWords(alone, first, parts, slot, known, self.shared)
 
 
 @once_per_batch
@@ -179,33 +193,53 @@ def places(tokens: Tokens) -> Places:
 
 @once_per_batch
 def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
-    """Prepare `word_rows` for the words of arcs, repeated words, and all of sentences with rare words or links."""
+    """Prepare `pointed_at` for the words of arcs, repeated words, and all of sentences with rare words or links."""
     here, there = places(queries), places(keys)
     is_query = _wanted(queries, keys)
     sentence, word = is_query.nonzero(as_tuple=True)
     row_of_word = torch.full(is_query.shape, -1, device=is_query.device)
     row_of_word[sentence, word] = torch.arange(len(word), device=is_query.device)
     row = row_of_word[here.sentence, here.word]
-    piece = torch.stack([row, here.sentence, here.token])[:, row >= 0]
-    # The other pieces of the keys, those of every sentence in a line of their own.
-    count = torch.bincount(there.sentence, minlength=len(keys.real))
-    within = torch.arange(len(there.token), device=count.device) - (count.cumsum(0) - count)[there.sentence]
-    added, into = torch.zeros((2, len(count), int(count.max())), dtype=torch.int64, device=count.device)
-    added[there.sentence, within] = there.token
-    into[there.sentence, within] = there.first[there.sentence, there.word]
-    line = sentence if len(count) > 1 else slice(None)
+    several, number = torch.unique(row[row >= 0], return_inverse=True)
     return GatherPlan(
         row_of_word=row_of_word,
         sentence=sentence,
         word=word,
         token=here.first[sentence, word],
         own=here.first[sentence, word] + queries.start,
-        piece=piece,
-        added=added[line],
-        into=into[line],
-        known=(torch.arange(added.shape[1], device=count.device) < count[:, None]).float()[line],
-        starts=there.starts.float()[line],
+        several=several,
+        piece=torch.stack([number, here.sentence[row >= 0], here.token[row >= 0]]),
+        columns=_key_words(there).of(sentence),
     )
+
+
+def _key_words(there: Places) -> KeyWords:
+    """What is known of the words of every sentence."""
+    n_sentences, n_words = there.first.shape
+    # Words of several tokens, in order; each is named by all but the first of them.
+    name, number = torch.unique(there.sentence * n_words + there.word, return_inverse=True)
+    owner = name // max(1, n_words)
+    begin = there.first.flatten()[name]
+    slot, n_slots = _within(owner, n_sentences)
+    first = begin.new_zeros(n_sentences, n_slots)
+    first[owner, slot] = begin
+    # Their first tokens before the others: sorting keeps the order of those of a sentence.
+    sentence, order = torch.cat([owner, there.sentence]).sort(stable=True)
+    within, most = _within(sentence, n_sentences)
+    parts, slots, known = begin.new_zeros((3, n_sentences, most))
+    parts[sentence, within] = torch.cat([begin, there.token])[order]
+    slots[sentence, within] = torch.cat([slot, slot[number]])[order]
+    known[sentence, within] = 1
+    alone = there.starts.float()
+    alone[owner, begin] = 0
+    return KeyWords(alone, first, parts, slots, known.float(), shared=n_sentences == 1)
+
+
+def _within(sorted_owner: Tensor, owners: int) -> tuple[Tensor, int]:
+    """The place of every item among those of its owner, and how many an owner has at most."""
+    count = torch.bincount(sorted_owner, minlength=owners)
+    place = torch.arange(len(sorted_owner), device=count.device) - (count.cumsum(0) - count)[sorted_owner]
+    return place, int(count.max())
 
 
 def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
@@ -258,46 +292,12 @@ def repeats(forms: Tensor) -> Repeats:
     return Repeats((number[slot].view_as(forms) - 1).where(forms >= 0, 0), earlier.where(forms >= 0, 0))
 
 
-def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor, kind: torch.dtype | None = None) -> Tensor:
-    """Attention from words to words, each at its first token and 0 elsewhere.
-
-    Sums over the pieces of both, by default in float64 where the device has it: adding pieces in float32 would round,
-    and decide between near-equal words. Means over the pieces of the word that attends would point at the same word.
-
-    Args:
-        weights: (batch, heads, query, key).
-        chosen: which rows.
-        heads: numbers of the heads wanted.
-        kind: type of the sums.
-
-    Returns:
-        (rows, heads, key).
-    """
-    kind = kind or exact_type(weights)
-    _, n_heads, n_queries, n_keys = weights.shape
-    flat = weights.reshape(-1, n_keys)
-
-    def fetch(sentence: Tensor, token: Tensor) -> Tensor:
-        place = (sentence[:, None] * n_heads + heads) * n_queries + token[:, None]
-        return flat.index_select(0, place.flatten()).to(kind).view(len(token), len(heads), n_keys)
-
-    rows = fetch(chosen.sentence, chosen.token)
-    row, sentence, token = chosen.piece
-    rows.index_add_(0, row, fetch(sentence, token))
-    if len(weights) == 1:  # Whole columns are several times as fast.
-        rows.index_add_(2, chosen.into[0], rows.index_select(2, chosen.added[0]))
-    else:
-        added, into = (
-            p[:, None].expand(-1, len(heads), -1) for p in (chosen.added, chosen.into)
-        )  # (rows, heads, most)
-        rows.scatter_add_(2, into, rows.gather(2, added).mul_(chosen.known[:, None]))
-    return rows.mul_(chosen.starts[:, None])
-
-
 def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Tensor:
     """First token of the most attended word of every row, -1 where a head gives all words exactly 0; (rows, heads).
 
-    The first one of several equal words wins.
+    A word's weight is the sum over its tokens, from a word the sum over the tokens of that, which points where their
+    mean does. The first one of several equal words wins: sums are made in float64 where the device has it, as rounded
+    ones would decide between near-equal words.
 
     Args:
         weights: (batch, heads, query, key).
@@ -305,26 +305,58 @@ def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, all
         others: leave attention of a word to itself out.
         allowed: tokens that a row may point at; (rows, key).
     """
-    size = len(chosen.token) * weights.shape[3]
-    # float32 is half the work, and only where it leaves two words near each other do exact sums decide between them. On
-    # a GPU the question where that is would be waited for.
-    rounded = weights.device.type == "cpu" and weights.dtype == torch.float32
+    target = _targets(weights, chosen, None, others=others, allowed=allowed)
+    if len(chosen.several):
+        some = None if allowed is None else allowed[chosen.several]
+        part = chosen.of(chosen.several)
+        target[chosen.several] = _targets(weights, part, chosen.piece, others=others, allowed=some)
+    return target
+
+
+def _targets(
+    weights: Tensor, chosen: GatherPlan, piece: Tensor | None, *, others: bool, allowed: Tensor | None
+) -> Tensor:
+    """The same for words of one token, or for words of several, whose further tokens `piece` has."""
+    _, n_heads, n_queries, n_keys = weights.shape
+    flat = weights.reshape(-1, n_keys)
+
+    def fetch(heads: Tensor, sentence: Tensor, token: Tensor) -> Tensor:
+        place = (sentence[:, None] * n_heads + heads) * n_queries + token[:, None]
+        return flat.index_select(0, place.flatten()).view(len(token), len(heads), n_keys)
+
     targets = []
-
-    def candidates(chosen: GatherPlan, heads: Tensor, kind: torch.dtype | None, allowed: Tensor | None) -> Tensor:
-        rows = word_rows(weights, chosen, heads, kind)
-        if others:
-            rows[torch.arange(len(rows), device=rows.device), :, chosen.own] = 0
-        return rows if allowed is None else rows.mul_(allowed[:, None])
-
-    for heads in row_chunks(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
-        rows = candidates(chosen, heads, weights.dtype if rounded else None, allowed)
-        weight, token = largest(rows)
-        if rounded:
-            second = largest(rows.scatter_(2, token[..., None], -1.0))[0]
-            near = ((second >= weight * (1 - _NEAR)) & (weight > 0)).any(1)
-            if near.any():
-                some = None if allowed is None else allowed[near]
-                token[near] = largest(candidates(chosen.of(near), heads, None, some))[1]
-        targets.append(token.masked_fill_(weight <= 0, -1))
+    for heads in row_chunks(torch.arange(n_heads, device=flat.device), at_once(weights, len(chosen.token) * n_keys)):
+        rows = fetch(heads, chosen.sentence, chosen.token)
+        if piece is not None:
+            number, sentence, token = piece
+            kind = exact_type(rows)
+            rows = rows.to(kind).index_add_(0, number, fetch(heads, sentence, token).to(kind))
+        targets.append(_largest_word(rows, chosen, others=others, allowed=allowed))
     return torch.cat(targets, dim=1)
+
+
+def _largest_word(rows: Tensor, chosen: GatherPlan, *, others: bool, allowed: Tensor | None) -> Tensor:
+    """The same for rows (rows, heads, key), which are changed: the only tokens of words as they are, sums of others."""
+    columns, kind = chosen.columns, exact_type(rows)
+    _, first, parts, slot, known, shared = columns
+    sums = rows.new_zeros(*rows.shape[:2], first.shape[1], dtype=kind)
+    if shared:  # Whole columns are several times as fast.
+        sums.flatten(0, 1).index_add_(1, slot[0], rows.flatten(0, 1).index_select(1, parts[0]).to(kind))
+    else:
+        slot, parts = (t[:, None].expand(-1, rows.shape[1], -1) for t in (slot, parts))
+        sums.scatter_add_(2, slot, (rows.gather(2, parts) * known[:, None]).to(kind))
+    first = first.expand(len(rows), -1)
+    if others:
+        rows[torch.arange(len(rows), device=rows.device), :, chosen.own] = 0
+        sums.masked_fill_((first == chosen.own[:, None])[:, None], 0)
+    if allowed is not None:
+        rows.mul_(allowed[:, None])
+        sums.mul_(allowed.gather(1, first)[:, None])
+    weight, token = largest(rows.mul_(columns.alone[:, None]))
+    weight = weight.to(kind)
+    if first.shape[1]:
+        most, place = largest(sums)
+        begin = first.gather(1, place)
+        better = (most > weight) | ((most == weight) & (begin < token))
+        weight, token = torch.where(better, most, weight), torch.where(better, begin, token)
+    return token.masked_fill_(weight <= 0, -1)
