@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.attention.edits_and_observers import CallContext, Edit
-from headlens.attention.interface import Kernel, additive, causal_mask, is_causal
+from headlens.attention.interface import EAGER, SDPA, additive, causal_mask, is_causal
 from headlens.attention.kernels.differentiable_mask import floored
 from headlens.errors import OptionError
 
@@ -21,12 +21,12 @@ class Floor:
         # The mask, its version and the dtype, and what they gave.
         self._last: tuple[Tensor, tuple[int, torch.dtype], Tensor] | None = None
 
-    def of(self, mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
+    def of(self, mask: Tensor, name: str, query: Tensor) -> Tensor:
         """The mask to add to scores; four axes for sdpa.
 
         Args:
             mask: additive, at most four axes.
-            kernel: kernel that computes the attention.
+            name: what transformers calls the attention.
             query: (batch, heads, query, d).
         """
         # Changes in place are not counted in inference mode; `Edit.mask` says that there are none.
@@ -36,7 +36,7 @@ class Floor:
         # Two lowest numbers add up to -inf, and a row of those to NaN.
         lowest = torch.finfo(query.dtype).min
         raised = floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
-        if kernel == "sdpa" or not torch.is_autocast_enabled(query.device.type):
+        if name == SDPA or not torch.is_autocast_enabled(query.device.type):
             # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
             raised = raised.to(query.dtype)[(None,) * (4 - mask.dim())]
         if not raised.requires_grad:  # else it belongs to one backward pass
@@ -50,7 +50,7 @@ class Floor:
 
 def mask_to_use(
     edits: Iterable[Edit],
-    kernel: Kernel,
+    name: str,
     module: nn.Module,
     context: CallContext,
     call: tuple[Tensor | None, Mapping[str, Any]],
@@ -60,7 +60,7 @@ def mask_to_use(
 
     Args:
         edits: edits of the session, in order.
-        kernel: kernel that computes the attention.
+        name: what transformers calls the attention, see `headlens.attention.interface.NAMES`.
         module: the attention module.
         context: the call.
         call: the mask of the call, boolean or additive, and its other arguments.
@@ -69,11 +69,15 @@ def mask_to_use(
     mask, kwargs = call
     if not (edits := [e for e in edits if e.edits_mask]):
         return mask
+    query, key = context.query, context.key
     # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
-    if kernel == "sdpa" and is_causal(module, context.query, mask, kwargs):
-        mask = causal_mask(context.query, context.key)
+    if name != EAGER and is_causal(module, query, mask, kwargs):
+        mask = causal_mask(query, key)
     mask = edited_mask(edits, context, mask)
-    return None if mask is None else floor.of(mask, kernel, context.query)
+    if name == SDPA and is_causal(module, query, mask, kwargs):
+        # No mask at all, by an edit: sdpa would take it for a causal one.
+        mask = query.new_zeros(1, 1, 1, 1).expand(1, 1, query.shape[2], key.shape[2])
+    return None if mask is None else floor.of(mask, name, query)
 
 
 def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:

@@ -179,16 +179,16 @@ class AttentionSession:
             return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
         queries, keys = self._tokens_of(site, query, key)
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
-        no_mask = self._name == FAST and is_causal(module, query, attention_mask, kwargs)
-        if no_mask and any(e.edits_mask for e in self.edits):
-            attention_mask, no_mask = causal_mask(query, key), False
-        mask = mask_to_use(self.edits, self.kernel, module, context, (attention_mask, kwargs), self._floor)
+        mask = mask_to_use(self.edits, self._name, module, context, (attention_mask, kwargs), self._floor)
         if self.kernel == "fast":
             mask = additive(mask, query.dtype)
-            if self._core.serves(module, context, mask, kwargs, causal=no_mask):
-                output = self._attend_fast(context, self._core.needed(mask), kwargs, causal=no_mask)
+            # An edit that gives no mask means none.
+            edited = any(e.edits_mask for e in self.edits)
+            causal = self._name == FAST and not edited and is_causal(module, query, mask, kwargs)
+            if self._core.serves(module, context, mask, kwargs, causal=causal):
+                output = self._attend_fast(context, self._core.needed(mask), kwargs, causal=causal)
                 return self._noted(site, output), None
-            mask = additive(causal_mask(query, key), query.dtype) if no_mask else mask
+            mask = additive(causal_mask(query, key), query.dtype) if causal else mask
         output, weights = self._compute(module, context, mask, kwargs)
         if query.shape[1] != site.n_heads or output.shape[:3] != (query.shape[0], query.shape[2], site.n_heads):
             raise SelfCheckError(

@@ -123,3 +123,19 @@ def test_an_edit_after_a_wrong_one_is_not_asked() -> None:
     context = CallContext(Site("encoder", 0, 1, "module"), query, query, query, None, None, causal=False)
     with pytest.raises(OptionError, match="GivesMask"):
         edited_mask([GivesMask(torch.zeros(5)), later], context, None)
+
+
+@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "opt", "marian", "t5"])
+def test_an_edit_that_gives_no_mask_leaves_none_whatever_the_kernel(name: str, padding: bool) -> None:
+    entry = zoo.ZOO[name]
+    inputs = zoo.padded(entry) if padding else zoo.unpadded(entry)[0]
+    outputs = {}
+    for kernel in KERNELS:
+        model = entry.build("sdpa" if kernel == "sdpa" else "eager")
+        with AttentionSession(model, edits=[GivesMask(None)], kernel=kernel):
+            outputs[kernel] = run(model, inputs)
+    # Without a mask the first token of a decoder sees the others.
+    assert entry.kind == "encoder" or not torch.allclose(outputs["eager"], run(entry.build(), inputs), atol=1e-2)
+    for kernel in ("fast", "sdpa"):
+        assert torch.allclose(outputs[kernel], outputs["eager"], atol=1e-4)

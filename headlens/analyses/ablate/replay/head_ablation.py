@@ -91,6 +91,7 @@ class Replay:
         self.edits = persistent_edits(model)
         self.modules = {s: model.get_submodule(s.module) for s in self.sites}
         self.kernel: Kernel = "eager" if is_eager(self.modules.values()) else "sdpa"
+        self._name = SDPA if self.kernel == "sdpa" else EAGER
         sites = set(self.modules.values())
         self._silent = depth_mask(model)
         self._chain = {m for m in model.modules() if m is not model and not sites.isdisjoint(m.modules())}
@@ -116,7 +117,7 @@ class Replay:
             # No hooks of the passes are set: a replay leaves sites out on purpose.
             undo.enter_context(set_aside(self.model))
             link = SessionLink(self._attend, ForwardTracker(self.model, self.sites, _nothing))
-            install(self.model, SDPA if self.kernel == "sdpa" else EAGER, link, undo)
+            install(self.model, self._name, link, undo)
             # Modules with attention inside, and what stands beside them: layers, projections, normalisation.
             beside = [m for parent in (self.model, *self._chain) for m in parent.children()]
             for module in dict.fromkeys([*self._chain, *beside]):
@@ -203,7 +204,7 @@ class Replay:
         mask = attention_mask
         if self.edits:
             context = self._context(module, turn, (query, key, value))
-            mask = mask_to_use(self.edits, self.kernel, module, context, (mask, kwargs), self._floor)
+            mask = mask_to_use(self.edits, self._name, module, context, (mask, kwargs), self._floor)
         mask = mask if self.kernel == "sdpa" else additive(mask, query.dtype)
         output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
         if self.edits:
