@@ -36,7 +36,7 @@ class Accumulator:
         grown = dict(self._next)
         for (key, _), value in zip(self._pending, fetched([value for _, value in self._pending]), strict=True):
             kind = np.float64 if np.issubdtype(value.dtype, np.floating) else np.int64
-            _grow(grown, key, value.astype(kind, copy=False), self._done)
+            _grow(grown, key, value.astype(kind), self._done)
         self._next, self._pending = grown, []
 
     def commit(self) -> None:
@@ -83,10 +83,7 @@ def fetched(tensors: Sequence[Tensor]) -> list[Array]:
     for number, tensor in enumerate(tensors):
         together.setdefault((tensor.device, tensor.dtype), []).append(number)
     found: dict[int, Array] = {}
-    for (device, _), numbers in together.items():
-        if device.type == "cpu":
-            found |= {i: tensors[i].detach().numpy() for i in numbers}
-            continue
+    for numbers in together.values():
         parts = [tensors[i].detach() for i in numbers]
         pieces = torch.split(torch.cat([part.reshape(-1) for part in parts]).cpu(), [part.numel() for part in parts])
         found |= {i: piece.view(part.shape).numpy() for i, part, piece in zip(numbers, parts, pieces, strict=True)}

@@ -159,8 +159,8 @@ class KeyWords(NamedTuple):
     Args:
         alone: 1 where the only token of a word stands; (lines, length).
         first: first token of every word of several tokens; (lines, words), 0 past the end.
-        parts, slot: the tokens of these words, in order, and the place of the word in `first`; (lines, most) each.
-        known: 1 for each of them, 0 past the end; (lines, most).
+        parts, slot: the tokens of these words, in order, and the place of the word in `first`, one behind them past the
+            end; (lines, most) each.
         shared: whether there is one line for all rows, as of a single sentence.
     """
 
@@ -168,13 +168,12 @@ class KeyWords(NamedTuple):
     first: Tensor
     parts: Tensor
     slot: Tensor
-    known: Tensor
     shared: bool
 
     def of(self, chosen: Tensor) -> KeyWords:
         """Returns some of the lines, or the same ones again, by their numbers; the only one stays that of all rows."""
-        alone, first, parts, slot, known = (t if self.shared else t[chosen] for t in self[:5])
-        return KeyWords(alone, first, parts, slot, known, self.shared)
+        alone, first, parts, slot = (t if self.shared else t[chosen] for t in self[:4])
+        return KeyWords(alone, first, parts, slot, self.shared)
 
 
 @once_per_batch
@@ -226,13 +225,13 @@ def _key_words(there: Places) -> KeyWords:
     # Their first tokens before the others: sorting keeps the order of those of a sentence.
     sentence, order = torch.cat([owner, there.sentence]).sort(stable=True)
     within, most = _within(sentence, n_sentences)
-    parts, slots, known = begin.new_zeros((3, n_sentences, most))
+    parts = begin.new_zeros(n_sentences, most)
+    slots = torch.full_like(parts, n_slots)
     parts[sentence, within] = torch.cat([begin, there.token])[order]
     slots[sentence, within] = torch.cat([slot, slot[number]])[order]
-    known[sentence, within] = 1
     alone = there.starts.float()
     alone[owner, begin] = 0
-    return KeyWords(alone, first, parts, slots, known.float(), shared=n_sentences == 1)
+    return KeyWords(alone, first, parts, slots, shared=n_sentences == 1)
 
 
 def _within(sorted_owner: Tensor, owners: int) -> tuple[Tensor, int]:
@@ -337,14 +336,15 @@ def _targets(
 
 def _largest_word(rows: Tensor, chosen: GatherPlan, *, others: bool, allowed: Tensor | None) -> Tensor:
     """The same for rows (rows, heads, key), which are changed: the only tokens of words as they are, sums of others."""
-    columns, kind = chosen.columns, exact_type(rows)
-    _, first, parts, slot, known, shared = columns
-    sums = rows.new_zeros(*rows.shape[:2], first.shape[1], dtype=kind)
+    alone, first, parts, slot, shared = chosen.columns
+    kind = exact_type(rows)
+    sums = rows.new_zeros(*rows.shape[:2], first.shape[1] + 1, dtype=kind)
     if shared:  # Whole columns are several times as fast.
         sums.flatten(0, 1).index_add_(1, slot[0], rows.flatten(0, 1).index_select(1, parts[0]).to(kind))
     else:
         slot, parts = (t[:, None].expand(-1, rows.shape[1], -1) for t in (slot, parts))
-        sums.scatter_add_(2, slot, (rows.gather(2, parts) * known[:, None]).to(kind))
+        sums.scatter_add_(2, slot, rows.gather(2, parts).to(kind))
+    sums = sums[..., :-1]
     first = first.expand(len(rows), -1)
     if others:
         rows[torch.arange(len(rows), device=rows.device), :, chosen.own] = 0
@@ -352,7 +352,7 @@ def _largest_word(rows: Tensor, chosen: GatherPlan, *, others: bool, allowed: Te
     if allowed is not None:
         rows.mul_(allowed[:, None])
         sums.mul_(allowed.gather(1, first)[:, None])
-    weight, token = largest(rows.mul_(columns.alone[:, None]))
+    weight, token = largest(rows.mul_(alone[:, None]))
     weight = weight.to(kind)
     if first.shape[1]:
         most, place = largest(sums)

@@ -180,7 +180,8 @@ def blocked_softmax_attention(
         terms: masks and biases, added to the scores; each broadcastable to (batch, heads, query, key).
         scaling: factor of the scores; by default the root of 1 / d.
         room: memory for the weights, of the query's type and at least as large; new memory by default.
-        causal: whether a query sees only the keys up to its own position; those behind the last query cost nothing.
+        causal: whether a query sees only the keys up to its own position; no scores are computed for those behind the
+            last query.
 
     Returns:
         Head outputs (batch, query, heads, d), and weights (batch, heads, query, key) of at least single precision.
