@@ -137,7 +137,7 @@ def is_causal(module: nn.Module, query: Tensor, mask: Tensor | None, kwargs: Map
 
 
 def causal_mask(query: Tensor, key: Tensor, start: int = 0) -> Tensor:
-    """The mask that sdpa's `is_causal` stands for, from the query number `start` on: (query, key), True where it looks."""
+    """The mask that sdpa's `is_causal` stands for, from query `start` on: (query, key), True where a query may look."""
     return query.new_ones(query.shape[2], key.shape[2], dtype=torch.bool).tril(start)
 
 
