@@ -39,6 +39,7 @@ from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_we
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
+from headlens.models.unembedded_padding import UnembeddedPadding
 from headlens.options import DEMO, Given
 from headlens.unchanged_files import unchanged
 from headlens.weights.head_map import model_class, restore_class
@@ -81,6 +82,10 @@ class LoadedModel:
         if type(self.model).__name__.endswith("ForSequenceClassification"):
             # A decoder among them reads its answer off the last token that is not padding, and batches are padded so.
             self.model.config.pad_token_id = self.pad_id
+        token = getattr(self.tokenizer, "pad_token_id", None)
+        if self.tokenizer is not None and token is not None and token >= self.n_embeddings:
+            padding = UnembeddedPadding(self.name, str(self.tokenizer.pad_token), token)
+            padding.watch(self.model, self.n_embeddings)
 
     @property
     def device(self) -> torch.device:
