@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-SCRIPT = Path(__file__).with_name("gpu.py")
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 
 
 def run(out: Path, *options: str) -> subprocess.CompletedProcess[str]:

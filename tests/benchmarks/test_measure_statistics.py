@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("measure_statistics.py")
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "measure_statistics.py"
 
 
 @pytest.mark.slow

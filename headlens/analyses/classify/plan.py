@@ -11,7 +11,7 @@ from headlens.runs.corpus_pass import parse_shard, part_folders
 from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
 
-# What headlens's own benchmarks measured (tests/benchmarks), beside plain passes.
+# What headlens's own benchmarks measured (benchmarks), beside plain passes.
 CLASSIFIED = 1.23  # statistics of all heads, beside a forward pass
 
 

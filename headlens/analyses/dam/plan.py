@@ -8,7 +8,7 @@ from headlens.analyses.training.options import TEXT
 from headlens.analyses.training.plan import training_set_sizes
 from headlens.runs.progress import Reporter
 
-# What a step with a learned mask costs beside a plain one (tests/benchmarks/dam.py).
+# What a step with a learned mask costs beside a plain one (benchmarks/dam.py).
 MASKED = 1.15
 
 

@@ -7,7 +7,7 @@ from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.options import DEMO
 from headlens.runs.progress import Reporter
 
-# Seconds of a core for each token and head, when projections are learned and all methods tried (tests/benchmarks).
+# Seconds of a core for each token and head, when projections are learned and all methods tried (benchmarks).
 _PROJECTION_SECONDS = 1e-4
 
 

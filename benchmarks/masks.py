@@ -1,6 +1,6 @@
 """What fixed and structured masks save as block-sparse attention on a GPU, beside dense sdpa; prints markdown tables.
 
-    python tests/benchmarks/masks.py
+    python benchmarks/masks.py
 
 How many blocks of 128 x 128 positions a mask opens is counted on any machine. On a GPU one attention of 12 heads over
 8 texts is timed, forward and backward, and its largest memory taken: sdpa without a mask, sdpa with the mask as a

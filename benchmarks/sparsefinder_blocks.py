@@ -1,6 +1,6 @@
 """How many pairs Sparsefinder on blocks scores as texts grow, and what that costs on a GPU; prints markdown tables.
 
-    python tests/benchmarks/sparsefinder_blocks.py --figure docs/results/sparsefinder/pairs.png
+    python benchmarks/sparsefinder_blocks.py --figure docs/results/sparsefinder/pairs.png
 
 Pairs are counted, on any machine: of vectors drawn around √n centres, in C = √n clusters, each with n / C of
 the tokens (blocks of one token, no window), so that n k pairs of the first version and C k² of the second are n √n.

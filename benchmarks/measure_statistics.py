@@ -1,4 +1,4 @@
-"""What the statistics of all heads cost: python tests/benchmarks/measure_statistics.py [--model demo|bert-base-random].
+"""What the statistics of all heads cost: python benchmarks/measure_statistics.py [--model demo|bert-base-random].
 
 Time is CPU time (of all threads; on a GPU the time between two events), as a ratio to a plain forward pass with sdpa
 over the same batches; all ways take turns in one process. Memory is the peak of a process of its own, less that of a

@@ -1,6 +1,6 @@
 """What a sweep over all heads costs beside one full pass for every head; prints markdown tables.
 
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/sweep.py
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python benchmarks/sweep.py
 
 CPU time of this process; rounds in which every contender runs once, in turn; medians of ratios. Full passes have a hook
 that zeroes one head's slice of what the output projection gets, which costs nothing worth measuring; they are timed for

@@ -15,7 +15,7 @@ from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.models.loading import LoadedModel, load
 from headlens.runs.corpus_reader import CorpusReader
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[1]
 TREEBANK = PROJECT.parent / "shared" / "data" / "ud_english_ewt" / "en_ewt-ud-test.conllu"
 DEMO = PROJECT / "headlens" / "corpora" / "data" / "demo.conllu"
 

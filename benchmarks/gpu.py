@@ -1,6 +1,6 @@
 """Everything that wants a GPU, in one command of nine minutes; prints markdown tables, writes gpu.md and gpu.json.
 
-    python tests/benchmarks/gpu.py --out FOLDER [--text FILE --source FILE --target FILE]
+    python benchmarks/gpu.py --out FOLDER [--text FILE --source FILE --target FILE]
 
 Each part is a table of its own, written as soon as a row is there: one that fails says why and the next goes on.
 Times are those between two events of the device, medians of rounds in which all ways take turns after they warmed up;
@@ -56,7 +56,7 @@ from headlens.runs.corpus_reader import CorpusReader
 from headlens.training.new_models import wordpiece_tokenizer
 from headlens.training.objectives import MaskedTokenLoss, PenalizedObjective
 
-TESTS = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[1]
 # Batches of a pass over a corpus: what is done once in a pass, checks of the kernel among it, is no cost of each.
 BATCHES = 3
 MODES = ("fp32", "tf32", "bf16")
@@ -197,7 +197,9 @@ def peaked(config: BertConfig) -> BertModel:
 
 def gpu_tests(bench: Bench) -> list[Table]:
     """The tests marked `gpu`."""
-    files = [str(p) for p in sorted(TESTS.rglob("test_*.py")) if "mark.gpu" in p.read_text(encoding="utf-8")]
+    files = [
+        str(p) for p in sorted((PROJECT / "tests").rglob("test_*.py")) if "mark.gpu" in p.read_text(encoding="utf-8")
+    ]
     if bench.tiny:
         files = files[:1]
     words = [
@@ -213,7 +215,7 @@ def gpu_tests(bench: Bench) -> list[Table]:
         "filterwarnings=default",
         *files,
     ]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=TESTS.parent, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=PROJECT, check=False)
     (bench.out / "gpu_tests.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     table = Table("Tests marked gpu", ["result"], [[lines[-1] if lines else done.stderr[-300:]]])

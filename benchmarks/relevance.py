@@ -1,6 +1,6 @@
 """What relevance of all heads costs beside a plain forward and backward pass; prints a markdown table.
 
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/relevance.py
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python benchmarks/relevance.py
 
 CPU time of this process; rounds in which every contender runs once, in turn; medians. captum's gradient x activation at
 the output projections joins in where captum is installed.

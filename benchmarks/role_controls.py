@@ -1,6 +1,6 @@
 """Which roles does a head get that cannot know anything? Prints how many heads hold which role.
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/role_controls.py
+    OMP_NUM_THREADS=1 python benchmarks/role_controls.py
 
 MiniLM on the bundled treebank as it is; a MiniLM of random weights; MiniLM on the sentences with their words in random
 order, each with its tree. A head may hold several roles. `offset` is the accuracy of the best fixed offset, the mean

@@ -1,6 +1,6 @@
 """Does relevance tell what becomes of the target without a head? Prints a markdown table of rank correlations.
 
-    OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/relevance_against_ablation.py
+    OMP_WAIT_POLICY=PASSIVE python benchmarks/relevance_against_ablation.py
 
 MiniLM on the bundled corpus, target `embedding`. Every head is taken out by itself; `drop` is by how much the
 embedding gets shorter in its own direction, which is what the target measures, and `turn` is 1 - cosine with the

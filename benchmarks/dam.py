@@ -1,6 +1,6 @@
 """What a training step with a learned mask costs beside a plain one; prints markdown tables.
 
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/dam.py
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python benchmarks/dam.py
 
 CPU time of this process; rounds in which every contender makes one update, in turn; medians. A step is a forward pass,
 the loss of guessed tokens, a backward pass and AdamW. Models have no dropout, with which plain training leaves the

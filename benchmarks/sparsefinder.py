@@ -1,6 +1,6 @@
 """What Sparsefinder costs, and whether its memory grows with the corpus; prints a markdown table.
 
-    OMP_NUM_THREADS=2 python tests/benchmarks/sparsefinder.py --treebank en_ewt-ud-train.conllu
+    OMP_NUM_THREADS=2 python benchmarks/sparsefinder.py --treebank en_ewt-ud-train.conllu
 
 A random BERT of 6 layers of 8 heads (d = 64) with entmax reads so many sentences of a treebank; projections of all
 heads are learned, clusters found, and all methods of the paper's grid measured on a fifth of the sentences. A number

@@ -1,6 +1,6 @@
 """How much of the speed-up that arithmetic promises a model without some heads has; prints markdown tables.
 
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/compacted.py
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python benchmarks/compacted.py
 
 CPU time of this process; rounds in which the whole model and the smaller ones run once each, in turn; medians of the
 ratios within a round. What arithmetic promises is the ratio of multiplications and additions in linear layers and

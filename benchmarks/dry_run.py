@@ -1,6 +1,6 @@
 """What `--dry-run` says before, beside what the same command takes: a table of seconds and megabytes.
 
-    python tests/benchmarks/dry_run.py
+    python benchmarks/dry_run.py
 
 Each command runs in a process of its own, first with --dry-run --json, then for real; the figures are wall-clock
 seconds and the peak of resident memory, from `run.json`. On a busy machine the ratios are those of its load.

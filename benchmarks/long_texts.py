@@ -1,4 +1,4 @@
-"""What one long text costs, in time and memory: python tests/benchmarks/long_texts.py [--lengths 512,4096] [--decoder].
+"""What one long text costs, in time and memory: python benchmarks/long_texts.py [--lengths 512,4096] [--decoder].
 
 A BERT of one layer with 12 heads of 64, or a GPT-2, reads one text of so many tokens: plainly with sdpa, and with the
 statistics of all heads. Each row is a process of its own: peak memory beyond what it held before, and CPU time as a

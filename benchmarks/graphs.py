@@ -1,6 +1,6 @@
 """What a training step under masks costs beside a plain one, and how fast graphs are made; prints markdown tables.
 
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/graphs.py
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python benchmarks/graphs.py
 
 CPU time of this process; rounds in which every contender makes one update of a classifier, in turn; medians. Masks are
 made anew in every step, as with new batches. Graphs are made of the words of a treebank, whose trees are there: what a
