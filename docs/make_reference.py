@@ -1,19 +1,14 @@
 """Write the reference pages from the declarations in the code: `python docs/make_reference.py`.
 
-A test holds that they are as this script writes them.
+With `--check` it writes nothing, and ends with 1 where a page is not as it would be written; `.ci/docs` asks that.
 """
 
 from __future__ import annotations
 
-import html
-import inspect
-import re
-from collections import defaultdict
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args, get_origin
-
-from error_messages import KINDS, Catalogue, Message
 
 import headlens
 from headlens.analyses.classify.metric_declarations import MetricDeclaration
@@ -108,63 +103,11 @@ def api_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def errors_page() -> str:
-    """Every message of an error and what it advises, by the part of the program that it comes from."""
-    lines = [
-        _MADE,
-        "# Errors",
-        "",
-        "Every error message of headlens, and what to do about it. `…` stands for what is known only at run time: a",
-        "file, a name, a number. An error that the user can fix ends with exit code 2; in Python, each is a",
-        "`headlens.HeadlensError`. You can search this page for any words of a message; on the website, the",
-        "field below finds a message pasted as it was printed.",
-        "",
-        "```{raw} html",
-        '<input id="message" type="search" placeholder="Paste a message" aria-label="Paste a message">',
-        '<p id="matches" role="status"></p>',
-        '<script defer src="../_static/errors.js"></script>',
-        "```",
-    ]
-    parts: dict[str, list[Message]] = defaultdict(list)
-    for message in Catalogue().messages():
-        folder, *inner = message.module.split("/")
-        place = inner[0].removesuffix(".py") if folder == "analyses" else folder.removesuffix(".py")
-        parts["Self-checks" if message.kind == "SelfCheckError" else place].append(message)
-    own = parts.pop("Self-checks")
-    for place, messages in sorted(parts.items()):
-        lines += ["", f"## {place}", "", "| message | what to do | kind |", "|---|---|---|"]
-        lines += [f"| {_plain(one.text)} | {_advice(one)} | `{one.kind}` |" for one in messages]
-    lines += [
-        "",
-        "## Self-checks",
-        "",
-        "headlens found itself wrong, or a model that does something else than it says. Please report it with the",
-        "command and the model.",
-        "",
-        "| message | what to do |",
-        "|---|---|",
-    ]
-    lines += [f"| {_plain(one.text)} | {_advice(one)} |" for one in own]
-    lines += ["", "## Kinds", "", "| kind | what is wrong |", "|---|---|"]
-    lines += [f"| `{name}` | {_cell((inspect.getdoc(kind) or '').splitlines()[0])} |" for name, kind in KINDS.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _advice(message: Message) -> str:
-    return " / ".join(map(_plain, message.advice.split(" / "))) if message.advice != "…" else ""
-
-
-def _plain(text: str) -> str:
-    """Escapes what Markdown or HTML would read as markup, so that a page shows a text as it is."""
-    return re.sub(r"([\\`*_\[\]|$~#{}])", r"\\\1", html.escape(text, quote=False))
-
-
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page of the reference and its text."""
     yield FOLDER / "options.md", options_page()
     yield FOLDER / "columns.md", columns_page()
     yield FOLDER / "api.md", api_page()
-    yield FOLDER / "errors.md", errors_page()
 
 
 def _typed(own: DeclaredOption) -> str:
@@ -196,6 +139,8 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
+    stale = [path.name for path, text in pages() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv and stale:
+        sys.exit(f"{', '.join(stale)}: not as the code declares it. Run: python docs/make_reference.py")
     for path, text in pages():
         path.write_text(text, encoding="utf-8")

@@ -81,6 +81,16 @@ def test_pictures_and_links_of_documents_are_there(page: Path) -> None:
     assert missing == []
 
 
+def test_messages_of_the_errors_page_are_those_of_the_code() -> None:
+    """The longest part of each that does not depend on what happened stands in the code."""
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "headlens").rglob("*.py"))
+    rows = re.findall(r"^\| `(.+?)` \|", (DOCS / "reference" / "errors.md").read_text(encoding="utf-8"), re.MULTILINE)
+    messages = [row for row in rows if " " in row]
+    assert len(messages) >= 20
+    parts = [max(re.split(r"…|[,'():]|FILE", message), key=len).strip() for message in messages]
+    assert [part for part in parts if part not in code] == []
+
+
 def test_every_picture_of_the_documents_is_shown() -> None:
     pictures = {*DOCS.rglob("*.png"), *(ROOT / ".github" / "readme").glob("*.png")}
     shown = {(page.parent / target).resolve() for page in PAGES for target in links(page)}
