@@ -13,7 +13,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Models of tests are so small that threads cost more than they give, and `pytest -n` runs several processes at once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import cpu_budget
 import pytest
+import slow_selection
 import torch
 
 # What is imported and not used here are fixtures, which pytest finds by their names.
@@ -24,12 +26,17 @@ from open_page import browser, new_context  # noqa: F401
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from headlens.plots import export
+
+# Pictures of tests have fewer pixels, which are most of the time that drawing takes.
+PRINTED_DPI, export.DPI = export.DPI, 40
 # What is imported and collected stays to the end: looking through it for garbage costs a sixth of collecting, and time
 # in every test. `pytest_collection_finish` sets it aside and turns the collector on.
 gc.disable()
-# A deadline fails where the machine is busy, and says nothing of the code.
-settings.register_profile("headlens", deadline=None)
-settings.load_profile("headlens")
+# A deadline fails where the machine is busy, and says nothing of the code. `--hypothesis-profile=nightly` looks longer.
+settings.register_profile("default", deadline=None, max_examples=10)
+settings.register_profile("nightly", deadline=None, max_examples=100)
+settings.load_profile("default")
 
 SUBJECTS = ["The old teacher", "A cat", "Nobody", "Zoë's friend", "My neighbour's dog", "She", "It", "The two of them"]
 VERBS = ["isn't reading", "sold", "cannot see", "is gonna like", "wrote about"]
@@ -41,10 +48,26 @@ _LONG = {"test_wheel.py", "test_notebooks.py", "test_examples.py", "test_recipes
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    cpu_budget.add_options(parser)
+    slow_selection.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C reach the programs that tests start, also where pytest runs in the background of a shell."""
+    cpu_budget.register(config)
+    slow_selection.register(config)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Of several processes each runs tests that follow each other, which share fixtures, and an idle one takes over."""
+    if config.getoption("numprocesses", None) and config.getoption("dist") == "no":
+        config.option.dist = "worksteal"
+        if config.getoption("slow_minutes"):  # one by one, the longest first
+            config.option.dist, config.option.maxschedchunk = "load", 1
 
 
 @pytest.hookimpl(optionalhook=True)  # `pytest -p no:xdist` does not know it
@@ -70,6 +93,12 @@ def pytest_collection_finish() -> None:
     """Set aside what is there when the first test begins, and collect garbage from then on."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def printed_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures as a user gets them."""
+    monkeypatch.setattr(export, "DPI", PRINTED_DPI)
 
 
 @pytest.fixture(scope="session")

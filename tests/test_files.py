@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -253,7 +253,6 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 )
 
 
-@settings(max_examples=50)
 @given(st.lists(CELLS, min_size=1), CELLS.filter(lambda name: name[0] != "\ufeff"))
 @example(words=["0"], name="=0")
 def test_csv_gives_every_text_back(tmp_path_factory: pytest.TempPathFactory, words: list[str], name: str) -> None:

@@ -16,6 +16,7 @@ from made_tasks import sentiment_table, text
 from saved import build, save
 from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
+from headlens.analyses.commands import commands
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.tasks.catalogue import CATALOGUE
@@ -32,14 +33,31 @@ class Outcome:
 Headlens = Callable[..., Outcome]
 
 
+def draws(words: list[str]) -> bool:
+    """Whether a command line draws figures and could be told not to."""
+    own = commands().get(words[0]) if words else None
+    return own is not None and "figures" in own.options and not {"--no-figures", "--resume"} & set(words)
+
+
 @pytest.fixture
-def headlens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Headlens:
-    """Call the program with arguments, in an empty folder, on a screen of 100 columns."""
+def headlens(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Headlens:
+    """Call the program with arguments, in an empty folder, on a screen of 100 columns.
+
+    Figures are drawn in tests marked `figures` only: they take half the time of a small run.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
+    figures = request.node.get_closest_marker("figures") is not None
 
     def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["headlens", *map(str, arguments)])
+        words = [str(argument) for argument in arguments]
+        words += ["--no-figures"] if not figures and draws(words) else []
+        monkeypatch.setattr(sys, "argv", ["headlens", *words])
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main()

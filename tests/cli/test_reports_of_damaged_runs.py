@@ -28,7 +28,7 @@ from headlens.runs.output_options import OutputOptions
 from headlens.runs.reading import read_recorded
 
 pytestmark = pytest.mark.slow
-at_length = pytest.mark.skipif("HEADLENS_FUZZ" not in os.environ, reason="takes half an hour, with HEADLENS_FUZZ=1")
+at_length = pytest.mark.skipif(not os.environ.get("HEADLENS_FUZZ"), reason="takes half an hour, with HEADLENS_FUZZ=1")
 
 
 @pytest.fixture(scope="module", params=[case for case in CASES if case != "report"])

@@ -202,7 +202,7 @@ def naive_windows(tokenizer: PreTrainedTokenizerBase, whole: Sentence, limit: in
     return windows, lost
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees(), st.integers(4, 14))
 def test_against_trying_every_number_of_words(
     any_tokenizer: PreTrainedTokenizerBase, whole: Sentence, limit: int

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from saved import read_conllu
 
@@ -70,7 +70,6 @@ def heads_of_a_tree(draw: st.DrawFn, length: int) -> list[int]:
     return heads
 
 
-@settings(max_examples=150)
 @given(st.lists(sentences(), min_size=1, max_size=4))
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, given_sentences: list[Sentence]) -> None:
     path = tmp_path_factory.getbasetemp() / "round.conllu"
@@ -121,7 +120,6 @@ def check_broken(path: Path, content: bytes) -> None:
         assert sentence.has_tree or all(w.head is None for w in sentence.words)
 
 
-@settings(max_examples=500)
 @given(mutations())
 def test_broken_files_are_read_or_refused_with_a_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     check_broken(tmp_path_factory.getbasetemp() / "mutated.conllu", content)

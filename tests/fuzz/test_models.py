@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,9 +115,7 @@ def test_sizes_that_cannot_be(tmp_path: Path, setting: str, value: Any) -> None:
     save(build("AlbertModel"), tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {setting: value}))
-    start = time.monotonic()
     assert isinstance(told(lambda: load(str(tmp_path))), InputError)
-    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from saved import build, save
 from spread_gates import spread
@@ -170,7 +170,6 @@ def test_gates_know_the_old_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", rest_slow(["bert", "marian", "albert", "albert-groups"], ["bert", "albert-groups"]))
-@settings(max_examples=15)
 @given(data=st.data())
 def test_cutting_twice_is_cutting_at_once(name: str, data: st.DataObject) -> None:
     model, inputs = in_type(name, "sdpa", torch.float64)

@@ -6,11 +6,10 @@ import naive_metrics
 import naive_words
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
 
-CORPORA = settings(max_examples=60)
 SHARES = ("confidence", "confidence_all", "positional_share", "self_share", "entropy_norm", "monotonicity")
 
 
@@ -56,7 +55,6 @@ def corpora(*stacks: str) -> st.SearchStrategy[list[Sample]]:
     return chosen.flatmap(lambda stack: st.lists(samples(stack), min_size=1, max_size=4))
 
 
-@CORPORA
 @given(corpora())
 def test_shares_and_masses_lie_between_0_and_1(corpus: list[Sample]) -> None:
     found = naive_metrics.head_metrics(corpus, 1, 0) | naive_words.rare(corpus, 1, 0)
@@ -69,7 +67,6 @@ def test_shares_and_masses_lie_between_0_and_1(corpus: list[Sample]) -> None:
     assert found["tokens"] == sum(sample.weights.shape[2] for sample in corpus)
 
 
-@CORPORA
 @given(corpora("encoder", "decoder"))
 def test_self_previous_next_and_first_of_self_attention(corpus: list[Sample]) -> None:
     found = naive_metrics.head_metrics(corpus, 0, 1)
@@ -81,7 +78,6 @@ def test_self_previous_next_and_first_of_self_attention(corpus: list[Sample]) ->
         assert found["to_next"] == 0
 
 
-@CORPORA
 @given(corpora())
 def test_the_histogram_counts_every_query_that_points_at_a_word_once(corpus: list[Sample]) -> None:
     position = naive_metrics.position(corpus, 0, 0)
@@ -100,7 +96,6 @@ def pointing(sample: Sample) -> int:
     return sum(bool(g) for g, special in zip(given, sample.queries.special, strict=True) if not special)
 
 
-@CORPORA
 @given(corpora())
 def test_rows_of_the_word_map_hold_at_most_the_whole_attention(corpus: list[Sample]) -> None:
     for sample in corpus:
@@ -112,7 +107,6 @@ def test_rows_of_the_word_map_hold_at_most_the_whole_attention(corpus: list[Samp
             np.testing.assert_allclose(words.sum(axis=1), 1, atol=1e-6)
 
 
-@CORPORA
 @given(corpora(), st.randoms(use_true_random=False))
 def test_the_order_of_the_corpus_does_not_matter(corpus: list[Sample], random: object) -> None:
     shuffled = list(corpus)
@@ -127,7 +121,6 @@ def test_the_order_of_the_corpus_does_not_matter(corpus: list[Sample], random: o
     np.testing.assert_array_equal(naive_metrics.jensen_shannon(corpus), naive_metrics.jensen_shannon(shuffled))
 
 
-@CORPORA
 @given(corpora("encoder", "decoder"), st.booleans())
 def test_syntax_counts_every_arc_in_both_directions(corpus: list[Sample], exclude_self: bool) -> None:
     found = naive_words.syntax(corpus, 0, 0, exclude_self=exclude_self)
@@ -150,7 +143,6 @@ def ties(corpus: list[Sample], relation: str) -> bool:
     return len(counts) > 1 and counts[-1] == counts[-2]
 
 
-@CORPORA
 @given(corpora("encoder", "decoder"))
 def test_leaving_the_source_out_never_costs_a_correct_instance(corpus: list[Sample]) -> None:
     without = naive_words.syntax(corpus, 0, 0, exclude_self=True)
@@ -158,7 +150,6 @@ def test_leaving_the_source_out_never_costs_a_correct_instance(corpus: list[Samp
         assert without[key].correct >= row.correct
 
 
-@CORPORA
 @given(corpora())
 def test_jensen_shannon_is_a_bounded_distance(corpus: list[Sample]) -> None:
     found = naive_metrics.jensen_shannon(corpus)
@@ -170,7 +161,6 @@ def test_jensen_shannon_is_a_bounded_distance(corpus: list[Sample]) -> None:
     assert (found[:, None, :] <= found[:, :, None] + found[None, :, :] + 1e-6).all()
 
 
-@CORPORA
 @given(corpora())
 def test_one_token_words_without_special_tokens_are_the_tokens(corpus: list[Sample]) -> None:
     words = [naive_words.word_level(sample) for sample in corpus]

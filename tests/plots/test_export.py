@@ -19,6 +19,7 @@ def simple() -> Figure:
     return figure
 
 
+@pytest.mark.usefixtures("printed_resolution")
 def test_png_has_200_dpi(tmp_path: Path) -> None:
     png, svg = write_figure(simple(), tmp_path / "figures" / "a.b")
     assert (png.name, svg.name) == ("a.b.png", "a.b.svg")

@@ -101,7 +101,7 @@ def judged(wordpiece_tokenizer: PreTrainedTokenizerBase) -> Callable[..., Evalua
     return judge
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(called=called(), where=st.sampled_from(WHERE))
 def test_a_permuted_model_scores_the_same(tmp_path: Path, judged: Any, called: Any, where: str) -> None:
     name, order, names = called
@@ -281,7 +281,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_cache")
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(called=called(), labels=st.lists(st.integers(0, 1), min_size=1, max_size=4))
 def test_a_permuted_data_set_reads_the_same(tmp_path: Path, called: Any, labels: list[int]) -> None:
     name, order, names = called

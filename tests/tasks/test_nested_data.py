@@ -283,7 +283,7 @@ def test_texts_are_not_cut_at_commas(tmp_path: Path, task: str, content: str) ->
 CELLS = st.sampled_from(["", "a", str([*"abcd"]), "[]", "['a']", "0", "1.0", "3", "-1", "{}", "[", '"', "\u200b"])
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), st.sampled_from(["swag", "paraphrase"]), st.sampled_from([",", "\t", "json"]))
 def test_examples_of_a_choice_have_all_candidates(tmp_path: Path, data: st.DataObject, name: str, kind: str) -> None:
     """Whatever is in a file: a label that is one of the candidates, of which there are as many as the task has."""

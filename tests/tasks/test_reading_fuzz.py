@@ -56,7 +56,7 @@ def outcome(path: Path, task: str) -> tuple[int, SourceCounts, str]:
         return 0, counts, str(error)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=CONTENT | st.text(max_size=40), task=st.sampled_from(sorted(CATALOGUE)))
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json"])
 def test_any_content(tmp_path: Path, kind: str, content: str, task: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_tasks import TASKS
 
@@ -29,7 +29,6 @@ def random_records(task: Task, n: int, seed: int) -> Any:
 
 
 @pytest.mark.parametrize("name", TASKS)
-@settings(max_examples=20)
 @given(weights=st.lists(st.integers(0, 3), min_size=1, max_size=15), seed=st.integers(0, 1000))
 def test_weights_are_repetitions(name: str, weights: list[int], seed: int) -> None:
     task = TASKS[name]

@@ -200,7 +200,7 @@ def test_limits(tmp_path: Path) -> None:
         list(open_examples(TaskData("sst2", data.data, limit=13, skip_broken=True))[1].read(SourceCounts()))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.integers(1, 30), max_size=12), st.integers(1, 40))
 def test_the_others_are_as_they_were(tmp_path: Path, broken: set[int], limit: int) -> None:
     """What is left is what a file without the broken rows has, in order and with the same ids."""

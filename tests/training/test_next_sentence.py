@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from saved import build
 from torch import nn
@@ -42,7 +42,6 @@ def unmasked(batch: dict[str, Any]) -> torch.Tensor:
     count=st.integers(2, 6), size=st.integers(2, 9), last=st.integers(2, 9), seed=st.integers(0, 99),
     epoch=st.integers(0, 3), order=st.sampled_from(["random", "swapped"]),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
 def test_a_second_half_follows_or_does_not(count: int, size: int, last: int, seed: int, epoch: int, order: str) -> None:
     data = halves([size] * (count - 1) + [min(last, size)], order, seed)
     batch = data.batch(tuple(range(count)), epoch)

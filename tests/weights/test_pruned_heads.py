@@ -89,7 +89,7 @@ def test_outputs_are_those_of_the_whole_model_with_these_heads_silent(tmp_path: 
     assert [[h.head for h in s.heads] for s in find_sites(loaded.model)] == [[0, 3], [0, 1, 2]]
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(gone=st.dictionaries(st.integers(0, 1), st.lists(st.integers(0, 3), unique=True, max_size=3), min_size=1))
 def test_any_heads(tmp_path_factory: pytest.TempPathFactory, gone: dict[int, list[int]]) -> None:
     loaded = load(pruned(tmp_path_factory.mktemp("any") / "model", "Bert", gone))

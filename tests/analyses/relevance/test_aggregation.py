@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -76,7 +76,6 @@ def test_columns_are_a_contract() -> None:
 
 
 @given(st.lists(st.integers(0, 12), max_size=5), st.permutations(range(12)))
-@settings(max_examples=25)
 def test_batches_and_their_order_do_not_matter(cuts: list[int], order: list[int]) -> None:
     raw = values()
     whole = sums(raw, []).table("epsilon", "predicted").rows

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.analyses.sparsefinder.measures import allowed_pairs, graph_counts
@@ -45,7 +45,6 @@ def pairs(queries: torch.Tensor, keys: torch.Tensor) -> list[tuple[int, int, int
 
 
 @given(seeds, st.floats(0, 4))
-@settings(max_examples=20)
 def test_distances_pair_by_pair(seed: int, threshold: float) -> None:
     q, k = vectors(seed)
     graph = within(q, k, threshold)
@@ -56,7 +55,6 @@ def test_distances_pair_by_pair(seed: int, threshold: float) -> None:
 
 
 @given(seeds, st.integers(1, 12))
-@settings(max_examples=20)
 def test_buckets_by_sorting(seed: int, buckets: int) -> None:
     q, k = vectors(seed)
     rq, rk = real(seed, 9), real(seed + 3, 7)
@@ -109,7 +107,6 @@ def test_buckets_of_one_size_may_be_fewer() -> None:
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 3))
-@settings(max_examples=20)
 def test_clusters_by_nearest_centroids(seed: int, clusters: int, top: int) -> None:
     q, k = vectors(seed)
     centroids = torch.randn(3, clusters, 4, generator=torch.Generator().manual_seed(seed + 1)).double()
@@ -125,7 +122,6 @@ def test_clusters_by_nearest_centroids(seed: int, clusters: int, top: int) -> No
 
 
 @given(seeds, st.integers(1, 4), st.integers(1, 3))
-@settings(max_examples=20)
 def test_hashes_by_hand(seed: int, half: int, rounds: int) -> None:
     q, k = vectors(seed)
     rotations = random_rotations(3, 4, 2 * half, rounds, seed).double()
@@ -143,7 +139,6 @@ def test_hashes_by_hand(seed: int, half: int, rounds: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=20)
 def test_graphs_at_the_ends_of_their_scales(seed: int) -> None:
     """All pairs, and next to none."""
     q, k = vectors(seed)

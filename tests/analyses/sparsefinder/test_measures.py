@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.analyses.sparsefinder.measures import GraphMeans, allowed_pairs, counts_by_window, graph_counts
@@ -31,7 +31,6 @@ def lengths(seed: int, tokens: int) -> torch.Tensor:
 
 
 @given(seeds, st.integers(1, 7), st.integers(1, 7), st.booleans())
-@settings(max_examples=60)
 def test_counts_one_by_one(seed: int, queries: int, keys: int, causal: bool) -> None:
     keys = queries if causal else keys
     gold, predicted = graphs(seed, queries, keys)
@@ -76,7 +75,6 @@ def test_examples_have_equal_weight_and_empty_heads_do_not_count() -> None:
 
 
 @given(seeds, st.integers(1, 7), st.integers(1, 7), st.booleans())
-@settings(max_examples=60)
 def test_windows_are_counted_as_if_each_had_been_added(seed: int, queries: int, keys: int, causal: bool) -> None:
     keys = queries if causal else keys
     gold, base = graphs(seed, queries, keys)
@@ -106,7 +104,6 @@ def test_batches_add_up() -> None:
 
 
 @given(seeds, st.sampled_from([1.5, 2.0, 1.3]))
-@settings(max_examples=60)
 def test_attention_over_a_graph_that_holds_the_gold_one_is_the_full_one(seed: int, alpha: float) -> None:
     """Sparse consistency: what entmax left at zero can be left out, query by query."""
     generator = torch.Generator().manual_seed(seed)

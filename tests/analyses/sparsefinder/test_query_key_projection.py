@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.analyses.sparsefinder.fitting import drawn, margin_losses
@@ -23,7 +23,6 @@ def made(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
 
 
 @given(seeds, st.floats(0, 3))
-@settings(max_examples=30)
 def test_the_loss_query_by_query(seed: int, margin: float) -> None:
     q, k, gold, allowed = made(seed)
     found = margin_losses(q, k, gold, allowed, margin, torch.Generator().manual_seed(seed))
