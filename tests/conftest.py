@@ -1,5 +1,8 @@
 """Fixtures that several folders share: tokenizers that need no network."""
 
+import fixed_environment  # noqa: F401 - before anything reads the environment
+
+# isort: split
 import gc
 import json
 import os
@@ -8,10 +11,6 @@ import socket
 import warnings
 from itertools import product
 from pathlib import Path
-
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# Models of tests are so small that threads cost more than they give, and `pytest -n` runs several processes at once.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import cpu_budget
 import pytest

@@ -57,7 +57,7 @@ def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
     def made(*, offline: bool = True, **how: Any) -> BrowserContext:
         context = browser.new_context(offline=offline, **how)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(300_000)
         contexts.append(context)
         return context
 

@@ -46,6 +46,7 @@ def own_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: slow\n", encoding="utf-8")
     monkeypatch.setattr(cpu_budget, "DURATIONS", tmp_path / "tests" / "durations.json")
     monkeypatch.setattr(cpu_budget, "MOST_OF_ONE", 0.05)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "tests" / "durations.json"
 

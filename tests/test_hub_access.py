@@ -85,7 +85,7 @@ def no_proxy_and_not_offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_any_answer_is_one(monkeypatch: pytest.MonkeyPatch, handler: type[Answers]) -> None:
     with serving(handler) as url:
         monkeypatch.setattr(constants, "ENDPOINT", url)
-        assert hub_answers()
+        assert hub_answers(patience=60)
 
 
 def test_a_port_without_a_listener(monkeypatch: pytest.MonkeyPatch, connections: list[Any]) -> None:
@@ -131,14 +131,14 @@ def test_a_look_up_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_offline_mode_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("the network was asked"))
-    assert not hub_answers()
+    assert not hub_answers(patience=60)
 
 
 def test_a_proxy_may_reach_what_we_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", "http://hub.invalid")
     with serving(Answers) as proxy:
         monkeypatch.setenv("http_proxy", proxy)
-        assert hub_answers()
+        assert hub_answers(patience=60)
 
 
 def test_a_dead_proxy(monkeypatch: pytest.MonkeyPatch, connections: list[Any]) -> None:

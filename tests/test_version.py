@@ -20,3 +20,12 @@ def test_versions_agree() -> None:
     released = next(number for number, date in entries if date != "unreleased")
     assert f"\nversion: {released}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert metadata.version("headlens") == headlens.__version__, "install again: the version has changed"
+
+
+def test_hooks_are_the_versions_of_ci() -> None:
+    """What pre-commit installs for itself is what `constraints.txt` names, so that a hook says what CI will say."""
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    pinned = set(re.findall(r"additional_dependencies: \[(\S+==\S+)\]", hooks))
+    assert len(pinned) >= 4
+    tested = {line.replace("_", "-") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()}
+    assert pinned - tested == set()

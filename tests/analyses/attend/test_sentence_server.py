@@ -47,7 +47,7 @@ def server(wordpiece_tokenizer: PreTrainedTokenizerBase) -> Iterator[SentenceSer
 
 
 def ask(server: SentenceServer, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=300)
     given = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
     connection.request(method, path, given, {name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
@@ -126,7 +126,7 @@ def test_requests_that_the_page_would_not_make(server: SentenceServer, body: Any
 def test_a_request_must_say_how_long_it_is(server: SentenceServer) -> None:
     head = f"POST /{server.word}/measure HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n"
     for length in ("", "Content-Length: -5\r\n", "Content-Length: ²\r\n"):
-        with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as one:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=300) as one:
             one.sendall(f"{head}Content-Type: application/json\r\n{length}\r\n".encode("latin-1"))
             assert b" 413 " in one.recv(100)
 
