@@ -20,6 +20,7 @@ def test_uniform() -> None:
     found = mass(uniform())
     assert [found[f"to_{k}"] for k in ("first", "cls", "sep", "punct", "self")] == [1 / 8] * 5
     assert found["to_prev"] == found["to_next"] == 7 / 64
+    assert found["mass_left"] == 1 - 3 / 8
     assert found["distance"] == pytest.approx(2 * sum(d * (8 - d) for d in range(1, 8)) / 64, abs=1e-7)
 
 
@@ -36,6 +37,7 @@ def test_all_on_one_kind(key: int, kind: str) -> None:
         k: float(k == kind) for k in ("cls", "punct", "sep")
     }
     assert found["to_first"] == float(key == 0)
+    assert found["mass_left"] == 0
     assert found["distance"] == sum(abs(q - key) for q in range(8)) / 8
 
 
@@ -63,10 +65,22 @@ def test_punctuation_is_a_word_only_if_all_its_pieces_are() -> None:
 
 
 def test_begin_and_end() -> None:
-    seq = make_seq([-1, 0, 1, -1], bos=[0], eos=[3])
-    found = columns(Mass(), call([Row(0.75 * one_hot(lambda _: 3, 4) + 0.25 * one_hot(lambda _: 0, 4), seq)]))
-    assert (found["to_bos"], found["to_eos"]) == (0.25, 0.75)
+    # Another special token, such as a language code, stands first.
+    seq = make_seq([-1, -1, 0, 1, -1], special=[0], bos=[1], eos=[4])
+    found = columns(Mass(), call([Row(0.75 * one_hot(lambda _: 4, 5) + 0.25 * one_hot(lambda _: 1, 5), seq)]))
+    assert (found["to_bos"], found["to_eos"], found["to_first"], found["mass_left"]) == (0.25, 0.75, 0, 0)
     assert math.isnan(found["to_sep"])
+
+
+@pytest.mark.parametrize("level", ["token", "word"])
+@pytest.mark.parametrize("kind", ["first", "cls", "sep", "bos", "eos", "punct"])
+def test_only_content_counts_as_left(kind: str, level: str) -> None:
+    """Special tokens and punctuation are no content wherever they stand, and the first token is none whatever it is."""
+    key = 0 if kind == "first" else 2
+    seq = make_seq([0, 1, -1, 2, 3], **({} if kind == "first" else {kind: [2]}))
+    weights = 0.75 * one_hot(lambda _: key, 5) + 0.25 * one_hot(lambda _: 3, 5)
+    found = columns(Mass(), call([Row(weights, seq)]), level=level)
+    assert (found[f"to_{kind}"], found["mass_left"]) == pytest.approx((0.75, 0.25))
 
 
 def test_cross_has_no_positions() -> None:

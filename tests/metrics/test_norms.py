@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import naive_metrics
@@ -9,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from handmade import SENTENCE, Row, call, columns, heads, measured, one_hot, uniform
+from handmade import SENTENCE, Padding, Row, Setting, call, columns, heads, measured, one_hot, uniform
 from naive_samples import Sample
 from transformers_attention import run_eagerly, unpadded
 from watching import run
 
-from headlens.attention.edits_and_observers import AttentionCall, Observer
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError
@@ -26,8 +27,13 @@ from headlens.weights.head_slicing import output_weight
 N = len(SENTENCE)
 
 
+def padded(weights: Any, values: Any) -> AttentionCall:
+    """A sentence as beside a longer one: padding has values of its own, which must not count."""
+    return call([Row(weights, values=values)], Setting(padding=Padding(keys=3)))
+
+
 def read(weights: Any, values: Any) -> dict[str, float]:
-    return columns(Norms(), call([Row(weights, values=values)]))
+    return columns(Norms(), padded(weights, values))
 
 
 def test_a_sink_whose_value_is_nothing_reads_what_is_left() -> None:
@@ -45,13 +51,38 @@ def test_equal_values_give_the_shares_of_weights() -> None:
     found = read(uniform(), np.ones((1, N, 2)))
     assert found["norm_to_first"] == pytest.approx(1 / N)
     assert found["norm_to_special"] == pytest.approx(2 / N)
+    assert found["norm_to_punct"] == pytest.approx(1 / N)
     assert found["norm_to_self"] == pytest.approx(1 / N)
+    # The five words that are no signs, each read by the queries that are neither itself nor beside it.
+    assert found["norm_to_other"] == pytest.approx(5 * (N - 3) / N**2)
     assert (found["idle"], found["norm_share"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "kinds", "other"),
+    [(0, {"first", "special"}, 0), (7, {"special"}, 0), (6, {"punct"}, 0), (3, set(), (N - 3) / N)],
+)
+def test_all_is_read_of_one_key(key: int, kinds: set[str], other: float) -> None:
+    found = read(one_hot(lambda _: key), np.ones((1, N, 2)))
+    for kind in ("first", "special", "punct"):
+        assert found[f"norm_to_{kind}"] == (kind in kinds)
+    assert found["norm_to_other"] == pytest.approx(other)
+
+
+@pytest.mark.parametrize(("value", "idle"), [(0.1, 0), (0.08, 1)])
+def test_padding_has_no_part_in_the_mean_norm(value: float, idle: float) -> None:
+    """Values nearer to the threshold than padding would move it, by its norms or by its number."""
+    values = np.ones((1, N, 2))
+    values[:, 3] = value
+    threshold = 0.1 * (N - 1 + value) / N
+    assert (value < threshold) == idle
+    assert threshold * N / (N + 3) < value < threshold + 0.1 * 3 * 0.7 / N
+    assert read(one_hot(lambda _: 3), values)["idle"] == idle
 
 
 def test_heads_share_the_norms_of_their_layer() -> None:
     values = np.ones((2, N, 2)) * np.array([3.0, 1.0])[:, None, None]
-    sums = measured(Norms(), call([Row(heads(uniform(), uniform()), values=values)]))
+    sums = measured(Norms(), padded(heads(uniform(), uniform()), values))
     assert Norms().compute(sums)["norm_share"] == pytest.approx([0.75, 0.25])
 
 
@@ -64,7 +95,8 @@ def test_nothing_is_read_where_all_values_are_nothing() -> None:
 @pytest.mark.parametrize("name", ["bert", "albert", "marian"])
 def test_against_values_of_the_model_itself(name: str) -> None:
     entry = zoo.ZOO[name]
-    model, tokens = entry.build().eval(), zoo.batch_tokens(entry)
+    model, tokens = entry.build().eval(), with_signs(entry)
+    make_values_uneven(model, name)
     statistics = Statistics([Norms()], find_sites(model))
     with (
         AttentionSession(model, observers=[statistics], kernel="fast") as session,
@@ -80,14 +112,33 @@ def test_against_values_of_the_model_itself(name: str) -> None:
             assert {key: row[key] for key in naive} == pytest.approx(naive, abs=1e-5)
 
 
+def with_signs(entry: zoo.Entry) -> BatchTokens:
+    """The tokens of the model's inputs; the second word of every sentence that has two is punctuation."""
+    declared = zoo.batch_tokens(entry)
+    return BatchTokens(*(t and replace(t, punct=t.word == 1) for t in (declared.encoder, declared.decoder)))
+
+
+def value_layer(model: Any, name: str, module: str) -> torch.nn.Module:
+    return model.get_submodule(f"{module}.{'v_proj' if name == 'marian' else 'value'}")
+
+
+def make_values_uneven(model: Any, name: str) -> None:
+    """Gives two keys small values, as trained models do; with random weights all norms are about the same.
+
+    Of a sentence of four tokens in a batch of seven the second key is idle only if padding counts; the third always is.
+    """
+    factors = torch.tensor([1, 0.08, 0.02, 1, 1, 1, 1])[:, None]
+    for module in dict.fromkeys(site.module for site in find_sites(model)):
+        value_layer(model, name, module).register_forward_hook(lambda _, __, out: out * factors[: out.shape[1]])
+
+
 def samples(model: Any, name: str, stack: str) -> list[Sample]:
     """Weights of transformers, and values as the value projection gives them, multiplied by W_O written out."""
     entry, kept = zoo.ZOO[name], dict[str, list[Any]]()
     sites = [site for site in find_sites(model) if site.stack == stack]
-    value = "v_proj" if name == "marian" else "value"
     hooks = []
     for module in dict.fromkeys(site.module for site in sites):
-        layer = model.get_submodule(f"{module}.{value}")
+        layer = value_layer(model, name, module)
         hooks.append(layer.register_forward_hook(lambda _, __, out, m=module: kept.setdefault(m, []).append(out)))
     with torch.no_grad():
         run(model, zoo.padded(entry))
@@ -96,7 +147,7 @@ def samples(model: Any, name: str, stack: str) -> list[Sample]:
     inputs = {key: value for key, value in zoo.padded(entry).items() if key != "use_cache"}
     outputs = run_eagerly(model, inputs)
     maps = zoo.attentions(entry, outputs, stack)
-    tokens = zoo.batch_tokens(entry)
+    tokens = with_signs(entry)
     queries, keys = tokens.of(sites[0])
     found = []
     for i in range(len(maps[0])):

@@ -39,6 +39,27 @@ def test_pieces_of_a_word_count_together() -> None:
     assert (found["aligned"], found["aligned_words"]) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        # Word 0 is read first and never written; word 1 is written at the first two steps, word 2 at the third.
+        ([0, 1, 1, 2], {(1, 1), (0, 2)}),
+        # The first step writes the rest of word 0.
+        ([0, 0, 1, 2], {(0, 0), (1, 1), (0, 2)}),
+        # The word of several pieces comes later.
+        ([0, 1, 2, 2], {(0, 1), (1, 2)}),
+    ],
+)
+def test_a_decoder_that_reads_no_start_token_never_writes_its_first_token(
+    words: list[int], written: set[tuple[int, int]]
+) -> None:
+    weights = [[[0.8, 0, 0, 0.2], [0, 0.5, 0.5, 0], [0.8, 0, 0, 0.2], [0, 0, 0, 1]]]
+    found = columns(WordAlignment(), call([Row(weights, make_seq(words), SOURCE, links=LINKS)], CROSS))
+    sure, possible = {(0, 0), (1, 1)}, {(0, 0), (1, 1), (1, 2)}
+    right = len(written & sure) + len(written & possible)
+    assert found["aer_written"] == pytest.approx(1 - right / (len(written) + len(sure)))
+
+
 def test_a_pair_without_gold_counts_nowhere() -> None:
     rows = [Row(uniform(4, 4), TARGET, SOURCE, links=links) for links in (LINKS, [])]
     both, one = (columns(WordAlignment(), call(part, CROSS)) for part in (rows, rows[:1]))

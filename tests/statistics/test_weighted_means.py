@@ -73,6 +73,19 @@ def test_spearman(sample: tuple[Any, Any, Any]) -> None:
 
 
 @given(samples(classes=5))
+def test_ranks(sample: tuple[Any, Any, Any]) -> None:
+    """Correlations cannot tell whether all ranks are moved by as much, so the ranks themselves are compared."""
+    values, _, weights = sample
+    for found, times in zip(own.ranks(values, weights), weights.astype(int), strict=True):
+        assert found.repeat(times).tolist() == stats.rankdata(values.repeat(times)).tolist()
+
+
+def test_ranks_begin_with_one_and_ties_share_their_mean() -> None:
+    # Sorted and repeated: 1 1 1 3 5 5.
+    assert own.ranks(np.array([5.0, 1.0, 3.0, 5.0]), np.array([[1.0, 3.0, 1.0, 1.0]])).tolist() == [[5.5, 2, 4, 5.5]]
+
+
+@given(samples(classes=5))
 def test_mean(sample: tuple[Any, Any, Any]) -> None:
     assert_same(own.mean(sample[0], sample[2]), lambda a, _: float(a.mean()), sample)
 

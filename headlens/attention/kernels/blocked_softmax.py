@@ -7,7 +7,6 @@ while they are in the processor's cache, and never holds more than a block of th
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -125,13 +124,10 @@ def _cuts(tokens: Tokens | None, length: int, size: int) -> list[int]:
         begun = torch.where(word >= 0, last[word.clamp(min=0)], place).cummax(0).values  # where words so far end
         places = (1 + (begun <= place).nonzero()[:-1, 0]).tolist()
     cuts = [0]
-    while length - cuts[-1] > size:
+    for here, following in pairwise([*places, length]):
         # The last place that makes no part too large; behind a word that is too large the next one.
-        after = bisect_right(places, cuts[-1])
-        number = max(bisect_right(places, cuts[-1] + size) - 1, after)
-        if number >= len(places):
-            break
-        cuts.append(places[number])
+        if following - cuts[-1] > size:
+            cuts.append(here)
     return [*cuts, length]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -25,6 +27,21 @@ def table(model: str, roles: list[int], stack: str = "encoder") -> pd.DataFrame:
     return pd.DataFrame({"model": model, **place, "role": [ROLES[i] for i in roles]})
 
 
+def standard_error(one: list[str], other: list[str]) -> float:
+    """Of κ by the infinitesimal jackknife: how much κ changes as one head after the other counts a little more."""
+    same = np.array(one)[:, None] == np.array(other)
+    n = len(same)
+
+    def kappa(weights: np.ndarray) -> complex:
+        chance = weights @ same @ weights
+        return (weights @ same.diagonal() - chance) / (1 - chance)
+
+    # Slopes by an imaginary step, which takes no difference of nearly equal numbers.
+    even, step = np.full(n, 1 / n), 1e-30
+    slopes = [kappa(even + 1j * step * (unit - even)).imag / step for unit in np.eye(n)]
+    return math.sqrt(math.fsum(slope**2 for slope in slopes)) / n
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=40))
 def test_kappa_is_that_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     one, other = ([own[side] for own in pairs] for side in (0, 1))
@@ -37,7 +54,17 @@ def test_kappa_is_that_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
         assert np.isnan([row["kappa"], row["ci_low"], row["ci_high"]]).all()
     else:
         assert row["kappa"] == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
-        assert row["ci_low"] <= row["kappa"] <= row["ci_high"]
+        half = NormalDist().inv_cdf(0.975) * standard_error(first, second)
+        assert row["ci_low"] == pytest.approx(max(row["kappa"] - half, -1), abs=1e-6)
+        assert row["ci_high"] == pytest.approx(min(row["kappa"] + half, 1), abs=1e-6)
+
+
+def test_where_both_roles_are_as_frequent_kappa_varies_twice_as_much_as_a_share() -> None:
+    """Half of the agreement is chance, whatever the heads do: κ is 2 p - 1, where p is the share that agrees."""
+    one, other = [0] * 10 + [1] * 10, [0] * 8 + [1] * 2 + [0] * 2 + [1] * 8
+    (row,) = role_agreement(pd.concat([table("a", one), table("b", other)])).to_dict("records")
+    half = NormalDist().inv_cdf(0.975) * 2 * math.sqrt(0.8 * 0.2 / 20)
+    assert [row["kappa"], row["ci_low"], row["ci_high"]] == pytest.approx([0.6, 0.6 - half, 0.6 + half])
 
 
 def test_the_interval_covers_what_it_should() -> None:
@@ -135,7 +162,7 @@ def test_runs_are_compared_as_models_of_one_run_are() -> None:
 
 
 def test_several_models_on_the_command_line(tmp_path: Path) -> None:
-    result = headlens.classify(["demo", "demo", "demo"], limit=60, figures=False)
+    result = headlens.classify(["demo", "demo", "demo"], limit=20, figures=False)
     agreement = result.tables["agreement"]
     names = ["MiniLM-L6", "demo", "demo (2)"]
     assert agreement["model"].tolist() == [names[0], names[0], names[1]]

@@ -27,7 +27,7 @@ from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_reader import CorpusReader
 
 Tokenizer = PreTrainedTokenizerBase
-# Words of several subwords, and a contraction.
+# Words of several subwords, a contraction, and punctuation with a subtype and without.
 SENTENCES = [
     sentence(
         "the unbelievable cats isn't sleeping .",
@@ -35,7 +35,7 @@ SENTENCES = [
         ("det", "amod", "nsubj", "aux", "root", "punct"),
     ),
     sentence("dogs chase cats", (1, ROOT, 1), ("nsubj", "root", "obj")),
-    sentence("unquestionably nobody sleeps", (2, 2, ROOT), ("advmod", "nsubj:outer", "root")),
+    sentence("unquestionably nobody sleeps .", (2, 2, ROOT, 2), ("advmod", "nsubj:outer", "root", "punct:final")),
 ]
 
 
@@ -117,7 +117,8 @@ def test_sentences_without_a_tree_are_left_out(bert: LoadedModel) -> None:
 
 
 def test_nothing_to_score_is_an_error(bert: LoadedModel) -> None:
-    for sentences in ([sentence("cats sleep")], [sentence("sleep", (ROOT,), ("root",))]):
+    cases = [sentence("cats sleep")], [sentence("sleep .", (ROOT, 0), ("root", "punct:final"))]
+    for sentences in cases:
         with pytest.raises(CorpusError, match=r"memory: no word has a governor that the probe could find\.\nGive a"):
             read(bert, sentences)
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
 from torch import nn
@@ -347,7 +347,6 @@ def naive(context: CallContext, terms: tuple[torch.Tensor, ...]) -> tuple[torch.
     return output, weights
 
 
-@settings(max_examples=40)
 @given(
     context=contexts(),
     masked=st.floats(0, 1),
