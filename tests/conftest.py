@@ -43,7 +43,6 @@ OBJECTS = ["the café (again).", "naïve stories!", "a house near the river.", "
 SENTENCES = [" ".join(parts) for parts in product(SUBJECTS, VERBS, OBJECTS)]
 
 
-_LONG = {"test_wheel.py", "test_notebooks.py", "test_examples.py", "test_recipes.py", "test_reproduce.py"}
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -76,10 +75,10 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what this machine cannot run; begin with what takes longest, so that no process waits."""
-    items.sort(key=lambda item: item.path.name not in _LONG)
+    """Skip, with the reason, what this machine cannot run."""
     missing = {
         "gpu": "" if torch.cuda.is_available() else "needs a CUDA device",
+        "posix": "" if os.name == "posix" else "needs forks, signals, permissions or special files as POSIX has them",
         "shared_data": "" if (SHARED / "data").is_dir() else "needs the real data in ../shared/data",
     }
     for item in items:

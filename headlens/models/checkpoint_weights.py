@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -79,7 +79,7 @@ def read_weights(name: str, kind: Any, read: Read) -> tuple[PreTrainedModel, fro
             )
         else:
             notes.append(f"{_count(left)} left out, as part of a head that headlens does not know: {_listed(left)}.")
-    elif strange := [k for k in left if k.split(".")[0] not in _head_parts(model)]:
+    elif strange := _without_a_part(left, model):
         notes.append(
             f"{_count(strange)} left out because no transformers class for {model.config.model_type} models has such "
             f"a part: {_listed(strange)}. If that part affects the model's computation, the numbers are not those of "
@@ -320,6 +320,12 @@ def _with_head(model: PreTrainedModel, read: Read) -> tuple[PreTrainedModel, dic
     # Where config.json says nothing of classes, the checkpoint may have another number of them than is usual.
     others = (read(kind, ignore_mismatched_sizes=True, classes=count) for kind, count in counts.items())
     return next((found for found in others if not found[1].get("mismatched_keys") and _fits(*found)), None)
+
+
+def _without_a_part(left: Sequence[str], model: PreTrainedModel) -> list[str]:
+    """Weights left over that no class of transformers for models of this kind has a part for."""
+    parts = _head_parts(model) if left else set()  # once: every class is built for it
+    return [key for key in left if key.split(".")[0] not in parts]
 
 
 def _head_parts(model: PreTrainedModel) -> set[str]:

@@ -213,7 +213,8 @@ class LoadedModel:
         if self.tokenizer is None:
             return {}
         known = self.tokenizer.get_vocab() | language_tokens(self.tokenizer)
-        beyond = {i: t for t, i in known.items() if i >= self.n_embeddings}
+        number = self.n_embeddings  # once: a vocabulary has tens of thousands of tokens
+        beyond = {i: t for t, i in known.items() if i >= number}
         return {t: i for i, t in sorted(beyond.items()) if t != self.tokenizer.pad_token}
 
     @cached_property
