@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -47,9 +48,36 @@ def module_of(path: Path) -> list[str]:
     return ["headlens_cli" if parts[0] == "cli" else parts[0], *parts[1:]]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A file, which several tests look through and nobody changes."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def statements(inside: ast.AST) -> Iterator[ast.AST]:
+    """All statements, those within others too; expressions, which are most of a file, hold none."""
+    for node in ast.iter_child_nodes(inside):
+        if not isinstance(node, ast.expr):
+            yield node
+            yield from statements(node)
+
+
+@cache
+def import_nodes(path: Path) -> list[ast.AST]:
+    """The imports of a file, wherever they are."""
+    return [node for node in statements(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parsed() -> None:
+    """All files are read once, and not as a part of one of the tests."""
+    for path in files():
+        import_nodes(path)
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and full name of everything a file imports, wherever it does so."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in import_nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -95,7 +123,7 @@ def graph() -> dict[str, set[str]]:
     modules = {".".join(module_of(path)).removesuffix(".__init__"): path for path in files()}
     found = defaultdict(set)
     for module, path in modules.items():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
                 found[module] |= names & modules.keys() - {module}
@@ -132,7 +160,7 @@ def test_no_analysis_imports_itself_by_way_of_others() -> None:
 
 def top_level_packages(path: Path) -> set[str]:
     """The packages that a file imports as soon as it is imported itself."""
-    nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    nodes = parsed(path).body
     named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     named += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
     return {name.split(".")[0] for name in named}
@@ -197,6 +225,7 @@ def test_relative_and_nested_imports_are_seen() -> None:
     assert "headlens.__version__" in found  # inside a function
 
 
+@pytest.mark.slow
 def test_modules_with_options_can_be_imported_first() -> None:
     """Whatever asks `headlens` for a module on the way must not import all commands, and so itself."""
     names = [".".join(p.relative_to(ROOT).with_suffix("").parts) for p in (ROOT / "headlens").rglob("*options.py")]

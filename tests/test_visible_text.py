@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,7 +104,11 @@ def unsafe(source: str) -> list[str]:
 
 def test_everything_that_prints_goes_through_it() -> None:
     files = [path for part in ("headlens", "cli") for path in (ROOT / part).rglob("*.py")]
-    assert {str(p): bad for p in files if (bad := unsafe(p.read_text(encoding="utf-8")))} == {}
+    sources = {str(path): path.read_text(encoding="utf-8") for path in files}
+    # Most files do not even have the name of a call that prints, and need not be parsed.
+    names = {name.rpartition(".")[2] for name in (*SINKS, *NEVER, "add_column", "add_row", "Table", "TextColumn")}
+    found = re.compile("|".join(map(re.escape, sorted(names | {"markup"}))))
+    assert {name: bad for name, text in sources.items() if found.search(text) and (bad := unsafe(text))} == {}
 
 
 @pytest.mark.parametrize(

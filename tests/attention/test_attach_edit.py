@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 import zoo
+from tiers import rest_slow_rows
 from torch import Tensor
 from watching import Watch, run
 
@@ -26,6 +28,10 @@ from headlens.interventions.patterns import Global, Window
 
 NAMES = ["bert", "bert-classifier", "albert", "albert-groups", "marian", "bart", "gpt2", "modernbert", "t5"]
 KERNELS = ["eager", "sdpa"]
+EVERY = rest_slow_rows(
+    [(name, kernel) for name in NAMES if name in zoo.ZOO for kernel in KERNELS],
+    [("bert-classifier", "sdpa"), ("albert", "eager"), ("marian", "sdpa"), ("gpt2", "eager")],
+)
 
 
 def stack_of(name: str) -> Any:
@@ -43,8 +49,7 @@ def expected(model: Any, name: str, *more: Edit) -> Tensor:
         return run(model, zoo.padded(entry))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", [n for n in NAMES if n in zoo.ZOO])
+@pytest.mark.parametrize(("name", "kernel"), EVERY)
 def test_plain_passes_sessions_and_replays_all_have_it(name: str, kernel: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(kernel), zoo.padded(entry)
@@ -62,8 +67,7 @@ def test_plain_passes_sessions_and_replays_all_have_it(name: str, kernel: str) -
     assert torch.equal(run(model, inputs), plain)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", [n for n in NAMES if n in zoo.ZOO])
+@pytest.mark.parametrize(("name", "kernel"), EVERY)
 def test_a_replay_without_a_head_is_a_pass_with_the_head_gated(name: str, kernel: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(kernel), zoo.padded(entry)
@@ -75,8 +79,13 @@ def test_a_replay_without_a_head_is_a_pass_with_the_head_gated(name: str, kernel
     assert list(found) == heads
 
 
-@pytest.mark.parametrize("mode", ["uniform", "keep-only"])
-@pytest.mark.parametrize("name", ["bert-classifier", "albert", "marian"])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    rest_slow_rows(
+        product(["bert-classifier", "albert", "marian"], ["uniform", "keep-only"]),
+        [("albert", "uniform"), ("marian", "keep-only")],
+    ),
+)
 def test_other_ways_to_take_heads_out_go_on_under_the_mask(name: str, mode: Any) -> None:
     """Even attention is over what the mask leaves: hand-made from the values that each query may look at."""
     entry = zoo.ZOO[name]

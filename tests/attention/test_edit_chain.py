@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import zoo
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import PreTrainedModel
 from watching import Watch, run
 
 from headlens.attention.edit_chain import edited_mask
@@ -36,10 +38,16 @@ class GivesOutput(Edit):
         return self.change(output)
 
 
+@cache
+def bert(kernel: str) -> PreTrainedModel:
+    """Which no test changes."""
+    return zoo.ZOO["bert"].build(kernel)
+
+
 def run_with(edit: Edit, kernel: Any, *, watched: bool = False) -> Tensor:
     """A batch of 3 sentences of up to 7 tokens through a BERT of 4 heads of 8 neurons."""
     entry = zoo.ZOO["bert"]
-    model = entry.build("sdpa" if kernel == "sdpa" else "eager")
+    model = bert("sdpa" if kernel == "sdpa" else "eager")
     observers = [Watch(needs_weights=kernel != "sdpa")] if watched else []
     with AttentionSession(model, edits=[edit], kernel=kernel, observers=observers):
         return run(model, zoo.padded(entry))

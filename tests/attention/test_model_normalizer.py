@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,6 +14,7 @@ import pytest
 import torch
 import zoo
 from entmax import entmax15, entmax_bisect, sparsemax
+from tiers import rest_slow_rows
 from torch import Tensor, nn
 from watching import Watch, run
 
@@ -76,9 +78,13 @@ def alpha_logits(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for key, parameter in model.named_parameters() if key.endswith(ALPHAS)]
 
 
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-@pytest.mark.parametrize("alpha", list(LIBRARY))
-@pytest.mark.parametrize("name", THERE)
+@pytest.mark.parametrize(
+    ("name", "alpha", "kernel"),
+    rest_slow_rows(
+        product(THERE, LIBRARY, ["eager", "sdpa"]),
+        [("bert", 1.5, "eager"), ("albert", 2.0, "sdpa"), ("marian", 1.3, "sdpa"), ("gpt2", 1.5, "sdpa")],
+    ),
+)
 def test_a_switched_model_is_the_one_in_whose_file_softmax_was_replaced(name: str, alpha: float, kernel: str) -> None:
     inputs = zoo.padded(zoo.ZOO[name])
     model = switched(name, alpha, kernel)
@@ -88,8 +94,10 @@ def test_a_switched_model_is_the_one_in_whose_file_softmax_was_replaced(name: st
     assert str(attention_of(model)) == attention_name(model) == str(Entmax(alpha))
 
 
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-@pytest.mark.parametrize("name", THERE)
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    rest_slow_rows(product(THERE, ["eager", "sdpa"]), [("albert", "eager"), ("marian", "sdpa"), ("gpt2", "eager")]),
+)
 def test_every_head_has_the_alpha_that_it_learned(name: str, kernel: str) -> None:
     def instead(scores: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
         del dtype
@@ -136,8 +144,13 @@ def test_alphas_do_not_come_nearer_to_softmax_than_their_gradient_can_be_compute
     assert alphas.rows["alpha"].unique() == pytest.approx([1.01])
 
 
-@pytest.mark.parametrize("build", [switched, learned])
-@pytest.mark.parametrize("name", THERE)
+@pytest.mark.parametrize(
+    ("name", "build"),
+    rest_slow_rows(
+        product(THERE, [switched, learned]),
+        [("bert", switched), ("albert", learned), ("marian", learned), ("gpt2", switched)],
+    ),
+)
 def test_sessions_replays_and_copies_have_it(name: str, build: Callable[[str], Any]) -> None:
     entry = zoo.ZOO[name]
     model, inputs, watch = build(name), zoo.padded(entry), Watch()
@@ -156,8 +169,12 @@ def test_sessions_replays_and_copies_have_it(name: str, build: Callable[[str], A
     assert torch.equal(run(model, inputs), wanted), "after the sessions"
 
 
-@pytest.mark.parametrize("build", [switched, learned])
-@pytest.mark.parametrize("name", ["bert", "albert", "marian"])
+@pytest.mark.parametrize(
+    ("name", "build"),
+    rest_slow_rows(
+        product(["bert", "albert", "marian"], [switched, learned]), [("bert", switched), ("albert", switched)]
+    ),
+)
 def test_heads_are_cut_out_and_switched_off_under_it(name: str, build: Callable[[str], Any]) -> None:
     entry = zoo.ZOO[name]
     model, inputs = build(name), zoo.padded(entry)

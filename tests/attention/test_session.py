@@ -53,7 +53,7 @@ def test_attention_only_registration_would_fail_here_padded_batches_equal_single
         assert torch.allclose(row[: len(single)], single, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", rest_slow(FAST, zoo.REPRESENTATIVES))
 def test_without_need_of_weights_the_model_computes_what_its_own_sdpa_does(name: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build("sdpa"), zoo.padded(entry)
@@ -67,7 +67,7 @@ def test_without_need_of_weights_the_model_computes_what_its_own_sdpa_does(name:
     assert {c.weights for c in watch.calls} == {None}
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", rest_slow(FAST, zoo.REPRESENTATIVES))
 def test_none_masks_an_edit_that_adds_nothing_changes_nothing_under_sdpa(name: str) -> None:
     # Causality would be lost with the shortcut "no mask, is_causal".
     entry = zoo.ZOO[name]
@@ -119,8 +119,8 @@ def test_weights_cannot_be_had_from_sdpa() -> None:
         AttentionSession(zoo.ZOO["bert"].build("sdpa"), observers=[Watch()], kernel="sdpa")
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("beams", rest_slow([3, 1]))
+@pytest.mark.parametrize("name", rest_slow(WRITERS, ["gpt2", "gemma2", "marian"]))
 def test_generation_with_a_cache_gives_the_same_tokens(name: str, beams: int) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)

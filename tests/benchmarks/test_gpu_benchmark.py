@@ -52,6 +52,7 @@ def test_a_part_that_fails_is_told_and_the_next_goes_on(tmp_path: Path) -> None:
     assert "Every head ablated once" in (tmp_path / "gpu.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_nothing_is_timed_at_full_size(tmp_path: Path) -> None:
     done = run(tmp_path / "out")

@@ -33,6 +33,19 @@ def test_tags_are_those_of_ewt_and_fixed_offsets_as_good_as_there(shared: Path) 
     assert max(map(abs, off.values())) < 0.07, off
 
 
+# The documents of the entities that are named below.
+PART = "# newdoc".join(
+    part
+    for part in ["", *DEMO.read_text(encoding="utf-8").split("# newdoc")[1:]]
+    if not part or any(f"({entity}-" in part for entity in ("e0", "e1", "e300", "e308"))
+)
+
+
+def test_a_part_has_no_fault_of_its_own(tmp_path: Path) -> None:
+    (path := tmp_path / "demo.conllu").write_text(PART, encoding="utf-8")
+    assert faults_of(path, []) == []
+
+
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
@@ -52,5 +65,5 @@ def test_tags_are_those_of_ewt_and_fixed_offsets_as_good_as_there(shared: Path) 
 )
 def test_damage_is_found(tmp_path: Path, damage: Callable[[str], str], fault: str) -> None:
     """A check that cannot fail would prove nothing."""
-    (path := tmp_path / "demo.conllu").write_text(damage(DEMO.read_text(encoding="utf-8")), encoding="utf-8")
+    (path := tmp_path / "demo.conllu").write_text(damage(PART), encoding="utf-8")
     assert any(fault in found for found in faults_of(path, [])), faults_of(path, [])[:3]

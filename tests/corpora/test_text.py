@@ -417,6 +417,7 @@ def test_error_in_one_side_keeps_its_place(tmp_path: Path) -> None:
         list(ParallelCorpus(text(tmp_path, "a.en", ["one", "five"]), TextCorpus(target)))
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_parallel_treebanks_and_captions() -> None:
     if not SHARED.is_dir():

@@ -1,6 +1,7 @@
 """Real treebanks, which stand beside the repository where there are any."""
 
 import io
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def naive_blocks(path: Path) -> list[list[list[str]]]:
     return [[line.split("\t") for line in b.split("\n") if not line.startswith("#")] for b in blocks]
 
 
-@pytest.mark.parametrize("name", rest_slow(list(COUNTS), list(COUNTS)[1:4]))
+@pytest.mark.parametrize("name", rest_slow(list(COUNTS), list(COUNTS)[4:5]))
 def test_every_sentence_is_read(name: str, caplog: pytest.LogCaptureFixture) -> None:
     blocks = naive_blocks(DATA / name)
     count = 0
@@ -52,7 +53,7 @@ def test_every_sentence_is_read(name: str, caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("name", rest_slow([n for n in COUNTS if "pud" in n]))
 def test_real_sentences_are_written_and_read_back(name: str, tmp_path: Path) -> None:
-    sentences = list(read_conllu(DATA / name))
+    sentences = list(islice(read_conllu(DATA / name), 300))
     write_conllu(sentences, tmp_path / "copy.conllu")
     assert list(read_conllu(tmp_path / "copy.conllu")) == sentences
     handle = io.StringIO()

@@ -160,11 +160,11 @@ def blows(most: int = 4, least: int = 0) -> st.SearchStrategy[list[Blow]]:
     return st.lists(st.tuples(st.integers(0, len(BLOWS) - 1), numbers, numbers), min_size=least, max_size=most)
 
 
-def fuzzing(examples: int) -> settings:
-    """Few examples, or HEADLENS_FUZZ times so many for a long run."""
+def fuzzing(examples: int, share: float = 1.0) -> settings:
+    """Few examples, a share of them where each takes long, or HEADLENS_FUZZ times so many for a long run."""
     times = os.environ.get("HEADLENS_FUZZ")
     return settings(
-        max_examples=examples * int(times) if times else min(examples, settings().max_examples),
+        max_examples=examples * int(times) if times else min(examples, int(share * settings().max_examples)),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     )
 

@@ -213,7 +213,7 @@ def test_damaged_treebanks(tmp_path_factory: pytest.TempPathFactory, blocks: lis
 
 
 def test_the_undamaged_files(tmp_path: Path) -> None:
-    for blocks in (RICH, DEMO):
+    for blocks in (RICH, DEMO[::4]):
         data = b"\n\n".join(blocks)
         assert naive_sentences(data)
         check_file(tmp_path / "whole.conllu", data)
@@ -224,9 +224,9 @@ def test_a_huge_range_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_chain_of_heads_as_long_as_the_sentence(tmp_path: Path) -> None:
-    rows = [f"{i}\tw\t_\t_\t_\t_\t{i - 1}\tdep\t_\t_\n" for i in range(1, 20_001)]
+    rows = [f"{i}\tw\t_\t_\t_\t_\t{i - 1}\tdep\t_\t_\n" for i in range(1, 6_001)]
     (path := tmp_path / "long.conllu").write_text("".join(rows))
     (sentence,) = read_conllu(path)
-    assert sentence.words[-1].head == 19_998
-    path.write_text("".join(rows).replace("\t0\t", "\t20000\t"))
+    assert sentence.words[-1].head == 5_998
+    path.write_text("".join(rows).replace("\t0\t", "\t6000\t"))
     assert "no root" in str(read(path)[1])

@@ -12,6 +12,7 @@ from fuzz.damage import blows, damaged, damaged_json, fuzzing, told
 from hypothesis import given
 from hypothesis import strategies as st
 from saved import Memory, build, save, tree
+from tiers import rest_slow
 from weights.test_head_map_file import small, written
 
 from headlens.analyses.classify.analysis import classify_heads
@@ -23,7 +24,7 @@ from headlens.weights.head_map import FILE, read_head_map
 KINDS = ["BertModel", "AlbertModel", "GPT2LMHeadModel", "BartForConditionalGeneration"]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=rest_slow(KINDS, ["BartForConditionalGeneration"]))
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: Any, wordpiece_tokenizer: Any) -> Path:
     folder = tmp_path_factory.mktemp("fuzzed") / "model"
     save(build(request.param, vocabulary=len(wordpiece_tokenizer)), folder, wordpiece_tokenizer)
@@ -58,7 +59,7 @@ MADE: dict[str, Any] = {
 }
 
 
-@fuzzing(12)
+@fuzzing(12, 0.3)
 @given(st.sampled_from([*FILES[:3], *FILES]), blows(least=1))
 def test_damaged_files_beside_the_weights(checkpoint: Path, name: str, strokes: Any) -> None:
     path = checkpoint / name
@@ -67,7 +68,7 @@ def test_damaged_files_beside_the_weights(checkpoint: Path, name: str, strokes: 
     tried(path, damaged_json(content, strokes), lambda: used(checkpoint))
 
 
-@fuzzing(15)
+@fuzzing(15, 0.5)
 @given(blows(least=1), st.integers(0, 5))
 def test_damaged_headers_of_weights(checkpoint: Path, strokes: Any, how: int) -> None:
     path = checkpoint / "model.safetensors"

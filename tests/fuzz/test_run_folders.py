@@ -12,6 +12,7 @@ from fuzz.damage import blows, damaged, damaged_json, fuzzing, told
 from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import write_ablation, write_classification, write_relevance
+from tiers import rest_slow
 
 from headlens.analyses.compact.recipe import read_heads
 from headlens.analyses.report.page import RunSection, overviews, render
@@ -25,7 +26,7 @@ MAKERS = {"classify": write_classification, "relevance": write_relevance, "ablat
 MINE = "somebody's\nown\n"
 
 
-@pytest.fixture(scope="module", params=list(MAKERS))
+@pytest.fixture(scope="module", params=rest_slow(MAKERS, ["ablate"]))
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return MAKERS[request.param](tmp_path_factory.mktemp("fuzzed") / "run")
 
@@ -45,7 +46,7 @@ def shown(folder: Path) -> Any:
     return found
 
 
-@fuzzing(40)
+@fuzzing(40, 0.3)
 @given(blows(least=1))
 def test_damaged_records(run: Path, strokes: Any) -> None:
     path = run / "run.json"
@@ -57,7 +58,7 @@ def test_damaged_records(run: Path, strokes: Any) -> None:
         path.write_bytes(whole)
 
 
-@fuzzing(40)
+@fuzzing(40, 0.5)
 @given(blows(least=1), st.integers(0, 9))
 def test_damaged_tables_of_runs(run: Path, strokes: Any, which: int) -> None:
     tables = sorted(run.glob("*.csv"))
@@ -70,7 +71,7 @@ def test_damaged_tables_of_runs(run: Path, strokes: Any, which: int) -> None:
         path.write_bytes(whole)
 
 
-@fuzzing(60)
+@fuzzing(60, 0.5)
 @given(blows(least=1), st.booleans())
 def test_damaged_runs_are_replaced_or_gone_on_with(tmp_path_factory: Any, strokes: Any, overwrite: bool) -> None:
     folder = tmp_path_factory.mktemp("run") / "run"

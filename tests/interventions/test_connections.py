@@ -10,6 +10,7 @@ import torch
 import zoo
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import rest_slow
 from torch import Tensor
 
 from headlens.attention.attach_edit import attach_edit
@@ -88,10 +89,11 @@ def test_counts_are_the_positions_that_a_value_fills(kinds: tuple[str, ...], dia
         assert Connections(n, kinds, 1).counts(within, diagonal=diagonal).tolist() == expected
 
 
+@pytest.mark.parametrize("draws", rest_slow([600, 4000]))
 @pytest.mark.parametrize("per_head", [True, False])
-def test_the_penalty_is_the_mean_of_what_draws_open_kind_by_kind(per_head: bool) -> None:
+def test_the_penalty_is_the_mean_of_what_draws_open_kind_by_kind(per_head: bool, draws: int) -> None:
     """Degrees are drawn, and their positions counted by the formulas of the kinds, in float64."""
-    n, draws, w = 11, 4000, 4
+    n, w = 11, 4
     torch.manual_seed(1)
     options = LearnedMaskOptions(n, structured=True, per_layer=True, connections=CONNECTIONS)
     mask = LearnedAttentionMask(SITES, options, GumbelDegrees(largest=w, kinds=3), scope=Scope(per_head=per_head))

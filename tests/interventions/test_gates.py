@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from tiers import rest_slow
 from torch import nn
 from watching import AddToMask, Watch, run
 
@@ -16,7 +17,7 @@ from headlens.interventions.gates import HeadGates
 UNSHARED = [n for n in zoo.ZOO if n not in zoo.SHARED]
 
 
-@pytest.mark.parametrize("name", UNSHARED)
+@pytest.mark.parametrize("name", rest_slow(UNSHARED, zoo.REPRESENTATIVES))
 def test_gate_0_is_the_output_projection_without_the_head_at_every_site(name: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
@@ -43,7 +44,7 @@ def cut_input(calls: list[nn.Module], depth: int, head: int, layer: nn.Module, a
     return (hidden,)
 
 
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("kernel", rest_slow(["eager", "sdpa"]))
 @pytest.mark.parametrize("name", zoo.SHARED)
 def test_with_shared_weights_a_gate_holds_at_its_depth_only(name: str, kernel: str) -> None:
     entry = zoo.ZOO[name]

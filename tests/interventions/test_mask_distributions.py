@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import rest_slow, rest_slow_rows
 
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
@@ -124,11 +127,13 @@ def test_straight_through_keeps_the_slope(alpha: list[float], seed: int, tempera
     assert torch.allclose(*slopes)
 
 
-@pytest.mark.parametrize("diagonal", [True, False])
-@pytest.mark.parametrize("per_head", [True, False])
-def test_expected_density_is_the_mean_of_sampled_densities(diagonal: bool, per_head: bool) -> None:
+@pytest.mark.parametrize("draws", rest_slow([600, 4000]))
+@pytest.mark.parametrize(
+    ("diagonal", "per_head"), rest_slow_rows(product([True, False], repeat=2), [(True, True), (False, False)])
+)
+def test_expected_density_is_the_mean_of_sampled_densities(diagonal: bool, per_head: bool, draws: int) -> None:
     """Counted position by position in masks that were drawn, against the penalty."""
-    n, draws = 9, 4000
+    n = 9
     torch.manual_seed(3)
     options = LearnedMaskOptions(n, structured=True, per_layer=True, diagonal=diagonal)
     mask = LearnedAttentionMask(SITES, options, GumbelDegrees(largest=5), scope=Scope(per_head=per_head))

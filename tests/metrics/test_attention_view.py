@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from handmade import Padding, Row, Setting, call, random_maps
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_samples import Seq, make_seq
 
@@ -30,7 +30,6 @@ def sequences(draw: st.DrawFn) -> Seq:
     return make_seq(word, **found)
 
 
-@settings(max_examples=80)
 @given(
     seqs=st.lists(sequences(), min_size=1, max_size=4),
     most=st.sampled_from([0, 2, 8]),

@@ -13,7 +13,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pandas as pd
 import pytest
+from saved import build
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 import headlens
 from headlens.attention.sites import Site
@@ -26,6 +28,7 @@ from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, MetricSettings, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
+from headlens.models.loading import LoadedModel
 
 
 def test_the_order_of_the_columns_is_that_of_the_registry() -> None:
@@ -226,6 +229,12 @@ class WrongNotes(Measured):
         return [f"{sums}"[0], f"{1 / (len(sites) - len(sums))}"]
 
 
+@pytest.fixture(scope="module")
+def six_layers(wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
+    model = build("BertModel", len(wordpiece_tokenizer), num_hidden_layers=6, max_position_embeddings=128)
+    return LoadedModel("tiny", model, wordpiece_tokenizer, None)
+
+
 @pytest.mark.parametrize(
     ("metric", "told"),
     [
@@ -235,8 +244,8 @@ class WrongNotes(Measured):
         (WrongNotes(), "notes: ZeroDivisionError: "),
     ],
 )
-def test_the_errors_of_a_metric_of_ones_own_tell_its_name(metric: Foreign, told: str) -> None:
-    loaded = headlens.load("demo")
+def test_the_errors_of_a_metric_of_ones_own_tell_its_name(metric: Foreign, told: str, six_layers: LoadedModel) -> None:
+    loaded = six_layers
     with pytest.raises(
         ExtensionError, match=rf"The metric foreign fails in its {told}.*\nFix that method; --debug"
     ) as raised:

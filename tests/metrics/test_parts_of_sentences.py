@@ -10,7 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from metrics.test_against_naive import RELATIONS, tiny
+from tiers import rest_slow, rest_slow_rows
 from torch import Tensor
 
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
@@ -65,17 +68,21 @@ class Cutting(Observer):
     needs_projection = True
 
 
-@pytest.mark.parametrize("size", [1, 3, 7])
-@pytest.mark.parametrize("name", ["bert", "gpt2", "marian"])
-def test_parts_give_the_sums_of_wholes(name: str, size: int, request: pytest.FixtureRequest) -> None:
-    loaded, corpus = tiny(name, request)
+EVERY = [(name, size, 24) for name in ("bert", "gpt2", "marian") for size in (1, 3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "sentences"), rest_slow_rows([("bert", 1, 2), ("gpt2", 7, 4), ("marian", 7, 2), *EVERY], 3)
+)
+def test_parts_give_the_sums_of_wholes(name: str, size: int, sentences: int, request: pytest.FixtureRequest) -> None:
+    loaded, corpus = tiny(name, request, sentences)
     feed = CorpusReader.of(loaded, next(iter(corpus)))
     annotator = Annotator(RELATIONS, FREQUENCY, FREQUENCY, words=True)
     metrics = [metric.of(MetricSettings(RELATIONS)) for metric in registered_metrics()]
     wholes, parts = ([Statistics(metrics, feed.sites), HeadSimilarity(feed.sites)] for _ in range(2))
     session = AttentionSession(feed.model, observers=[*wholes, Cutting([*parts], size)])
     with session, torch.inference_mode():
-        for batch in feed.batches(corpus, 400):
+        for batch in feed.batches(corpus, 16 * sentences):
             with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=feed.decoder_only)):
                 feed.model(**batch.inputs, **feed.arguments)
     for whole, part in zip(wholes, parts, strict=True):
@@ -105,11 +112,11 @@ class Watching(Statistics):
     seen: ClassVar[list[tuple[int, int, int, bool]]] = []
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize("name", rest_slow(["bert", "gpt2"]))
 def test_the_fast_kernel_shows_parts(
     name: str, short_parts: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded, corpus = tiny(name, request)
+    loaded, corpus = tiny(name, request, sentences=3)
     whole, parts = (
         classify_heads(
             loaded, corpus, ClassifyOptions(RELATIONS, batch_tokens=400, kernel=kernel), Frequencies(FREQUENCY, None)
@@ -186,6 +193,18 @@ def _tokens(words: list[int]) -> Tokens:
 )
 def test_no_word_is_divided(words: list[int], size: int, cuts: list[int]) -> None:
     assert blocked_softmax._cuts(_tokens(words), len(words), size) == cuts
+
+
+@given(words=st.lists(st.integers(-1, 3), min_size=4, max_size=12), size=st.integers(1, 13))
+def test_every_part_is_as_long_as_words_allow(words: list[int], size: int) -> None:
+    """Every place is tried: a part ends at the last that makes it no longer than `size`, or else at the next."""
+    length = len(words)
+    whole = [place for place in range(1, length) if not set(words[:place]) & set(words[place:]) - {-1}]
+    cuts = blocked_softmax._cuts(_tokens(words), length, size)
+    assert (cuts[0], cuts[-1]) == (0, length)
+    for start, stop in pairwise(cuts):
+        after = [place for place in (*whole, length) if place > start]
+        assert stop == max((place for place in after if place <= start + size), default=after[0])
 
 
 def test_pairs_are_compared_as_wholes() -> None:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pytest
 import torch
 from handmade import Row, call, uniform
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tiers import rest_slow
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
@@ -50,7 +51,6 @@ corpora = st.lists(st.lists(st.floats(0, 1), max_size=6), min_size=2, max_size=1
 )
 
 
-@settings(max_examples=60)
 @given(sentences=corpora, level=st.sampled_from([0.8, 0.95, 0.99]))
 def test_against_written_out_residuals(sentences: list[list[float]], level: float) -> None:
     tokens = [v for s in sentences for v in s]
@@ -98,15 +98,15 @@ def simulate(rng: np.random.Generator, correlated: bool) -> list[npt.NDArray[np.
     return found
 
 
+@pytest.mark.parametrize("runs", rest_slow([200, 800]))
 @pytest.mark.parametrize("correlated", [True, False])
-def test_coverage(correlated: bool) -> None:
+def test_coverage(correlated: bool, runs: int) -> None:
     rng = np.random.default_rng(3)
     lengths = np.arange(2, 20)
     truth = (lengths * (0.5 - 0.01 * lengths)).sum() / lengths.sum()
-    runs = 800
     bounds = [interval(simulate(rng, correlated)) for _ in range(runs)]
     covered = np.mean([low <= truth <= high for low, high in bounds])
-    # four standard errors of a share of 800
+    # four standard errors of a share of so many
     assert covered == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / runs))
 
 

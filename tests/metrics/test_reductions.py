@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.metrics.reductions import count, dot, entropy, largest
@@ -21,7 +21,6 @@ def numbers(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float3
     return (torch.randint(0, 4, shape, generator=generator) / 4).to(dtype)
 
 
-@settings(max_examples=50)
 @given(shape=shapes, seed=st.integers(0, 999), dtype=st.sampled_from([torch.float32, torch.float64]))
 def test_the_first_of_several_largest_numbers(shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> None:
     values = numbers(shape, seed, dtype)
@@ -33,14 +32,12 @@ def test_the_first_of_several_largest_numbers(shape: tuple[int, ...], seed: int,
     assert found.dtype == dtype
 
 
-@settings(max_examples=30)
 @given(shape=shapes, seed=st.integers(0, 999), broadcast=st.booleans())
 def test_sums_of_products(shape: tuple[int, ...], seed: int, broadcast: bool) -> None:
     first, second = numbers(shape, seed), numbers(shape[-1:] if broadcast else shape, seed + 1)
     assert torch.allclose(dot(first, second), (first.double() * second).sum(-1).float(), atol=1e-5)
 
 
-@settings(max_examples=30)
 @given(shape=shapes, seed=st.integers(0, 999), dtype=st.sampled_from([torch.float32, torch.float64]))
 def test_entropy_where_some_weights_are_zero(shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> None:
     weights = numbers(shape, seed, dtype)

@@ -10,7 +10,7 @@ import naive_metrics
 import numpy as np
 import pytest
 from handmade import Row, Setting, call, heads, one_hot, random_maps, uniform
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_samples import Sample, make_seq
 from scipy.spatial.distance import jensenshannon, pdist, squareform
@@ -147,7 +147,6 @@ def test_calls_without_weights_or_tokens_are_passed_by() -> None:
         assert watched([dataclasses.replace(one, **{missing: None})]).table() is None
 
 
-@settings(max_examples=20)
 @given(seed=st.integers(0, 999), n=st.integers(2, 9))
 def test_planar_points_are_reproduced(seed: int, n: int) -> None:
     distance = squareform(pdist(RNG(seed).normal(size=(n, 2))))

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 from handmade import Row, Setting, call, random_maps, uniform
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_samples import Seq, make_seq
 from torch import Tensor
@@ -70,7 +70,6 @@ def in_full(view: CallView, *, others: bool) -> Tensor:
     return torch.where(found < 0, -1, first[asked.plan.sentence[:, None], found.clamp(min=0)])
 
 
-@settings(max_examples=80)
 @given(
     seqs=st.lists(sequences(), min_size=1, max_size=4),
     targets=st.lists(sequences(), min_size=4, max_size=4),
@@ -93,7 +92,6 @@ def test_targets_are_those_of_the_full_word_level_map(
     assert torch.equal(view.word_targets, in_full(view, others=False))
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), near=st.integers(-2, 2), pieces=st.integers(2, 4))
 def test_pieces_are_added_so_exactly_that_neighbouring_numbers_are_told_apart(
     seed: int, near: int, pieces: int

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from handmade import SENTENCE, Padding, Row, Setting, call, one_hot, random_maps, uniform
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
 from naive_words import word_map
@@ -34,7 +34,6 @@ def sequences(draw: st.DrawFn, most: int = 12) -> Seq:
     return make_seq(word, cls=special, sep=end, punct=punct)
 
 
-@settings(max_examples=40)
 @given(seq=sequences(), target=sequences(), seed=st.integers(0, 99), cross=st.booleans())
 def test_words_against_written_out_sums(seq: Seq, target: Seq, seed: int, cross: bool) -> None:
     queries = target if cross else seq

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import transformers
 from saved import Weights, build, prefixed, rewrite, save, without
+from tiers import rest_slow, rest_slow_rows
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -97,7 +99,9 @@ WITHOUT_PLACE = {
 }
 
 
-@pytest.mark.parametrize("case", WITHOUT_PLACE)
+@pytest.mark.parametrize(
+    "case", rest_slow(WITHOUT_PLACE, ["Bert relative", "Marian LoRA", "GPT2 LoRA", "extra norm", "gates"])
+)
 def test_weights_inside_the_model_without_a_place_are_refused(tmp_path: Path, case: str) -> None:
     family, name, shape = WITHOUT_PLACE[case]
     error = refused(rewrite(save(of_class(f"{family}Model"), tmp_path / "model"), inside(family, name, *shape)))
@@ -166,7 +170,7 @@ CONSTANTS = {
 }
 
 
-@pytest.mark.parametrize("family", CONSTANTS)
+@pytest.mark.parametrize("family", rest_slow(CONSTANTS, ["Bert", "GPT2", "Llama", "Marian"]))
 def test_constants_of_earlier_versions_are_no_weights(tmp_path: Path, family: str) -> None:
     model = of_class(f"{family}Model")
     constants = {name: torch.arange(5.0) for name in CONSTANTS[family]}
@@ -188,8 +192,8 @@ def test_an_unused_head_is_no_error(tmp_path: Path) -> None:
     torch.testing.assert_close(outputs(loaded.model)[0], outputs(model)[0])
 
 
-@pytest.mark.parametrize("setting", ["relative_key", "relative_key_query", "rotary"])
-@pytest.mark.parametrize("family", ["Bert", "Roberta", "Electra", "Albert"])
+@pytest.mark.parametrize("setting", rest_slow(["relative_key", "relative_key_query", "rotary"]))
+@pytest.mark.parametrize("family", rest_slow(["Bert", "Roberta", "Electra", "Albert"], ["Bert", "Albert"]))
 def test_positions_that_transformers_does_not_compute_are_refused(tmp_path: Path, family: str, setting: str) -> None:
     folder = rewrite(
         save(of_class(f"{family}Model"), tmp_path / "model"), lambda w: None, position_embedding_type=setting
@@ -221,8 +225,8 @@ def test_other_settings_that_are_not_computed_are_refused(
         ("Bert", {"position_embedding_type": "absolute", "adapters": {}}),
         ("Bart", {"normalize_before": False}),
         ("MBart", {"normalize_before": True}),
-        ("Pegasus", {"normalize_before": True}),
-        ("M2M100", {"normalize_before": True}),
+        pytest.param("Pegasus", {"normalize_before": True}, marks=pytest.mark.slow),
+        pytest.param("M2M100", {"normalize_before": True}, marks=pytest.mark.slow),
     ],
 )
 def test_settings_that_change_nothing_are_let_through(tmp_path: Path, family: str, settings: dict[str, Any]) -> None:
@@ -243,8 +247,19 @@ PREFIXED = ["BertModel", "RobertaForSequenceClassification", "GPT2LMHeadModel", 
 PREFIXED += ["MarianMTModel", "ElectraForTokenClassification", "LlamaForCausalLM"]
 
 
-@pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "module._orig_mod.", "a.student_2."])
-@pytest.mark.parametrize("kind", PREFIXED)
+@pytest.mark.parametrize(
+    ("kind", "prefix"),
+    rest_slow_rows(
+        product(PREFIXED, ["module.", "model.", "_orig_mod.", "module._orig_mod.", "a.student_2."]),
+        [
+            ("BertModel", "module."),
+            ("RobertaForSequenceClassification", "a.student_2."),
+            ("GPT2LMHeadModel", "_orig_mod."),
+            ("MarianMTModel", "model."),
+            ("AlbertModel", "module._orig_mod."),
+        ],
+    ),
+)
 def test_what_stands_before_all_names_is_taken_off(tmp_path: Path, kind: str, prefix: str) -> None:
     model = of_class(kind)
     folder = rewrite(save(model, tmp_path / "model"), prefixed(prefix))
@@ -256,8 +271,17 @@ def test_what_stands_before_all_names_is_taken_off(tmp_path: Path, kind: str, pr
     assert loaded.notes == ((f"The names of all weights begin with {said!r}, which was stripped.",) if said else ())
 
 
-@pytest.mark.parametrize("wrapper", ["_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."])
-@pytest.mark.parametrize("kind", PREFIXED)
+@pytest.mark.parametrize(
+    ("kind", "wrapper"),
+    rest_slow_rows(
+        product(PREFIXED, ["_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."]),
+        [
+            ("GPT2LMHeadModel", "_orig_mod."),
+            ("DistilBertForMaskedLM", "_fsdp_wrapped_module."),
+            ("MarianMTModel", "_checkpoint_wrapped_module."),
+        ],
+    ),
+)
 def test_wrappers_within_names_are_taken_off(tmp_path: Path, kind: str, wrapper: str) -> None:
     """Of layers within layers, as FSDP leaves them; that is no change of the model, so nothing is said."""
 
@@ -293,7 +317,7 @@ def test_two_models_in_one_checkpoint_are_refused(tmp_path: Path, kind: str) -> 
     assert "Save the one you want on its own." in error
 
 
-@pytest.mark.parametrize("kind", ["BertModel", "BertForMaskedLM"])
+@pytest.mark.parametrize("kind", rest_slow(["BertModel", "DistilBertForMaskedLM", "BertForMaskedLM"], 2))
 def test_a_second_model_beside_is_told(tmp_path: Path, kind: str) -> None:
     """The one under the names of transformers is read; nobody shall take it for the other one."""
     model = of_class(kind)
@@ -311,9 +335,13 @@ UNDECLARED = [f"{family}For{head}" for family in ENCODERS for head in HEADS]
 UNDECLARED += ["BertForPreTraining", "ElectraForPreTraining", "AlbertForPreTraining", "MarianMTModel"]
 UNDECLARED += ["BartForConditionalGeneration", "LlamaForCausalLM", "LlamaForSequenceClassification"]
 UNDECLARED += ["T5ForTokenClassification"]
+# Every head once, every family once.
+FOUND = ["BertForSequenceClassification", "RobertaForTokenClassification", "DistilBertForQuestionAnswering"]
+FOUND += ["ElectraForMaskedLM", "AlbertForMultipleChoice", "BertForPreTraining", "MarianMTModel", "LlamaForCausalLM"]
+FOUND += ["T5ForTokenClassification"]
 
 
-@pytest.mark.parametrize("kind", UNDECLARED)
+@pytest.mark.parametrize("kind", rest_slow(UNDECLARED, FOUND))
 def test_a_head_that_is_not_declared_is_found(tmp_path: Path, kind: str) -> None:
     model = of_class(kind, **({"pad_token_id": 0} if kind.startswith("Llama") else {}))
     loaded = load(rewrite(save(model, tmp_path / "model"), lambda w: None, architectures=None))
@@ -354,8 +382,13 @@ def test_a_head_of_another_kind_is_told(tmp_path: Path, architectures: list[str]
     )
 
 
-@pytest.mark.parametrize("classes", [3, 7])
-@pytest.mark.parametrize("kind", [f"{f}For{h}Classification" for f in ENCODERS for h in ("Sequence", "Token")])
+@pytest.mark.parametrize(
+    ("kind", "classes"),
+    rest_slow_rows(
+        [(f"{f}For{h}Classification", n) for f in ENCODERS for h in ("Sequence", "Token") for n in (3, 7)],
+        [("BertForSequenceClassification", 3), ("AlbertForTokenClassification", 7)],
+    ),
+)
 def test_the_number_of_classes_comes_from_the_weights(tmp_path: Path, kind: str, classes: int) -> None:
     model = of_class(kind, num_labels=classes)
     folder = save(model, tmp_path / "model")
@@ -378,7 +411,7 @@ UNTRAINED = {
 }
 
 
-@pytest.mark.parametrize("kind", UNTRAINED)
+@pytest.mark.parametrize("kind", rest_slow(UNTRAINED, 3))
 def test_random_weights_are_known_and_the_same_every_time(tmp_path: Path, kind: str) -> None:
     folder = rewrite(save(of_class(kind), tmp_path / "model"), without(UNTRAINED[kind]))
     torch.manual_seed(1)

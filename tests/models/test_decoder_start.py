@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from saved import build, save
+from tiers import rest_slow
 
 from headlens.errors import ModelError
 from headlens.models.loading import LoadedModel, load
@@ -40,7 +41,7 @@ def start_of_generate(model: Any) -> int:
         return int(model.generate(torch.tensor([[8, 9]]), max_new_tokens=2, num_beams=1, do_sample=False)[0, 0])
 
 
-@pytest.mark.parametrize("kind", [MARIAN, BART, T5])
+@pytest.mark.parametrize("kind", rest_slow([MARIAN, BART, T5], [BART]))
 @pytest.mark.parametrize(
     ("config", "generation"),
     [

@@ -13,6 +13,7 @@ import torch
 import transformers
 from made_translators import MODELS, SOURCE, TARGET, saved_translator
 from saved import PAIR, SMALL, build, save, sentence
+from tiers import rest_slow, rest_slow_rows
 from transformers import (
     AutoTokenizer,
     PreTrainedTokenizerBase,
@@ -28,6 +29,9 @@ from headlens.models.model_options import ModelOptions
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_record
 from headlens.tasks.reader import Reader
+
+# A tokenizer of each family; test_what_models_read_is_what_transformers_makes_of_it tries all.
+FAST = ["m2m100", "mbart"]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +70,7 @@ def test_what_models_read_is_what_transformers_makes_of_it(folders: dict[str, st
     assert reader.decoder_start_id == shifted[0]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", rest_slow(MODELS, FAST))
 def test_translations_begin_with_their_language(folders: dict[str, str], name: str) -> None:
     _, source, target, _ = MODELS[name]
     loaded = told(folders[name], source, target)
@@ -83,7 +87,7 @@ def test_translations_begin_with_their_language(folders: dict[str, str], name: s
         assert torch.equal(written, plain.generate(**inputs, max_new_tokens=6, do_sample=False, **more, **how))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", rest_slow(MODELS, FAST))
 def test_languages_that_are_needed_are_asked_for(folders: dict[str, str], name: str) -> None:
     _, source, target, _ = MODELS[name]
     for given, asked in (((None, target), "source"), ((source, None), "target")):
@@ -97,7 +101,7 @@ def test_languages_that_are_needed_are_asked_for(folders: dict[str, str], name: 
     assert CorpusReader.of(told(folders[name], source, None), Example(sentence(SOURCE))).encoder_alone
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", rest_slow(MODELS, FAST))
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_language_that_is_none(folders: dict[str, str], name: str, side: str) -> None:
     with pytest.raises(OptionError, match=rf"--{side}-language xyz: .* has no such language.\nLanguages: ") as caught:
@@ -122,7 +126,7 @@ def test_tokens_of_languages_are_special(folders: dict[str, str], name: str) -> 
         assert all(side.alignment.unit_of_token[place] == UNALIGNED for place in places)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", rest_slow(MODELS, FAST))
 def test_a_model_that_was_saved_states_its_languages(folders: dict[str, str], name: str, tmp_path: Path) -> None:
     _, source, target, _ = MODELS[name]
     loaded = told(folders[name], source, target)
@@ -134,7 +138,7 @@ def test_a_model_that_was_saved_states_its_languages(folders: dict[str, str], na
     assert one.decoder_start_id == two.decoder_start_id
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", rest_slow(MODELS, FAST))
 def test_given_languages_go_before_stated_ones(folders: dict[str, str], name: str, tmp_path: Path) -> None:
     _, source, target, _ = MODELS[name]
     first = told(folders[name], source, target)
@@ -251,7 +255,7 @@ def test_what_marian_was_told_is_saved_and_told(marian: Callable[..., LoadedMode
 XMOD = [("XmodModel", "en_XX"), ("XmodForSequenceClassification", "de_DE"), ("XmodForMaskedLM", "fr_XX")]
 
 
-@pytest.mark.parametrize(("kind", "code"), XMOD)
+@pytest.mark.parametrize(("kind", "code"), rest_slow_rows(XMOD, XMOD[2:]))
 def test_xmod_reads_with_the_adapters_of_its_language(
     tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, code: str
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from saved import Memory, build, save, sentence
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.classify.analysis import classify_heads
@@ -24,7 +25,10 @@ KINDS = ["GPT2LMHeadModel", "BertForMaskedLM", "BartForConditionalGeneration"]
 REFUSED = r"a text contains '.*', the padding token of the tokenizer, for which the model has no embedding\."
 
 
-@pytest.fixture(params=[(kind, token) for kind in KINDS for token in (" ", "[NOTHING]", "bookses")])
+EVERY = [(kind, token) for kind in KINDS for token in (" ", "[NOTHING]", "bookses")]
+
+
+@pytest.fixture(params=rest_slow(EVERY, [("BartForConditionalGeneration", " ")]))
 def loaded(request: Any, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
     """A model whose padding token is the first one beyond its embeddings."""
     kind, token = request.param

@@ -104,7 +104,9 @@ def test_panels_are_named_as_asked(make_relevance: Make) -> None:
     assert [a.get_title(loc="left") for a in panels(draw(make_relevance("bert"), cells))] == ["encoder of bert"]
 
 
-@pytest.mark.parametrize("shapes", [MARIAN, {"encoder": [12] * 12}, {"encoder": [16] * 24}, {"encoder": [1]}])
+@pytest.mark.parametrize(
+    "shapes", rest_slow([{"encoder": [12] * 12}, MARIAN, {"encoder": [16] * 24}, {"encoder": [1]}])
+)
 def test_words_stay_inside_their_cells(make_relevance: Make, shapes: dict[str, list[int]]) -> None:
     figure = draw(make_relevance(shapes=shapes).assign(relevance=-0.888, ci_low=-9, ci_high=9))
     for axes in panels(figure):
@@ -116,7 +118,7 @@ def test_words_stay_inside_their_cells(make_relevance: Make, shapes: dict[str, l
         assert axes.texts[0].get_fontsize() >= 5.5
 
 
-@pytest.mark.parametrize("heads", [24, 64])
+@pytest.mark.parametrize("heads", rest_slow([24, 64]))
 def test_where_cells_are_too_small_for_words_there_are_none(make_relevance: Make, heads: int) -> None:
     # short words would fit, and long ones would not
     small, large = (draw(make_relevance(shapes={"encoder": [n] * 2})) for n in (heads, 4))
@@ -144,7 +146,7 @@ def test_many_panels_abreast_have_small_cells(make_relevance: Make) -> None:
     assert [bool(axes.texts) for axes in (*below, *beside)] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("heads", [1, 2, 8, 12, 64])
+@pytest.mark.parametrize("heads", rest_slow([1, 2, 8, 12, 64], [1, 12]))
 def test_the_note_and_the_title_meet_nothing(make_relevance: Make, heads: int) -> None:
     title = "A title that is too long for one line in a narrow figure, so that it is folded"
     figure = draw(make_relevance(shapes={"encoder": [heads] * 2}), title=title)

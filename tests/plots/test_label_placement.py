@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
@@ -93,7 +93,8 @@ def test_no_name_is_better_than_one_that_seems_to_be_of_another_point() -> None:
     assert [text.get_text() for text in axes.texts] == ["0.0"]
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=40, unique=True))
+@settings(max_examples=settings().max_examples // 2)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=25, unique=True))
 def test_names_without_a_line_are_nearest_to_their_own_point(points: list[tuple[float, float]]) -> None:
     x, y = np.array(points).T
     axes = axes_of([*x], [*y])

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from saved import Memory, build, save, sentence, tree
-from tiers import rest_slow
+from tiers import rest_slow, rest_slow_rows
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
@@ -53,7 +54,7 @@ def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models_memory, "free", lambda _: None)
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["", "reading ahead"])
+@pytest.fixture(autouse=True, params=rest_slow([True, False]), ids=["reading ahead", ""])
 def _ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a pass does when it is interrupted or runs out of memory, it also does as on a GPU: reading ahead."""
     if request.param:
@@ -98,8 +99,7 @@ def hooked(loaded: LoadedModel, layer: int, hook: Callable[[torch.Tensor], None]
 # --- out of memory
 
 
-@pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("most", [7, 14, 28])
+@pytest.mark.parametrize(("layer", "most"), rest_slow_rows(product([0, 1], [7, 14, 28]), [(1, 14)]))
 def test_batches_are_halved_until_they_fit_and_nothing_counts_twice(
     loaded: LoadedModel, expected: dict[str, pd.DataFrame], layer: int, most: int
 ) -> None:
@@ -130,7 +130,7 @@ def test_a_size_that_failed_is_not_tried_again(loaded: LoadedModel) -> None:
             failed += 1
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    many = Memory([Example(s) for s in TREES * 5])
+    many = Memory([Example(s) for s in TREES * 2])
     with hooked(loaded, 0, memory):
         run(loaded, CorpusPass(warn=lambda _: None), many)
     assert failed <= 2
@@ -172,8 +172,13 @@ def keeper(path: Path, **depends: str) -> Checkpoint:
     return Checkpoint(path / "pass.npz", {"the corpus": "abc", **depends})
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("number", "after"),
+    rest_slow_rows(
+        product([signal.SIGINT, signal.SIGTERM], [1, 2, 4]),
+        [(signal.SIGINT, 1), (signal.SIGTERM, 2)],
+    ),
+)
 def test_a_signal_waits_for_the_batch_and_the_rest_is_done_later(
     loaded: LoadedModel, expected: dict[str, pd.DataFrame], tmp_path: Path, after: int, number: int
 ) -> None:
@@ -207,7 +212,7 @@ def test_a_signal_waits_for_the_batch_and_the_rest_is_done_later(
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize("after", [1, 2, 4])
+@pytest.mark.parametrize("after", rest_slow([1, 2, 4], [2]))
 def test_a_pass_that_breaks_off_goes_on_from_what_was_kept(
     loaded: LoadedModel, expected: dict[str, pd.DataFrame], tmp_path: Path, after: int
 ) -> None:
@@ -261,7 +266,7 @@ class Mailbox(Processes):
         return list(self.letters)
 
 
-@pytest.mark.parametrize("count", rest_slow([1, 2, 3, 8, 20], [1, 3]))
+@pytest.mark.parametrize("count", rest_slow([1, 2, 3, 8, 20], [3]))
 def test_shards_of_any_number_add_up(loaded: LoadedModel, expected: dict[str, pd.DataFrame], count: int) -> None:
     # 15 examples: uneven shards, and with 20 processes empty ones
     letters: list[Any] = []

@@ -60,6 +60,7 @@ print(None if before is None else peak_memory() - before)
 """
 
 
+@pytest.mark.slow
 def test_peak_memory_grows_with_what_is_used() -> None:
     # in a process of its own: the peak of this one may lie far above what it uses now
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
@@ -82,6 +83,7 @@ def test_what_was_typed(arguments: list[str], typed: str | None) -> None:
     assert run_record.command_line(arguments) == typed
 
 
+@pytest.mark.slow
 def test_what_was_typed_after_python_m(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "headlens_cli", "masks", "--pattern", "star", "--no-figures", "--out", "my run"]
     subprocess.run(words, check=True, capture_output=True, cwd=tmp_path)

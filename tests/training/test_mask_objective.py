@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from made_training import Folder, assert_equal, weights
-from tiers import rest_slow
 from transformers import BertConfig, BertForMaskedLM
 
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, PenaltyKind, masked_sites
@@ -63,6 +62,7 @@ def trainer(
     return Trainer(options, objective, scales={MASK: 10.0}, record=mask_log_columns, clip_apart=True, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("structured", "strength"), [(True, 1e-3), (False, 3e-3)])
 def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structured: bool, strength: float) -> None:
     masked = made(LearnedMaskOptions(N, structured=structured))
@@ -82,7 +82,8 @@ def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structure
     assert state.log[0]["loss"] - penalty > 1.5
 
 
-@pytest.mark.parametrize("back", rest_slow([1, 2, 4]))
+@pytest.mark.slow
+@pytest.mark.parametrize("back", [1, 2, 4])
 def test_degrees_come_to_the_width_that_matters(back: int) -> None:
     """Heads look as far back as they have to, and no further."""
     law = GumbelDegrees(largest=7)

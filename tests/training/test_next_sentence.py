@@ -130,7 +130,7 @@ def test_models_learn_which_half_follows(kind: str, order: str, epochs: int) -> 
     # Every block is one of four stories, its first half of other words than its second.
     model = build(f"{kind}ForPreTraining", pad_token_id=0)
     assert order_of(model) == order
-    blocks = [np.array([10 + story] * 4 + [20 + story] * 4) for story in range(4)] * 20
+    blocks = [np.array([10 + story] * 4 + [20 + story] * 4) for story in range(4)] * 6
     masking = MaskedText((), MASK, frozenset({MASK, CLS, SEP}), 30)
     data, objective = TextHalves(blocks, masking, FRAME, order_of(model)), MaskedTokenLoss()
     evaluate = torch.no_grad()(evaluation(data, 512))

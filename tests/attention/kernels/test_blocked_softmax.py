@@ -68,7 +68,7 @@ def test_the_fast_kernel_is_eager_attention(name: str, padding: bool) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", rest_slow(TEXTS, zoo.REPRESENTATIVES))
 def test_long_batches_come_in_parts_with_their_tokens(name: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = of_three(name)

@@ -29,8 +29,15 @@ def written_out(query: Tensor, key: Tensor, value: Tensor, added: Tensor, factor
     return torch.softmax(query @ key.mT * factor + added, dim=-1) @ value
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("block", rest_slow([1, 40, 2**18], [40]))
+# Small, since every number is changed; a block of 16 has one head of a sentence.
+@pytest.mark.parametrize(
+    "shape",
+    rest_slow(
+        [(1, 3, 3, 3), (2, 3, 3, 3), (2, 1, 3, 3), (1, 1, 3, 3), (1, 3, 3, 4), (2, 3, 3, 4)],
+        [(2, 1, 3, 3), (1, 3, 3, 4), (2, 3, 3, 4)],
+    ),
+)
+@pytest.mark.parametrize("block", rest_slow([1, 16, 2**18], [16]))
 def test_gradients_by_finite_differences(shape: tuple[int, ...], block: int) -> None:
     with mock.patch.object(learned_mask, "BLOCK", block):
         assert torch.autograd.gradcheck(lambda *a: MaskedAttention.apply(*a, 0.6), inputs(shape))
