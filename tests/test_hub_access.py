@@ -177,7 +177,7 @@ def test_the_clients_own_requests_are_not_sent_either(connections: list[Any]) ->
 @pytest.mark.usefixtures("no_connections")
 def test_a_plan_without_the_hub_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planned_sizes, "hub_answers", lambda: False)
-    assert planned_sizes.planned_model("nobody/bert-base-uncased", ModelOptions()).heads == 144
+    assert planned_sizes.planned_model("nobody/albert-base-v2", ModelOptions()).heads == 144
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
