@@ -11,8 +11,9 @@ import pytest
 import torch
 from made_tasks import example
 from saved import Memory, build, prefixed, rewrite, save, sentence, without
+from tiers import rest_slow
 from transformers import EncoderDecoderModel, PreTrainedTokenizerBase
-from zoo import HIDDEN, ZOO, padded
+from zoo import HIDDEN, REPRESENTATIVES, ZOO, padded
 
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.model_check import StackFacts, check_model
@@ -62,7 +63,7 @@ def test_shared_weights_and_no_tokenizer() -> None:
 DECODER = {"is_decoder": True, "add_cross_attention": True}
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", rest_slow(ZOO, REPRESENTATIVES))
 def test_widths_are_those_of_hidden_states_and_embeddings(name: str) -> None:
     entry = ZOO[name]
     model = entry.build()
@@ -137,7 +138,11 @@ ODD: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", ODD)
+MOST_KINDS = ["whole classifier", "no pooler", "RoBERTa, half a head", "ALBERT, no pooler", "masked, no transform"]
+MOST_KINDS += ["tokens, no head", "body, no pooler", "undeclared, under a prefix", "no query", "relative positions"]
+
+
+@pytest.mark.parametrize("case", rest_slow(ODD, MOST_KINDS))
 def test_the_verdict_is_that_of_the_commands(
     tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, case: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from made_tasks import TASKS, WORDS, text
 from saved import build
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.test_set_predictions import predict, predicted_rows
@@ -57,7 +58,7 @@ def naive(loaded: LoadedModel, texts: tuple[str, ...]) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("name", GLUE)
+@pytest.mark.parametrize("name", rest_slow(GLUE, ["sst2", "mnli", "stsb"]))
 def test_every_row_as_glue_takes_it(name: str, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     file, header, columns, classes = GLUE[name]
     cells = [{c: text(n, shift) for shift, c in enumerate(header.split("\t"))} for n in range(9)]

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
 from every_command import CASES
 from forks import Forks
-from made_tasks import sentiment_table, text
-from saved import build, save
-from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
+from made_tasks import WORDS, sentiment_table, text
+from matplotlib.figure import Figure
+from saved import build, read_conllu, save
+from transformers import AutoTokenizer, BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
 from headlens.analyses.commands import commands
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
+from headlens.corpora.sources import demo_corpus
+from headlens.corpora.text import split_words
+from headlens.plots import export
+from headlens.runs import run_record
 from headlens.tasks.catalogue import CATALOGUE
 from headlens_cli.app import main
 
@@ -39,6 +49,42 @@ def draws(words: list[str]) -> bool:
     return own is not None and "figures" in own.options and not {"--no-figures", "--resume"} & set(words)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def found_out_once() -> Iterator[None]:
+    """What is the same in all runs of one process and takes a tenth of a second every time: the parser of the command
+    line, the versions of packages, the commit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        patch.setattr(run_record, "versions", functools.cache(run_record.versions))
+        patch.setattr(run_record, "git_commit", functools.cache(run_record.git_commit))
+        yield
+
+
+@pytest.fixture(scope="session")
+def words_known() -> None:
+    """The pattern that splits text into words is made of all of Unicode when the first text is split."""
+    split_words("a")
+
+
+@functools.cache
+def blank(kind: str) -> bytes:
+    """An empty picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        (path,) = export.write_figure(Figure(figsize=(1, 1)), Path(folder, "blank"), [kind])
+        return path.read_bytes()
+
+
+def written_blank(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Instead of `write_figure`: the files, without what takes long, the picture in them."""
+    del figure
+    export.check_formats(formats)
+    paths = [Path(f"{stem}.{kind}") for kind in export.FORMATS if kind in formats]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(blank(path.suffix[1:]))
+    return paths
+
+
 @pytest.fixture
 def headlens(
     capsys: pytest.CaptureFixture[str],
@@ -48,11 +94,16 @@ def headlens(
 ) -> Headlens:
     """Call the program with arguments, in an empty folder, on a screen of 100 columns.
 
-    Figures are drawn in tests marked `figures` only: they take half the time of a small run.
+    Figures are drawn in tests marked `figures` only: they take half the time of a small run. A report cannot be told to
+    leave them out; its pictures are blank, and so are those of tests marked `figures(blank=True)`, which look for their
+    names.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    figures = request.node.get_closest_marker("figures") is not None
+    asked = request.node.get_closest_marker("figures")
+    figures = asked is not None
+    if asked is None or asked.kwargs.get("blank"):
+        monkeypatch.setattr("headlens.runs.folder.write_figure", written_blank)
 
     def call(*arguments: object) -> Outcome:
         words = [str(argument) for argument in arguments]
@@ -67,9 +118,51 @@ def headlens(
     return call
 
 
+def with_pieces_of(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], folder: Path) -> PreTrainedTokenizerBase:
+    """A WordPiece tokenizer whose vocabulary is what these texts need, which it splits as before, and single letters.
+
+    A whole vocabulary would be most of what tiny models cost: loading and hashing their weights, looking for tokens
+    without an embedding, training a head that predicts words.
+    """
+    tokenizer.save_pretrained(folder)
+    used = {piece for text in texts for piece in tokenizer.tokenize(text)}
+    whole = tokenizer.get_vocab()
+    named = whole["[MASK]"] + 1  # what is before has the same ids
+    kept = [
+        piece
+        for piece, i in sorted(whole.items(), key=lambda item: item[1])
+        if i < named or piece in used or (len(piece.removeprefix("##")) == 1 and piece.isascii())
+    ]
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"]["vocab"] = {piece: i for i, piece in enumerate(kept)}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    few: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder))
+    assert len(few) == len(kept)
+    return few
+
+
+@pytest.fixture(scope="session")
+def wordpiece_tokenizer(
+    tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedTokenizerBase:
+    """MiniLM's, with those of its 30,522 pieces that short texts of tests and the demo's first sentences have."""
+    short = ("she sold books to a cat", "the dog, teacher, river sleeps sings waits runs stays in the house")
+    texts = [" ".join(WORDS), *short, *(sentence.text for sentence in islice(read_conllu(demo_corpus().path), 60))]
+    return with_pieces_of(wordpiece_tokenizer, texts, tmp_path_factory.mktemp("models") / "few-pieces")
+
+
+@pytest.fixture(scope="session")
+def tokenizer_of_made_texts(
+    tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedTokenizerBase:
+    """The same with those of the texts of `made_tasks` only."""
+    return with_pieces_of(wordpiece_tokenizer, WORDS, tmp_path_factory.mktemp("models") / "fewest-pieces")
+
+
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase) -> Path:
-    """A saved BERT with 2 layers of 3 heads and MiniLM's vocabulary."""
+    """A saved BERT with 2 layers of 3 heads and MiniLM's tokenizer."""
     folder = tmp_path_factory.mktemp("models") / "tiny-bert"
     torch.manual_seed(0)
     config = BertConfig(
@@ -82,6 +175,12 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: Pre
     BertModel(config).save_pretrained(folder)
     wordpiece_tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def small_demo(tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny model under the name of the bundled one, for tests that are not about what it does."""
+    monkeypatch.setattr("headlens.models.loading.demo_folder", lambda: tiny_bert)
 
 
 @pytest.fixture(scope="session")
@@ -110,22 +209,23 @@ def tiny_marian(tmp_path_factory: pytest.TempPathFactory, marian_tokenizer: PreT
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase) -> Callable[..., str]:
+def made(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer_of_made_texts: PreTrainedTokenizerBase
+) -> Callable[..., str]:
     """Tiny models that can do a task, as well as chance: 2 layers of 2 heads, ALBERT's shared."""
+    tokenizer = tokenizer_of_made_texts
     folder, done = tmp_path_factory.mktemp("models"), dict[str, str]()
 
     def make(name: str, kind: str = "Bert", task: str = "sst2") -> str:
         if name not in done:
             labels = CATALOGUE[task].task.labels or ("score",)
             names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-            model: Any = build(f"{kind}ForSequenceClassification", len(wordpiece_tokenizer), **names)
+            model: Any = build(f"{kind}ForSequenceClassification", len(tokenizer), **names)
             texts = [f"{text(n)} {text(n, 3)}" for n in range(30)]
             with torch.no_grad():
                 # so that neither class is everybody's
-                model.classifier.bias -= model(
-                    **wordpiece_tokenizer(texts, padding=True, return_tensors="pt")
-                ).logits.mean(0)
-            done[name] = save(model, folder / name, wordpiece_tokenizer)
+                model.classifier.bias -= model(**tokenizer(texts, padding=True, return_tensors="pt")).logits.mean(0)
+            done[name] = save(model, folder / name, tokenizer)
         return done[name]
 
     return make

@@ -32,6 +32,12 @@ def test_maps_equal_those_of_transformers(headlens: Headlens, tiny_bert: Path) -
     assert torch.equal(maps, torch.cat(outputs.attentions))
     labels = json.loads(Path("run/labels.json").read_text())["1"]["encoder"]
     assert labels["queries"] == tokenizer.convert_ids_to_tokens(tokenizer(TEXT)["input_ids"])
+
+
+@pytest.mark.slow
+@pytest.mark.figures
+def test_every_layer_is_drawn(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("attend", tiny_bert, "--text", TEXT, "--out", "run").code == 0
     assert {p.name for p in Path("run/figures").glob("*.png")} == {
         "sentence1_encoder_layer0.png",
         "sentence1_encoder_layer1.png",
@@ -47,6 +53,7 @@ def test_word_level_rows_sum_to_one(headlens: Headlens, tiny_bert: Path) -> None
     torch.testing.assert_close(maps.sum(-1), torch.ones_like(maps.sum(-1)), atol=1e-6, rtol=0)
 
 
+@pytest.mark.figures
 def test_one_head(headlens: Headlens, tiny_bert: Path) -> None:
     assert headlens("attend", tiny_bert, "--text", TEXT, "--layer", 1, "--head", 2, "--out", "run").code == 0
     assert [p.name for p in Path("run/figures").glob("*.png")] == ["sentence1_encoder_layer1_head2.png"]
@@ -102,12 +109,6 @@ def test_two_models_and_two_states_are_side_by_side(headlens: Headlens, tiny_ber
     assert (data["states"], data["linked"]) == (["tiny-bert", "other-bert"], False)
     first, second = data["sentences"][0]["maps"]
     assert first["weights"] == second["weights"]
-    one = ("--layer", 0, "--heads", "0-1")
-    assert headlens("attend", tiny_bert, other, TEXT, *one, "--out", "one").code == 0
-    assert [p.name for p in Path("one/figures").glob("*.png")] == ["sentence1_encoder_layer0.png"]
-    drawn = Path("one/figures/sentence1_encoder_layer0.svg").read_text(encoding="utf-8")
-    assert all(f"{name}, encoder.0.{head}" in drawn for name in ("tiny-bert", "other-bert") for head in (0, 1))
-    assert "encoder.0.2" not in drawn
     more = ("--without", "encoder.0.1", "--mask", "window:3")
     assert headlens("attend", tiny_bert, TEXT, *more, "--no-figures", "--out", "states").code == 0
     data = page_data("states/attention.html")
@@ -122,6 +123,19 @@ def test_two_models_and_two_states_are_side_by_side(headlens: Headlens, tiny_ber
     assert page.count('<div class="attention-view">') == 2
     assert whole["weights"] in page
     assert masked["weights"] in page
+
+
+@pytest.mark.slow
+@pytest.mark.figures
+def test_heads_of_two_models_are_drawn_side_by_side(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other-bert"
+    shutil.copytree(tiny_bert, other)
+    one = ("--layer", 0, "--heads", "0-1")
+    assert headlens("attend", tiny_bert, other, TEXT, *one, "--out", "one").code == 0
+    assert [p.name for p in Path("one/figures").glob("*.png")] == ["sentence1_encoder_layer0.png"]
+    drawn = Path("one/figures/sentence1_encoder_layer0.svg").read_text(encoding="utf-8")
+    assert all(f"{name}, encoder.0.{head}" in drawn for name in ("tiny-bert", "other-bert") for head in (0, 1))
+    assert "encoder.0.2" not in drawn
 
 
 def test_an_encoder_reads_two_texts_as_one(headlens: Headlens, tiny_bert: Path) -> None:

@@ -150,9 +150,9 @@ def test_three_models(assert_refused: Callable[..., None], made: Made) -> None:
 
 
 def test_translation_models(
-    assert_refused: Callable[..., None], wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+    assert_refused: Callable[..., None], tokenizer_of_made_texts: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    save(build("MarianMTModel", len(wordpiece_tokenizer), **MARIAN), tmp_path / "mt", wordpiece_tokenizer)
+    save(build("MarianMTModel", len(tokenizer_of_made_texts), **MARIAN), tmp_path / "mt", tokenizer_of_made_texts)
     for mode in ("mean", "uniform"):
         say = ["generates token by token", "--mode zero, or a task scored in a single pass, such as translation-loss"]
         assert_refused("mt", "--task", "translation", "--data", "both.tsv", "--mode", mode, say=say)

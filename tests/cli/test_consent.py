@@ -13,8 +13,9 @@ from headlens.analyses.commands import commands
 
 from .conftest import Headlens
 
+pytestmark = pytest.mark.usefixtures("small_demo")
 TRUSTING = {"trust_remote_code": "--trust-remote-code", "allow_pickle": "--allow-pickle"}
-QUICK = ("--limit", "3", "--no-figures", "--out", "done")
+QUICK = ("--text", "It is.", "--out", "done")
 
 
 def of_toml(headlens: Headlens, name: str) -> tuple[str, ...]:
@@ -25,12 +26,12 @@ def of_toml(headlens: Headlens, name: str) -> tuple[str, ...]:
 
 def of_table(headlens: Headlens, name: str) -> tuple[str, ...]:
     del headlens
-    Path("mine.toml").write_text(f"[classify]\n{name} = true\n")
+    Path("mine.toml").write_text(f"[attend]\n{name} = true\n")
     return ("--config", "mine.toml")
 
 
 def edited(headlens: Headlens, changes: dict[str, Any], arguments: dict[str, Any]) -> None:
-    headlens("classify", "demo", "--limit", "3", "--no-figures", "--out", "run")
+    headlens("attend", "demo", "--text", "It is.", "--out", "run")
     record = json.loads(Path("run/run.json").read_text())
     record |= changes
     record["arguments"] |= arguments
@@ -44,7 +45,7 @@ def of_record(headlens: Headlens, name: str) -> tuple[str, ...]:
 
 def of_recipe(headlens: Headlens, name: str) -> tuple[str, ...]:
     del headlens
-    step = f'[[steps]]\nname = "roles"\ncommand = "classify"\nwhy = "roles"\n{name.replace("_", "-")} = true\n'
+    step = f'[[steps]]\nname = "roles"\ncommand = "attend"\nwhy = "roles"\n{name.replace("_", "-")} = true\n'
     Path("own.toml").write_text(f'[paper]\ntitle = "A"\ncitation = "B"\nsetting = "C"\n\n{step}')
     return ("--config", "own.toml:roles")
 
@@ -53,20 +54,20 @@ def of_recipe(headlens: Headlens, name: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("source", [of_toml, of_table, of_record, of_recipe])
 def test_a_file_gives_no_consent(headlens: Headlens, name: str, source: Any) -> None:
     given = source(headlens, name)
-    told = headlens("classify", "demo", *given, *QUICK)
+    told = headlens("attend", "demo", *given, *QUICK)
     assert told.code == 2
     assert f"{given[0]} {given[1]} asks for {TRUSTING[name]}, and a file may come from anyone" in told.err
     assert not Path("done").exists()
-    assert headlens("classify", "demo", *given, TRUSTING[name], *QUICK).code == 0
+    assert headlens("attend", "demo", *given, TRUSTING[name], *QUICK).code == 0
 
 
 @pytest.mark.parametrize("name", TRUSTING)
 def test_a_run_folder_gives_no_consent(headlens: Headlens, name: str) -> None:
     edited(headlens, {"status": "interrupted"}, {name: True})
-    told = headlens("classify", "--resume", "run")
+    told = headlens("attend", "--resume", "run")
     assert told.code == 2
     assert f"--resume run asks for {TRUSTING[name]}" in told.err
-    assert headlens("classify", "--resume", "run", TRUSTING[name]).code == 0
+    assert headlens("attend", "--resume", "run", TRUSTING[name]).code == 0
 
 
 @pytest.mark.parametrize("name", TRUSTING)
@@ -75,7 +76,7 @@ def test_a_recipe_gives_no_consent(headlens: Headlens, name: str) -> None:
     assert TRUSTING[name] in headlens("reproduce", "own.toml", "--dry-run").err
     told = headlens("reproduce", "own.toml", "--out", "paper")
     assert told.code != 0
-    assert not list(Path("paper").rglob("heads.csv"))
+    assert not list(Path("paper").rglob("attention.safetensors"))
 
 
 def test_every_option_that_widens_trust_is_known() -> None:

@@ -14,6 +14,8 @@ from headlens_cli.screen import duration
 
 from .conftest import Headlens
 
+FEW = ("--limit", "40")  # sentences, which plans read to count their tokens
+
 
 @pytest.fixture(autouse=True)
 def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,17 +28,17 @@ def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["classify"],
-        ["relevance"],
+        ["classify", *FEW],
+        ["relevance", *FEW],
         ["attend"],
-        ["ablate", "--prune", "2"],
-        ["compact", "--heads", "encoder.0.1"],
-        ["probe"],
-        ["prune", "--task", "mlm", "--steps", "4"],
-        ["train-dam", "--task", "mlm", "--steps", "4"],
-        ["masks", "--task", "mlm", "--steps", "4", "--pattern", "star"],
-        ["sparsefinder", "--attention", "entmax15", "--task", "none"],
-        ["train", "--task", "mlm", "--steps", "4"],
+        ["ablate", "--prune", "2", *FEW],
+        ["compact", "--heads", "encoder.0.1", *FEW],
+        ["probe", *FEW],
+        ["prune", "--task", "mlm", "--steps", "4", *FEW],
+        ["train-dam", "--task", "mlm", "--steps", "4", *FEW],
+        ["masks", "--task", "mlm", "--steps", "4", "--pattern", "star", *FEW],
+        ["sparsefinder", "--attention", "entmax15", "--task", "none", *FEW],
+        ["train", "--task", "mlm", "--steps", "4", *FEW],
     ],
 )
 def test_nothing_is_written(words: list[str], headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tiers import rest_slow
 from transformers import AutoModelForSequenceClassification
 
 from headlens.models.loading import load
@@ -90,7 +91,7 @@ def test_all_tasks_can_be_named() -> None:
     assert set(TASK_NAMES) == set(CATALOGUE)
 
 
-@pytest.mark.parametrize("task", FILES)
+@pytest.mark.parametrize("task", rest_slow(FILES, ("cola", "stsb", "squad2", "swag")))
 def test_every_kind_of_task(headlens: Headlens, tiny_bert: Path, task: str) -> None:
     name = written(task)
     done = headlens("train", tiny_bert, "--task", task, "--data", name, "--dev-share", 0.3, *SMALL, "--out", "run")
@@ -144,13 +145,13 @@ def test_the_saved_model_is_the_one_that_was_measured(headlens: Headlens, tiny_b
         assert Path("run", name).read_bytes() == Path("again", name).read_bytes(), name
 
 
-@pytest.mark.parametrize("command", ["train", "prune"])
+@pytest.mark.parametrize("command", rest_slow(["train", "prune"]))
 def test_heads_with_classes_in_another_spelling(
     headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...], command: str
 ) -> None:
     shutil.copytree(made("judge"), "own")
     config = json.loads(Path("own/config.json").read_text())
-    few = ("--steps", 2, "--batch-tokens", 200, "--no-figures", "--overwrite", "--out", "run")
+    few = ("--steps", 1, "--batch-tokens", 200, "--overwrite", "--out", "run")
     for names, kept in ((("POS", "NEG"), True), (("glad", "sad"), False)):
         config |= {"id2label": dict(enumerate(names)), "label2id": None}
         Path("own/config.json").write_text(json.dumps(config))
@@ -197,7 +198,7 @@ def test_broken_rows_of_both_parts_are_told(headlens: Headlens, tiny_bert: Path)
 
 def test_columns_of_other_names(headlens: Headlens, tiny_bert: Path) -> None:
     Path("r.csv").write_text("review,stars\n" + "".join(f"{s},{i % 2}\n" for i, s in enumerate(SENTENCES)))
-    data = ("--task", "sst2", "--data", "r.csv", "--out", "run", "--quiet", *SMALL)
+    data = ("--task", "sst2", "--data", "r.csv", "--out", "run", "--quiet", *SMALL, "--steps", 1)
     done = headlens("train", tiny_bert, *data)
     assert done.code == 2
     assert "which columns are text, label?" in done.err

@@ -27,32 +27,40 @@ def name(request: pytest.FixtureRequest, headlens: Headlens) -> str:
     return str(request.param)
 
 
-def test_every_command_asks_and_is_told(headlens: Headlens, name: str) -> None:
+BOTH, PLAIN = ("--corpus", "p.fr.txt", "--target", "p.de.txt"), ("--out", "run", "--overwrite")
+LOSS = ("--task", "translation-loss", "--data", "pairs.tsv", "--replicates", 20, *PLAIN)
+COMMANDS: dict[str, tuple[object, ...]] = {
+    "classify": ("classify", "model", *BOTH, *PLAIN),
+    "relevance": ("relevance", "model", *BOTH, *PLAIN),
+    "relevance of what it writes": ("relevance", "model", "--corpus", "p.fr.txt", *PLAIN),
+    "ablate": ("ablate", "model", *LOSS),
+    "train": ("train", "model", *BOTH, "--task", "translation", "--steps", 1, "--out", "run"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_asks_and_is_told(headlens: Headlens, name: str, command: str) -> None:
     _, source, target, _ = MODELS[name]
     told = ("--source-language", source, "--target-language", target)
-    both, plain = ("--corpus", "p.fr.txt", "--target", "p.de.txt"), ("--no-figures", "--out", "run", "--overwrite")
-    train = ("train", "model", *both, "--task", "translation", "--steps", 1, "--out", "trained")
-    for command in (
-        ("classify", "model", *both, *plain),
-        ("relevance", "model", *both, *plain),
-        ("relevance", "model", "--corpus", "p.fr.txt", *plain),
-        ("ablate", "model", "--task", "translation-loss", "--data", "pairs.tsv", "--replicates", 20, *plain),
-        train,
-    ):
-        for given, side in ((), "source"), (told[:2], "target"), (told[2:], "source"):
-            done = headlens(*command, *given)
-            assert done.code == 2, (command, given)
-            said = " ".join(done.err.split())
-            assert f"model needs to know the language of its {side}: --{side}-language CODE." in said or not given
-            assert "-language CODE. Languages: " in said
-        done = headlens(*command, *told)
-        assert done.code == 0, (command, done.err)
+    for given, side in ((), "source"), (told[:2], "target"), (told[2:], "source"):
+        done = headlens(*COMMANDS[command], *given)
+        assert done.code == 2, given
+        said = " ".join(done.err.split())
+        assert f"model needs to know the language of its {side}: --{side}-language CODE." in said or not given
+        assert "-language CODE. Languages: " in said
+    done = headlens(*COMMANDS[command], *told)
+    assert done.code == 0, done.err
     assert json.loads(Path("run/run.json").read_text())["arguments"]["target_language"] == target
-    # What was trained says its languages by itself.
-    given = ("--task", "translation-loss", "--data", "pairs.tsv", "--replicates", 20, *plain)
+
+
+def test_what_was_trained_says_its_languages_by_itself(headlens: Headlens, name: str) -> None:
+    _, source, target, _ = MODELS[name]
+    told = ("--source-language", source, "--target-language", target)
+    done = headlens("train", "model", *BOTH, "--task", "translation", "--steps", 1, "--out", "trained", *told)
+    assert done.code == 0, done.err
     losses = []
     for more in ((), told):
-        done = headlens("ablate", "trained/model", *given, *more)
+        done = headlens("ablate", "trained/model", *LOSS, *more)
         assert done.code == 0, done.err
         losses.append(pd.read_csv("run/ablation.csv")["baseline"].iloc[0])
     assert losses[0] == losses[1]

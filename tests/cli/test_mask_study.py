@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,13 @@ from headlens_cli.masks import study_tables
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-3")
+ONE = ("--steps", 1)
+# Numbers in the default tier; also figures, the page, and the same again, in the slow one.
+THOROUGH = pytest.mark.parametrize(
+    "thorough",
+    [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.figures])],
+    ids=["numbers", "figures, page and again"],
+)
 
 
 @pytest.fixture
@@ -47,15 +54,36 @@ def run(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]
     )
 
 
-def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
-    done = run("--pattern", "window:1|global:1", "--pattern", "star", "--layers", "0", "--layers", "1", "--seeds", 2)
+def assert_shown_and_repeated(headlens: Headlens, figures: set[str], page: str, *tables: str) -> None:
+    """The run has these figures and a page with these words, and gives the same tables again."""
+    assert figures <= {p.stem for p in Path("run/figures").glob("*.png")}
+    assert headlens("report", "run").code == 0
+    assert page in Path("run/report.html").read_text(encoding="utf-8")
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    for name in ("masks", *tables):
+        assert Path(f"run/{name}.csv").read_bytes() == Path(f"again/{name}.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "layers"),
+    [
+        pytest.param(("window:1|global:1",), ("0",), marks=pytest.mark.figures(blank=True)),
+        pytest.param(("star", "window:1|global:1"), ("0", "1"), marks=[pytest.mark.slow, pytest.mark.figures]),
+    ],
+    ids=["one pattern", "two patterns"],
+)
+def test_tables_and_figures(
+    run: Headlens, headlens: Headlens, patterns: tuple[str, ...], layers: tuple[str, ...]
+) -> None:
+    named = [("--pattern", name) for name in patterns] + [("--layers", layer) for layer in layers]
+    done = run(*sum(named, ()), "--seeds", 2, *ONE)
     assert done.code == 0, done.err
     rows = pd.read_csv("run/masks.csv")
     assert list(rows.columns) == MASKS_COLUMNS
-    # all, without the diagonal, as many at random; two patterns in two layers, with the diagonal and without
-    assert len(rows) == 2 * (3 + 2 * 2 * 2)
-    assert rows.groupby("seed").size().tolist() == [11, 11]
-    assert set(rows["layers"].astype(str)) == {"all", "0", "1"}
+    # all, without the diagonal, as many at random; patterns in layers, with the diagonal and without
+    assert rows.groupby("seed").size().tolist() == [3 + 2 * len(patterns) * len(layers)] * 2
+    assert set(rows["layers"].astype(str)) == {"all", *layers}
     assert rows["n"].eq(13).all()
     assert not rows[rows["control"] == "dropped"]["diagonal"].any()
     # seeds are trainings of their own
@@ -68,7 +96,7 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     )
     for part in (
         table,
-        "| sst2 | star | 0 |",
+        "| sst2 | {} | 0 |".format(patterns[0].replace("|", "\\|")),
         "means of seeds",
         "Always giving the same answer has 0.692 (accuracy of sst2).",
     ):
@@ -82,10 +110,6 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     assert "Intervals over two seeds say little" in done.out
     assert not Path("run/.resume").exists()
     assert json.loads(Path("run/run.json").read_text(encoding="utf-8"))["lesson"]["data"]["examples"] > 0
-    assert headlens("report", "run").code == 0
-    page = Path("run/report.html").read_text(encoding="utf-8")
-    assert "Models trained under masks" in page
-    assert "What models achieve under masks" in page
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -108,20 +132,28 @@ def test_what_is_shown_tells_the_difference_from_no_mask(count: int) -> None:
     assert shown.get("seeds") == (None if count == 1 else ["3", "3"])
 
 
-@pytest.mark.parametrize("more", rest_slow([(), ("--layers", "1")]))
-def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[str, ...]) -> None:
-    assert run("--pattern", "star", "--seed", 5, "--no-figures", *more).code == 0
+@pytest.mark.parametrize(
+    ("more", "cases"),
+    [
+        ((), [2, 4]),
+        pytest.param((), range(5), marks=pytest.mark.slow),
+        pytest.param(("--layers", "1"), range(5), marks=pytest.mark.slow),
+    ],
+    ids=["two cases", "all cases", "in a layer"],
+)
+def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[str, ...], cases: Sequence[int]) -> None:
+    assert run("--pattern", "star", "--seed", 5, *more).code == 0
     rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control"])
-    for number, (case, mask) in enumerate(
-        {
-            ("full", "kept"): (),
-            ("full", "dropped"): ("--no-diagonal",),
-            ("full", "random"): ("--drop-random", "--mask-seed", 5),
-            ("star", "kept"): ("--mask", "star", *more),
-            ("star", "dropped"): ("--mask", "star", "--no-diagonal", *more),
-        }.items()
-    ):
-        done = run(*mask, "--seed", 5, "--no-figures", command="train", out=f"alone-{number}")
+    alike: list[tuple[tuple[str, str], tuple[object, ...]]] = [
+        (("full", "kept"), ()),
+        (("full", "dropped"), ("--no-diagonal",)),
+        (("full", "random"), ("--drop-random", "--mask-seed", 5)),
+        (("star", "kept"), ("--mask", "star", *more)),
+        (("star", "dropped"), ("--mask", "star", "--no-diagonal", *more)),
+    ]
+    for number in cases:
+        case, mask = alike[number]
+        done = run(*mask, "--seed", 5, command="train", out=f"alone-{number}")
         assert done.code == 0, done.err
         alone = pd.read_csv(f"alone-{number}/metrics.csv").set_index("metric").loc["accuracy"]
         columns = ["value", "ci_low", "ci_high"]
@@ -189,7 +221,7 @@ def test_nothing_else_is_gone_on_with(
 
 
 def test_tokens_without_any_key_are_told(run: Headlens) -> None:
-    done = run("--pattern", "window:0", "--no-figures")
+    done = run("--pattern", "window:0", *ONE)
     assert done.code == 0, done.err
     words = " ".join(done.out.split())
     assert "window:0, no diagonal, seed 0: Under the mask some tokens have no key left" in words
@@ -197,14 +229,14 @@ def test_tokens_without_any_key_are_told(run: Headlens) -> None:
 
 
 def test_what_has_no_diagonal_is_not_trained_without_it(run: Headlens) -> None:
-    assert run("--pattern", "random:2", "--pattern", "random:2|window:1", "--no-figures").code == 0
+    assert run("--pattern", "random:2", "--pattern", "random:2|window:1", *ONE).code == 0
     trained = pd.read_csv("run/masks.csv")[["pattern", "control"]].apply(tuple, axis=1).tolist()
     assert trained[3:] == [("random:2", "kept"), ("random:2|window:1", "kept"), ("random:2|window:1", "dropped")]
 
 
 def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) -> None:
     assert headlens("masks", "--pattern", "strided:2", "--length", 40, "--out", "made", "--no-figures").code == 0
-    options = ("--mask", "made/mask.safetensors", "--length", 40, "--no-controls", "--no-figures")
+    options = ("--mask", "made/mask.safetensors", "--length", 40, "--no-controls", *ONE)
     assert run("--pattern", "strided:2", *options).code == 0
     rows = pd.read_csv("run/masks.csv").set_index("pattern")
     assert list(rows.index) == ["full", "strided:2", "made/mask.safetensors"]
@@ -215,20 +247,23 @@ def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) ->
     assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
 
 
-def test_parts_of_a_learned_mask_by_importance(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
-    """In every text, 0.25 and 0.5 of its positions, as the same command says for a model on a task."""
+@pytest.mark.parametrize("keeps", rest_slow([(0.25,), (0.25, 0.5)]), ids=["one share", "two shares"])
+def test_parts_of_a_learned_mask_by_importance(run: Headlens, keeps: tuple[float, ...]) -> None:
+    """In every text, a share of its positions, as the same command says for a model on a task."""
     learned = "learned/masks/penalty-0.1"
-    assert run("--lambdas", 0.1, "--longest", 20, "--unstructured", command="train-dam", out="learned").code == 0
-    options = ("--keep", "0.25,0.5", "--keep-order", "most,least,random", "--length", 20, "--no-controls")
+    few = ("--longest", 20, "--unstructured", *ONE)
+    assert run("--lambdas", 0.1, *few, command="train-dam", out="learned").code == 0
+    shown = ",".join(map(str, keeps))
+    options = ("--keep", shown, "--keep-order", "most,least,random", "--length", 20, "--no-controls", *ONE)
     done = run("--mask", f"{learned}/mask.safetensors", *options)
     assert done.code == 0, done.err
     rows = pd.read_csv("run/masks.csv").set_index("pattern")
-    shares = {f"{learned}@{order}={keep}": keep for order in ("most", "least", "random") for keep in (0.25, 0.5)}
+    shares = {f"{learned}@{order}={keep}": keep for order in ("most", "least", "random") for keep in keeps}
     assert list(rows.index) == ["full", *shares]
     for name, keep in shares.items():
         assert rows["sparsity"][name] == pytest.approx(1 - keep, abs=1.01 / 400)
         assert rows["sparsity_texts"][name] == pytest.approx(1 - keep, abs=0.01)
-    trained = run("--mask", learned, "--keep", 0.25, "--keep-order", "least", command="train", out="alone")
+    trained = run("--mask", learned, "--keep", 0.25, "--keep-order", "least", *ONE, command="train", out="alone")
     assert trained.code == 0, trained.err
     assert Path("alone/run.json").is_file()
     one = pd.read_csv("alone/metrics.csv").set_index("metric")["value"]["accuracy"]
@@ -237,12 +272,15 @@ def test_parts_of_a_learned_mask_by_importance(run: Headlens, headlens: Headlens
     assert "Under the mask some tokens have no key left" in " ".join(done.out.split())
 
 
-@pytest.mark.parametrize("stop", rest_slow([2, 6, 13], [6]))
+@pytest.mark.usefixtures("words_known")
+@pytest.mark.parametrize(
+    ("stop", "seeds", "steps"), [(5, 1, 2), *(pytest.param(n, 2, 4, marks=pytest.mark.slow) for n in (2, 6, 13))]
+)
 def test_interrupted_and_gone_on_with(
-    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, stop: int
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, stop: int, seeds: int, steps: int
 ) -> None:
-    learned = ("--learn-degrees", 1, "--learn-spans", 1)
-    options = (*learned, "--graph", "neighbour", "--no-controls", "--seeds", 2, "--no-figures")
+    learned = ("--learn-degrees", 1, "--learn-spans", 1, "--steps", steps)
+    options = (*learned, "--graph", "neighbour", "--no-controls", "--seeds", seeds)
     assert run(*options, out="whole").code == 0
     seen, obey = 0, CheckpointFolder.obey
 
@@ -355,7 +393,8 @@ def test_graphs_of_trees_that_are_there(run: Headlens, headlens: Headlens) -> No
     assert not Path("none").exists()
 
 
-def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
+@pytest.mark.usefixtures("words_known")
+def test_graphs_that_are_refused(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
     for more, words in (
         (("--graph", "syntax"), "--graph syntax needs dependency trees.\nName a parser: --parser spacy:"),
         (("--graph", "semantic"), "There is no graph 'semantic'.\nGraphs: syntax, lexical, neighbour, random."),
@@ -372,7 +411,8 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
         assert words in done.err
         assert not Path("none").exists()
     Path("text.txt").write_text("".join(f"{text(n)}\n" for n in range(30)), encoding="utf-8")
-    done = headlens("masks", "demo", "--task", "mlm", "--corpus", "text.txt", "--graph", "neighbour", "--out", "none")
+    words = (made("judge"), "--task", "mlm", "--corpus", "text.txt")
+    done = headlens("masks", *words, "--graph", "neighbour", "--out", "none")
     assert done.code == 2
     assert "Graphs need a task with labelled examples.\nChoose one such as sst2" in done.err
     assert not Path("none").exists()
@@ -381,6 +421,7 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_a_grid_of_degrees(run: Headlens, headlens: Headlens) -> None:
     assert run("--grid", "global=0,1 neighbour=1,3", "--no-controls", "--seeds", 2).code == 0
     rows, effects = pd.read_csv("run/masks.csv"), pd.read_csv("run/effects.csv")
@@ -398,7 +439,8 @@ def test_a_grid_of_degrees(run: Headlens, headlens: Headlens) -> None:
 
 
 @pytest.mark.parametrize("of", rest_slow(["heads", "layers"]))
-def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str) -> None:
+@THOROUGH
+def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str, thorough: bool) -> None:
     options = ("--largest-degree", 3, "--degrees-of", of, "--layers", "last:1")
     assert run("--learn-degrees", "0,1000", *options).code == 0
     rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control"])
@@ -415,20 +457,19 @@ def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str) ->
     keys = ["pattern", "diagonal", "layer"] + ["head"] * (of == "heads")
     assert (degrees.groupby(keys)["chosen"].sum() == 1).all()
     assert degrees.groupby(keys)["p"].sum().to_numpy() == pytest.approx(1.0)
-    assert Path("run/figures/learned.png").exists()
     # What is counted is what the file holds: the mean over the heads of the layer, at 128 tokens.
     (place,) = Path("run/masks").glob("degrees_mu=1000-kept-*/mask.safetensors")
     allowed = AttentionMask.load(place).block(128)
     assert allowed[:layer].all()
     assert strict["sparsity"] == pytest.approx(float((~allowed[layer]).double().mean()))
-    assert run("--mask", place, "--layers", "last:1", command="train", out="anew").code == 0
-    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
-    assert again.code == 0, again.err
-    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+    if thorough:
+        assert run("--mask", place, "--layers", "last:1", command="train", out="anew").code == 0
+        assert_shown_and_repeated(headlens, {"learned"}, "Models trained under masks", "degrees")
 
 
-def test_spans_that_are_learned(run: Headlens, headlens: Headlens) -> None:
-    options = ("--span-ramp", 2, "--layers", "last:1", "--steps", 12)
+@THOROUGH
+def test_spans_that_are_learned(run: Headlens, headlens: Headlens, thorough: bool) -> None:
+    options = ("--span-ramp", 2, "--layers", "last:1", "--steps", 6)
     done = run("--learn-spans", "0,1000", *options)
     assert done.code == 0, done.err
     rows, spans = pd.read_csv("run/masks.csv").set_index(["pattern", "control"]), pd.read_csv("run/spans.csv")
@@ -453,13 +494,8 @@ def test_spans_that_are_learned(run: Headlens, headlens: Headlens) -> None:
     for head, reach in zip(own["head"], own["reach"], strict=True):
         assert (allowed[layer, head, 1:-1, 1:-1].numpy() == (far <= reach)).all()
     assert "μ multiplies the mean span as a share of " in " ".join(done.out.split())
-    assert {"spans", "degrees"} <= {p.stem for p in Path("run/figures").glob("*.png")}
-    assert headlens("report", "run").code == 0
-    assert "Learned attention spans" in Path("run/report.html").read_text(encoding="utf-8")
-    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
-    assert again.code == 0, again.err
-    for name in ("masks", "spans"):
-        assert Path(f"run/{name}.csv").read_bytes() == Path(f"again/{name}.csv").read_bytes()
+    if thorough:
+        assert_shown_and_repeated(headlens, {"spans", "degrees"}, "Learned attention spans", "spans")
 
 
 def test_spans_that_are_refused(run: Headlens) -> None:
@@ -491,17 +527,22 @@ def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     assert "--grid only applies when models" in headlens("masks", "--grid", "random=1", "--out", "none").err
 
 
+@pytest.mark.usefixtures("words_known")
 def test_what_is_not_named_is_not_trained(run: Headlens, headlens: Headlens) -> None:
     """The paper's patterns are for those who name nothing."""
-    assert run("--graph", "neighbour", "--no-controls", "--no-figures").code == 0
+    assert run("--graph", "neighbour", "--no-controls", *ONE).code == 0
     assert list(pd.read_csv("run/masks.csv")["pattern"]) == ["full", "graph:neighbour"]
     assert pd.read_csv("run/sparsity.csv").empty
     assert headlens("report", "run").code == 0
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert "Models trained under masks" in page
+    assert "What models achieve under masks" in page
     assert not Path("run/figures/patterns.png").exists()
 
 
+@THOROUGH
 def test_without_attention_and_without_layers(
-    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, thorough: bool
 ) -> None:
     seen = []
 
@@ -519,12 +560,9 @@ def test_without_attention_and_without_layers(
     assert list(zip(rows["pattern"], rows["layers"], strict=True)) == named
     assert rows["sparsity"].tolist() == rows["sparsity_texts"].tolist() == [0, 1, 1, 1]
     assert rows["delta"].notna().tolist() == [False, True, True, True]
-    assert {"quality", "layers"} <= {p.stem for p in Path("run/figures").glob("*.png")}
     assert "| sst2 | drop-layers | last:1 | 100.0 |" in Path("run/results.md").read_text(encoding="utf-8")
-    assert headlens("report", "run").code == 0
-    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
-    assert again.code == 0, again.err
-    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+    if thorough:
+        assert_shown_and_repeated(headlens, {"quality", "layers"}, "Models trained under masks")
 
 
 def test_layers_that_cannot_be_dropped(run: Headlens, headlens: Headlens) -> None:
@@ -542,7 +580,8 @@ def test_layers_that_cannot_be_dropped(run: Headlens, headlens: Headlens) -> Non
     assert "--drop-layers only applies when models" in headlens("masks", "--drop-layers", "last:1", "--out", "none").err
 
 
-def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headlens) -> None:
+@THOROUGH
+def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headlens, thorough: bool) -> None:
     kinds = ("--degree-kinds", "neighbour,global,random", "--largest-degree", 3)
     options = ("--learn-degrees", "0,1000", *kinds, "--draws", 3, "--no-controls", "--layers", "last:1")
     done = run(*options)
@@ -563,13 +602,8 @@ def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headle
     assert "Masks drawn from learned degrees" in done.out
     assert "counts a position once for each kind" in " ".join(done.out.split())
     assert "and shorter texts see fewer of them" in " ".join(done.out.split())
-    assert {"learned", "draws"} <= {p.stem for p in Path("run/figures").glob("*.png")}
-    assert headlens("report", "run").code == 0
-    assert f"under 3 masks drawn from {names[0]}" in Path("run/report.html").read_text(encoding="utf-8")
-    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
-    assert again.code == 0, again.err
-    for name in ("masks", "draws"):
-        assert Path(f"run/{name}.csv").read_bytes() == Path(f"again/{name}.csv").read_bytes()
+    if thorough:
+        assert_shown_and_repeated(headlens, {"learned", "draws"}, f"under 3 masks drawn from {names[0]}", "draws")
 
 
 def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
@@ -589,8 +623,10 @@ def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
         assert words in done.err, more
 
 
-def test_masked_scores_of_zero(run: Headlens, headlens: Headlens) -> None:
-    done = run("--pattern", "star", "--pattern", "full", "--graph", "neighbour", "--zero-scores", "--seeds", 1)
+@pytest.mark.usefixtures("words_known")
+@THOROUGH
+def test_masked_scores_of_zero(run: Headlens, headlens: Headlens, thorough: bool) -> None:
+    done = run("--pattern", "star", "--pattern", "full", "--graph", "neighbour", "--zero-scores", "--seeds", 1, *ONE)
     assert done.code == 0, done.err
     rows = pd.read_csv("run/masks.csv")
     trained = [*dict.fromkeys(rows["pattern"])]
@@ -602,11 +638,8 @@ def test_masked_scores_of_zero(run: Headlens, headlens: Headlens) -> None:
     assert pd.isna(kept.loc["zero:star", "degree_neighbour"]), "no point of a grid"
     assert (rows["control"] == "dropped").sum() == 5
     assert "keeps a weight, taking M ⊙ QKᵀ literally" in " ".join(done.out.split())
-    assert {"quality", "layers"} <= {p.stem for p in Path("run/figures").glob("*.png")}
-    assert headlens("report", "run").code == 0
-    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
-    assert again.code == 0, again.err
-    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+    if thorough:
+        assert_shown_and_repeated(headlens, {"quality", "layers"}, "Models trained under masks")
     done = run("--learn-degrees", 1, "--zero-scores", out="none")
     assert done.code == 2
     assert "--zero-scores: no mask is given to which it could apply.\nName one with --pattern." in done.err

@@ -14,6 +14,7 @@ import torch
 from made_tasks import text
 from naive_masking import float_mask
 from safetensors.torch import load_file
+from tiers import rest_slow
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from headlens.interventions.attention_mask import AttentionMask
@@ -48,6 +49,7 @@ def logits(folder: str, model_class: Any = AutoModelForSequenceClassification) -
     return np.array(said)
 
 
+@pytest.mark.figures
 def test_masks_writes_table_picture_and_record(headlens: Headlens) -> None:
     done = headlens("masks", "--out", "run")
     assert done.code == 0, done.err
@@ -70,22 +72,23 @@ def test_masks_writes_files_that_can_be_used(headlens: Headlens, tiny_bert: Path
     assert headlens("masks", "--pattern", "star", "--length", 20, "--out", "one", "--no-figures").code == 0
     mask = AttentionMask.load("one")
     assert torch.equal(mask.allowed[0, 0], torch.tensor(Star().allowed(20)))
-    done = headlens("masks", "--pattern", "star", "--pattern", "window:2|random:1", "--no-diagonal", "--out", "two")
+    short = ("--length", 20, "--out")
+    done = headlens("masks", "--pattern", "star", "--pattern", "window:2|random:1", "--no-diagonal", *short, "two")
     assert done.code == 0, done.err
     files = sorted(p.name for p in Path("two").glob("*.safetensors"))
     assert files == ["star.safetensors", "window-2-random-1.safetensors"]
     assert not AttentionMask.load("two/star.safetensors").block(9).diagonal(dim1=2, dim2=3).any()
     assert "headlens ablate --mask star --no-diagonal" in done.out
     both = ("--pattern", "window:1|star", "--pattern", "window:1 | star")
-    assert headlens("masks", *both, "--out", "alike", "--no-figures").code == 0
+    assert headlens("masks", *both, *short, "alike").code == 0
     assert {p.name for p in Path("alike").glob("*.safetensors")} == {
         f"window-1-star{n}.safetensors" for n in ("", "-2")
     }
     # One that is named twice is one.
-    assert headlens("masks", *("--pattern", "star") * 2, "--pattern", "window:3", "--out", "three").code == 0
+    assert headlens("masks", *("--pattern", "star") * 2, "--pattern", "window:3", *short, "three").code == 0
     for name, pattern in (("star", Star()), ("window-3", Window(3))):
         allowed = AttentionMask.load(f"three/{name}.safetensors").allowed[0, 0]
-        assert torch.equal(allowed, torch.tensor(pattern.allowed(128))), name
+        assert torch.equal(allowed, torch.tensor(pattern.allowed(20))), name
     for number, use in enumerate(("star", "one", "one/mask.safetensors")):
         assert headlens("attend", tiny_bert, "--text", TEXT, "--mask", use, "--out", f"run{number}").code == 0
     maps = [load_file(f"run{n}/attention.safetensors")["1.encoder"] for n in range(3)]
@@ -110,7 +113,7 @@ def test_attend_shows_the_masked_model(headlens: Headlens, tiny_bert: Path) -> N
     assert len(record["mask"]["sha256"]) == 64
 
 
-@pytest.mark.parametrize("kind", ["Bert", "Albert"])
+@pytest.mark.parametrize("kind", rest_slow(["Bert", "Albert"]))
 def test_ablate_measures_the_masked_model(
     headlens: Headlens, made: Callable[..., str], data: tuple[str, ...], kind: str
 ) -> None:
@@ -163,7 +166,7 @@ def test_classify_and_relevance_and_text_take_masks(headlens: Headlens, tiny_ber
     Path("text.txt").write_text("The cat sleeps .\nA house near the river .\n" * 4, encoding="utf-8")
     found = {}
     for name, options in {"plain": (), "near": ("--mask", "window:0"), "none": ("--no-diagonal",)}.items():
-        more = ("--corpus", "text.txt", "--frequency", "none", "--no-figures", "--out", name, *options)
+        more = ("--corpus", "text.txt", "--frequency", "none", "--out", name, *options)
         done = headlens("classify", tiny_bert, *more)
         assert done.code == 0, done.err
         found[name] = pd.read_csv(f"{name}/heads.csv")

@@ -23,7 +23,7 @@ LABELS = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0
 
 
 @pytest.fixture
-def odd(wordpiece_tokenizer: Tokenizer, headlens: Headlens) -> Callable[..., str]:
+def odd(tokenizer_of_made_texts: Tokenizer, headlens: Headlens) -> Callable[..., str]:
     """A saved model in the empty working folder, with its weights and config.json changed, and data beside it."""
     del headlens  # which goes to that folder
     Path("dev.tsv").write_text(sentiment_table(13), encoding="utf-8")
@@ -32,8 +32,8 @@ def odd(wordpiece_tokenizer: Tokenizer, headlens: Headlens) -> Callable[..., str
 
     def make(kind: str, change: Change = lambda w: None, **settings: Any) -> str:
         more = {"embedding_size": 8} if kind.startswith("Electra") else {}
-        model = build(kind, len(wordpiece_tokenizer), **more, **(LABELS if "Sequence" in kind else {}))
-        return rewrite(save(model, Path("model"), wordpiece_tokenizer), change, **settings)
+        model = build(kind, len(tokenizer_of_made_texts), **more, **(LABELS if "Sequence" in kind else {}))
+        return rewrite(save(model, Path("model"), tokenizer_of_made_texts), change, **settings)
 
     return make
 
@@ -95,7 +95,7 @@ def test_two_loads_give_one_table(headlens: Headlens, odd: Callable[..., str]) -
     tables = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        for command in (CLASSIFY, (*RELEVANCE, "--relevance-target", "embedding")):
+        for command in (CLASSIFY, (*RELEVANCE, "--relevance-target", "embedding", "--replicates", 20)):
             done = headlens(*command, "--overwrite")
             assert done.code == 0, done.err
         tables.append(Path("run/relevance.csv").read_text())
@@ -181,15 +181,15 @@ def test_what_stood_before_names_is_told_by_check(headlens: Headlens, odd: Calla
 
 @pytest.mark.parametrize("command", rest_slow(COMMANDS, ("classify", "attend", "relevance", "ablate")))
 def test_tokens_without_an_embedding_are_refused(
-    headlens: Headlens, odd: Callable[..., str], wordpiece_tokenizer: Tokenizer, command: str
+    headlens: Headlens, odd: Callable[..., str], tokenizer_of_made_texts: Tokenizer, command: str
 ) -> None:
     odd("BertForMaskedLM" if command == "train" else "BertForSequenceClassification")
-    larger = copy.deepcopy(wordpiece_tokenizer)
+    larger = copy.deepcopy(tokenizer_of_made_texts)
     larger.add_tokens(["zzz", "qqq"])
     larger.save_pretrained("model")
     done = headlens(*COMMANDS[command])
     assert done.code == 2, done.out
-    size = len(wordpiece_tokenizer)
+    size = len(tokenizer_of_made_texts)
     said = " ".join(done.err.split())
     assert f"the tokenizer has {size + 2} tokens, the model embeddings for {size}. It cannot read zzz, qqq." in said
     assert "resize_token_embeddings" in said

@@ -21,6 +21,29 @@ TREE = "".join(f"{n}\t{form}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_\n" for n, for
 NO_TREE = "1\tCats\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsleep\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
 
 
+@pytest.mark.figures
+def test_writes_the_tables_and_figures_of_the_contract(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("probe", tiny_bert, "--limit", 40, "--replicates", 20, "--out", "run")
+    assert done.code == 0, done.err
+    scores = pd.read_csv("run/probe.csv").set_index("method")
+    assert list(scores.index) == ["attention probe", "right-branching", "best offset"]
+    probe, following = scores.loc["attention probe"], scores.loc["right-branching"]
+    assert following["delta"] == pytest.approx(probe["uas"] - following["uas"])
+    weights = pd.read_csv("run/probe_weights.csv")
+    assert len(weights) == 6
+    assert weights[["dep_to_head", "head_to_dep"]].notna().all().all()
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["held_out"]["sentences"] == 8
+    assert record["corpus"]["sentences"] == 32
+    assert Path("run/figures/probe_weights.png").is_file()
+    shown = " ".join(done.out.split())
+    assert "tiny-bert: the attention of all heads together finds the governor of" in shown
+    assert "right-branching (+1)" in shown
+    assert "MB of attention were kept." in shown
+
+
+@pytest.mark.slow
+@pytest.mark.figures
 def test_the_demo_model_finds_governors(headlens: Headlens) -> None:
     """Far above both baselines, of which the better one is the next word."""
     done = headlens("probe", "--limit", 150, "--replicates", 100, "--out", "run")
@@ -63,7 +86,7 @@ def test_a_run_again_gives_the_same_files(headlens: Headlens, tiny_bert: Path) -
 def test_held_out_sentences_of_another_treebank(headlens: Headlens, tiny_bert: Path) -> None:
     Path("train.conllu").write_text(TREE * 9 + NO_TREE, encoding="utf-8")
     Path("dev.conllu").write_text(TREE * 2, encoding="utf-8")
-    held_out = ("--corpus", "train.conllu", "--dev", "dev.conllu", "--no-figures")
+    held_out = ("--corpus", "train.conllu", "--dev", "dev.conllu", "--replicates", 20)
     done = headlens("probe", tiny_bert, *held_out, "--limit", 5, "--out", "run")
     assert done.code == 0, done.err
     scores = pd.read_csv("run/probe.csv").set_index("method")
@@ -78,7 +101,7 @@ def test_a_probe_that_was_not_learned_to_the_end_says_so(
     headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(analysis, "_MOST_STEPS", 1)
-    done = headlens("probe", tiny_bert, "--limit", 40, "--no-figures", "--out", "run")
+    done = headlens("probe", tiny_bert, "--limit", 20, "--replicates", 20, "--out", "run")
     assert done.code == 0, done.err
     assert "Learning has not converged: raise --l2, or read more sentences." in done.out
 
@@ -123,7 +146,7 @@ def test_an_encoder_without_heads_is_refused(headlens: Headlens, tiny_marian: Pa
     done = headlens("probe", "small", "--limit", 20, "--no-figures", "--out", "run")
     assert done.code == 2
     assert "There are no heads left in the encoder of small." in done.err
-    done = headlens("probe", tiny_marian, "--limit", 20, "--no-figures", "--out", "run")
+    done = headlens("probe", tiny_marian, "--limit", 10, "--replicates", 20, "--out", "run")
     assert done.code == 0, done.err
     assert set(pd.read_csv("run/probe_weights.csv")["stack"]) == {"encoder"}
     assert "only the encoder was analysed" in done.out

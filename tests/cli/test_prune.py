@@ -17,7 +17,6 @@ import pytest
 import torch
 from made_tasks import sentiment_table, text
 from scipy import stats
-from tiers import rest_slow
 from transformers import AutoModelForSequenceClassification
 
 import headlens as package
@@ -99,7 +98,7 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
 
 def test_differences_that_rest_on_few_examples_are_told(run: Headlens) -> None:
     # Without a penalty every gate stays open: what few examples there are do not change by ten.
-    assert run("--task", "cola", "--lambdas", 0).code == 0
+    assert run("--task", "cola", "--lambdas", 0, "--steps", 1).code == 0
     notes = " ".join(json.loads(Path("run/run.json").read_text())["notes"])
     assert (
         "The intervals of 1 of 1 difference of matthews are too narrow, because fewer than 10 examples change" in notes
@@ -115,7 +114,8 @@ def test_updates_that_cannot_close_a_gate_are_told_before(run: Headlens) -> None
 
 
 def test_a_model_without_any_head_left_is_told(run: Headlens) -> None:
-    done = run("--lambdas", 100, "--gate-learning-rate", 2.0, "--schedule", "constant", "--freeze", "all")
+    fast = ("--gate-learning-rate", 4.0, "--steps", 4)
+    done = run("--lambdas", 100, *fast, "--schedule", "constant", "--freeze", "all")
     assert done.code == 0, done.err
     assert "without any head left, the checkpoint keeps its shape" in " ".join(done.out.split())
 
@@ -145,11 +145,18 @@ def stop_at(call: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CheckpointFolder, "obey", obey)
 
 
-@pytest.mark.parametrize("call", rest_slow([3, 12, 25], [12]), ids=["first run", "second run", "from scratch"])
+@pytest.mark.parametrize(
+    ("call", "more"),
+    [
+        (5, ("--steps", 3)),
+        *(pytest.param(call, ("--from-scratch", "--scratch-steps", 5), marks=pytest.mark.slow) for call in (3, 12, 25)),
+    ],
+    ids=["few steps", "first run", "second run", "from scratch"],
+)
 def test_interrupted_and_gone_on_with(
-    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, call: int
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, call: int, more: tuple[object, ...]
 ) -> None:
-    options = (*STRONG, "--from-scratch", "--scratch-steps", 5)
+    options = (*STRONG, *more)
     assert run(*options, out="whole").code == 0
     with monkeypatch.context() as patch:
         stop_at(call, patch)
@@ -161,7 +168,10 @@ def test_interrupted_and_gone_on_with(
     assert done.code == 0, done.err
     for name in TABLES:
         assert Path("run", f"{name}.csv").read_bytes() == Path("whole", f"{name}.csv").read_bytes(), name
-    for name in ("penalty-0", "penalty-0.05", "penalty-0.05-scratch", "unpruned-scratch"):
+    models = {path.name for path in Path("whole/models").iterdir()}
+    scratch = {"penalty-0.05-scratch", "unpruned-scratch"} if "--from-scratch" in options else set()
+    assert models == {"penalty-0", "penalty-0.05"} | scratch
+    for name in models:
         file = f"models/{name}/model.safetensors"
         assert Path("run", file).read_bytes() == Path("whole", file).read_bytes(), name
 
@@ -235,13 +245,14 @@ def test_a_number_of_heads(run: Headlens) -> None:
 def test_broken_rows_of_both_parts_are_told(run: Headlens) -> None:
     for name in ("train.tsv", "dev.tsv"):
         Path(name).write_text(Path(name).read_text(encoding="utf-8") + "cut\n", encoding="utf-8")
-    assert run("--skip-broken").code == 0
+    assert run("--skip-broken", "--lambdas", 0, "--steps", 1).code == 0
     notes = json.loads(Path("run/run.json").read_text())["notes"]
     for place, rows in (("train.tsv:32", 31), ("dev.tsv:15", 14)):
         assert f"Left out by --skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2." in notes
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_figures_and_a_page(run: Headlens, headlens: Headlens) -> None:
     done = run(*STRONG, "--figures")
     assert done.code == 0, done.err
@@ -250,14 +261,18 @@ def test_figures_and_a_page(run: Headlens, headlens: Headlens) -> None:
     assert Path("run/report.html").is_file()
 
 
-def test_roles_before_and_after(run: Headlens) -> None:
+def test_too_little_text_for_roles_is_told(run: Headlens) -> None:
     Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
-    few = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none")
+    few = run("--lambdas", 0, "--steps", 1, "--roles-corpus", "some.txt", "--frequency", "none")
     assert few.code == 0, few.err
     assert " ".join(few.out.split()).count("No roles are assigned: 20 sentences with ") == 1
     assert not Path("run/roles.csv").is_file() or pd.read_csv("run/roles.csv")["role"].isna().all()
+
+
+def test_roles_before_and_after(run: Headlens) -> None:
+    Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
     least = ("--min-sentences", 20, "--min-tokens", 20)
-    done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *least, "--overwrite")
+    done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *least)
     assert done.code == 0, done.err
     assert "No roles are assigned" not in done.out
     roles, sweep = pd.read_csv("run/roles.csv"), pd.read_csv("run/sweep.csv")
@@ -339,8 +354,9 @@ def test_a_masked_language_model(headlens: Headlens, tiny_bert: Path) -> None:
     assert sweep["n"].unique().tolist() == [6]
 
 
+@pytest.mark.usefixtures("small_demo")
 def test_without_arguments_it_learns_gates_alone(headlens: Headlens) -> None:
-    done = headlens("prune", "--steps", 1, "--lambdas", "0.1", "--no-figures", "--out", "run")
+    done = headlens("prune", "--steps", 1, "--lambdas", "0.1", "--out", "run")
     assert done.code == 0, done.err
     assert "note: Frozen: all." in done.out
     assert "To see what the remaining heads do, give --roles-corpus FILE.conllu" in done.out

@@ -29,16 +29,17 @@ def classifier(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: To
 
 
 @pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: Tokenizer) -> str:
-    model = build("MarianMTModel", len(wordpiece_tokenizer), **MARIAN)
-    return save(model, tmp_path_factory.mktemp("models") / "translator", wordpiece_tokenizer)
+def translator(tmp_path_factory: pytest.TempPathFactory, tokenizer_of_made_texts: Tokenizer) -> str:
+    model = build("MarianMTModel", len(tokenizer_of_made_texts), **MARIAN)
+    return save(model, tmp_path_factory.mktemp("models") / "translator", tokenizer_of_made_texts)
 
 
 @pytest.fixture
 def run(headlens: Headlens, tiny_bert: Path) -> Callable[..., Any]:
-    return lambda *more: headlens("relevance", tiny_bert, "--limit", 30, "--out", "run", *more)
+    return lambda *more: headlens("relevance", tiny_bert, "--limit", 12, "--out", "run", *more)
 
 
+@pytest.mark.figures
 def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) -> None:
     done = run()
     assert done.code == 0, done.err
@@ -78,11 +79,11 @@ def test_json_and_the_record(run: Callable[..., Any], tiny_bert: Path) -> None:
     assert record["models"][0]["target"] == "embedding"
     assert record["arguments"]["compare"] == []
     assert record["arguments"]["model"] == str(tiny_bert)
-    assert record["corpus"]["sentences"] == 30
+    assert record["corpus"]["sentences"] == 12
 
 
 def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[..., Any]) -> None:
-    options = ("--rule", "attnlrp", "--compare", "gradxact,epsilon", "--seed", 3, "--replicates", 50)
+    options = ("--rule", "attnlrp", "--compare", "gradxact,epsilon", "--seed", 3, "--replicates", 20)
     assert run(*options, "--no-figures").code == 0
     done = headlens("relevance", "--config", "run/run.json", "--out", "again", "--quiet")
     assert done.code == 0, done.err
@@ -97,7 +98,7 @@ def test_classes_by_name(headlens: Headlens, classifier: str) -> None:
     found = {}
     for target in ("predicted", "class:good", "class:bad"):
         done = headlens(
-            "relevance", classifier, "--limit", 20, "--relevance-target", target, "--out", target, "-q", "--no-figures"
+            "relevance", classifier, "--limit", 5, "--relevance-target", target, "--out", target, "-q", "--no-figures"
         )
         assert done.code == 0, done.err
         found[target] = pd.read_csv(f"{target}/relevance.csv")
@@ -128,6 +129,7 @@ def test_translations_given_and_written(headlens: Headlens, translator: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_classify_takes_relevance_along(headlens: Headlens, classifier: str) -> None:
     plain = headlens("classify", classifier, "--limit", 30, "--out", "plain", "--quiet")
     assert plain.code == 0, plain.err

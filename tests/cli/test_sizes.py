@@ -26,7 +26,7 @@ def folder(headlens: Headlens) -> Path:
     """Sentences of few words, and one of a hundred, in the empty working folder."""
     del headlens  # which goes to that folder
     lines = [f"{text(n)} {text(n, 3)}" for n in range(60)]
-    Path("short.txt").write_text("\n".join(lines), encoding="utf-8")
+    Path("short.txt").write_text("\n".join(lines[:12]), encoding="utf-8")
     Path("long.txt").write_text("\n".join([*lines, "cat " * 100]), encoding="utf-8")
     rows = [*((line, n % 2) for n, line in enumerate(lines[:20])), ("cat " * 100, 1)]
     Path("dev.tsv").write_text("sentence\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
@@ -34,9 +34,9 @@ def folder(headlens: Headlens) -> Path:
 
 
 @pytest.fixture
-def roberta(folder: Path, wordpiece_tokenizer: Tokenizer) -> str:
-    model = build("RobertaForSequenceClassification", len(wordpiece_tokenizer), **LABELS)
-    return save(model, folder / "model", wordpiece_tokenizer)
+def roberta(folder: Path, tokenizer_of_made_texts: Tokenizer) -> str:
+    model = build("RobertaForSequenceClassification", len(tokenizer_of_made_texts), **LABELS)
+    return save(model, folder / "model", tokenizer_of_made_texts)
 
 
 TUNE = ("--task", "sst2", "--data", "dev.tsv", "--dev-data", "dev.tsv", "--steps", 1, "--batch-tokens", 600)

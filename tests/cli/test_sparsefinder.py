@@ -34,6 +34,7 @@ from headlens.tasks.translation import Translation
 
 Headlens = Callable[..., Any]
 GRID = ("--windows", "0,3,5", "--groups", "2,4", "--thresholds", "1,3", "--clusters", 4, "--epochs", 1)
+FEW = ("--windows", "0,3", "--groups", "2", "--thresholds", "1", "--clusters", 2, "--epochs", 1, "--limit", 25)
 METHODS = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
 TABLES = ("pareto", "areas", "heads", "clusters", "pos_pairs", "examples")
 BLOCKS = {"block_v1", "block_v2", "block_bigbird", "block_longformer"}
@@ -84,6 +85,7 @@ def sparsity_of_sentences(model: str) -> tuple[list[int], float]:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
     task = ("--task", "sst2", "--data", "dev.tsv")
     done = headlens("sparsefinder", judge, "--limit", 25, *GRID, *task, "--points", 9, "--out", "run")
@@ -191,8 +193,8 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
 
 def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
     """Their recall, sparsity, time and what they are worth on a task; what others have stays as it is."""
-    run = ("sparsefinder", judge, "--limit", 25, *GRID, "--points", 1, "--task", "sst2", "--data", "dev.tsv")
-    assert headlens(*run, "--no-figures", "--out", "plain").code == 0
+    run = ("sparsefinder", judge, *FEW, "--points", 1, "--task", "sst2", "--data", "dev.tsv")
+    assert headlens(*run, "--out", "plain").code == 0
     assert not Path("plain/times.csv").exists()
     done = headlens(*run, "--block-size", 3, "--out", "run")
     assert done.code == 0, done.err
@@ -263,8 +265,8 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
     for name in ("c.txt", "d.txt"):
         Path(name).write_text(text(2), encoding="utf-8")
     more = ("--dev", "c.txt", "--dev-target", "d.txt", "--task", task, "--points", 1, "--no-figures")
-    more = (*more, "--thresholds", "0,1000000")
-    done = headlens("sparsefinder", "mt/model", *pair, *GRID, *more, "--out", "run")
+    more = (*more, "--thresholds", "0,1000000", "--limit", 24)
+    done = headlens("sparsefinder", "mt/model", *pair, *FEW, *more, "--out", "run")
     assert done.code == 0, done.err
     pareto = pd.read_csv("run/pareto.csv")
     assert list(dict.fromkeys(pareto["stack"])) == ["all", "encoder", "decoder", "cross"]
@@ -287,7 +289,7 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
 def test_interrupted_and_gone_on_with(
     headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--limit", 25, *GRID, "--task", "sst2", "--data", "dev.tsv", "--points", 1, "--no-figures")
+    options = (*FEW, "--task", "sst2", "--data", "dev.tsv", "--points", 1)
     assert headlens("sparsefinder", judge, *options, "--out", "whole").code == 0
 
     def stopping(at: int, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -320,7 +322,7 @@ def test_nothing_else_is_gone_on_with(
     shutil.copytree(judge, "model")
     for name, start in (("a.txt", 0), ("b.txt", 5)):
         Path(name).write_text("".join(f"{text(n)} {text(n, 3)}\n" for n in range(start, start + 20)), encoding="utf-8")
-    options = ("--corpus", "a.txt", "--dev", "b.txt", *GRID, "--task", "sst2", "--data", "dev.tsv", "--points", 1)
+    options = ("--corpus", "a.txt", "--dev", "b.txt", *FEW, "--task", "sst2", "--data", "dev.tsv", "--points", 1)
     with monkeypatch.context() as patch:
         patch.setattr(RestrictedTask, "measured", raising(Interrupted(signal.SIGTERM)))
         assert headlens("sparsefinder", "model", *options, "--no-figures", "--out", "run").code == 143
@@ -412,7 +414,7 @@ def test_sentences_that_cannot_be_read_are_counted(headlens: Headlens, judge: st
     lines = [text(n) for n in range(20)]
     lines[2] = lines[4] = "cat " * 60
     Path("text.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    options = ("--corpus", "text.txt", *GRID, "--task", "none", "--no-figures")
+    options = ("--corpus", "text.txt", *FEW, "--limit", 99, "--task", "none")
     done = headlens("sparsefinder", judge, *options, "--out", "run")
     assert done.code == 0, done.err
     told = " ".join(done.out.split())
@@ -462,7 +464,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_meant(headlens: Headlens, judge: str, name: str) -> None:
     options, words = WRONG[name]
-    done = headlens("sparsefinder", judge, *GRID, *options, "--out", "no")
+    done = headlens("sparsefinder", judge, "--limit", 20, *GRID, *options, "--out", "no")
     assert done.code == 2
     assert words in " ".join(done.err.split())
     assert not Path("no").exists()

@@ -19,6 +19,7 @@ from tiers import rest_slow
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from headlens.errors import Interrupted
+from headlens.tasks.translation import Translation
 
 Headlens = Callable[..., Any]
 SMALL = ("--steps", 6, "--batch-tokens", 300, "--longest", 32, "--log-every", 2, "--evaluate-every", 3)
@@ -27,8 +28,9 @@ LINES = [
 ]
 
 
+@pytest.mark.figures
 def test_a_new_masked_language_model(headlens: Headlens) -> None:
-    done = headlens("train", "new:albert-tiny", "--vocabulary", 400, *SMALL, "--out", "run")
+    done = headlens("train", "new:albert-tiny", "--vocabulary", 400, "--limit", 100, *SMALL, "--out", "run")
     assert done.code == 0, done.err
     log, evaluations = pd.read_csv("run/log.csv"), pd.read_csv("run/evaluations.csv")
     assert log.columns.tolist() == ["step", "epoch", "loss", "learning_rate"]
@@ -43,7 +45,7 @@ def test_a_new_masked_language_model(headlens: Headlens) -> None:
     assert "Evaluations on held-out data" in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["models"][0]["steps"] == 6
-    done = headlens("classify", "run/model", "--limit", 20, "--out", "heads", "--quiet", "--no-figures")
+    done = headlens("classify", "run/model", "--limit", 5, "--out", "heads", "--quiet", "--no-figures")
     assert done.code == 0, done.err
 
 
@@ -80,7 +82,8 @@ def test_next_sentences_are_learned_beside_masked_tokens(kind: str, headlens: He
     assert headlens("relevance", "run/model", *masked).code == 0
 
 
-def test_a_new_translation_model(headlens: Headlens) -> None:
+def test_a_new_translation_model(headlens: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Translation, "most_tokens", lambda *_: 5)  # of a model that knows no end
     Path("a.txt").write_text("\n".join(LINES * 5))
     Path("b.txt").write_text("\n".join(" ".join(reversed(line.split())) for line in LINES * 5))
     pair = ("--corpus", "a.txt", "--target", "b.txt")
@@ -116,7 +119,7 @@ def test_a_new_translation_model(headlens: Headlens) -> None:
 
 
 def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
-    new = ("new:bert-tiny", "--vocabulary", 300, *SMALL, "--no-figures")
+    new = ("new:bert-tiny", "--vocabulary", 300, "--limit", 60, *SMALL)
     assert headlens("train", *new, "--out", "run", "-q").code == 0
     assert headlens("train", "--config", "run/run.json", "--out", "again", "-q").code == 0
     for name in ("log.csv", "evaluations.csv", "model/model.safetensors", "model/tokenizer.json"):
@@ -143,6 +146,7 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
         (("demo", "--next-sentence", "--longest", "4"), ("--longest 4 leaves no room for the two halves",)),
     ],
 )
+@pytest.mark.usefixtures("small_demo")
 def test_what_is_refused(headlens: Headlens, arguments: tuple[str, ...], messages: tuple[str, ...]) -> None:
     done = headlens("train", *arguments, "--limit", "40", "--out", "run")
     assert done.code == 2, done.out + done.err

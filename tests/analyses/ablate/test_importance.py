@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from tiers import rest_slow
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -122,14 +123,14 @@ def test_a_batch_is_its_examples_one_by_one(name: str) -> None:
 
 
 # Llama's norms compute in single precision whatever the model is in: too coarse for differences.
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "llama"])
+@pytest.mark.parametrize("name", rest_slow([n for n in NAMES if n != "llama"], ["albert-mlm", "marian"]))
 def test_finite_differences_agree(name: str) -> None:
     model, inputs = model_of(name), double(zoo.padded(zoo.ZOO[name]))
     for head, value in estimate(model, [inputs]).items():
         assert value == pytest.approx(float(differences(model, head, inputs).abs().mean()), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["bert-mlm", "albert-mlm", "marian"])
+@pytest.mark.parametrize("name", rest_slow(["bert-mlm", "albert-mlm", "marian"], ["marian"]))
 def test_positions_are_the_formula_of_the_code(name: str) -> None:
     model, examples = model_of(name), singles(name)
     expected: dict[Head, float] = {}

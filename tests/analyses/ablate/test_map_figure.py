@@ -14,6 +14,7 @@ from tiers import rest_slow
 from headlens.analyses.ablate.figures import ablation_map, side_by_side
 
 Make = Callable[..., pd.DataFrame]
+SMALL = {"encoder": [4] * 2}
 MARIAN = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}
 
 
@@ -53,16 +54,16 @@ def test_a_change_that_is_not_significant_is_pale_though_its_interval_leaves_0_o
     assert pale(axes) == {(0, 0), (0, 2)}
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews", "pearson", "bleu"])
+@pytest.mark.parametrize("metric", rest_slow(["accuracy", "f1", "matthews", "pearson", "bleu"], ["accuracy", "bleu"]))
 def test_red_is_worse_where_higher_is_better(make_ablation: Make, metric: str) -> None:
-    (axes,) = panels(ablation_map(make_ablation(metric=metric)))
+    (axes,) = panels(ablation_map(make_ablation(shapes=SMALL, metric=metric)))
     assert is_red(axes, -0.05)
     assert not is_red(axes, 0.05)
 
 
 @pytest.mark.parametrize("metric", ["loss", "perplexity"])
 def test_red_is_worse_where_lower_is_better(make_ablation: Make, metric: str) -> None:
-    (axes,) = panels(ablation_map(make_ablation(metric=metric)))
+    (axes,) = panels(ablation_map(make_ablation(shapes=SMALL, metric=metric)))
     assert is_red(axes, 0.05)
     assert not is_red(axes, -0.05)
 
@@ -92,13 +93,13 @@ def test_a_loss_that_explodes_does_not_wash_out_the_rest(make_ablation: Make) ->
     ],
 )
 def test_titles_say_how_heads_were_taken_out(make_ablation: Make, mode: str, title: str) -> None:
-    figure = ablation_map(make_ablation(mode=mode))
+    figure = ablation_map(make_ablation(shapes=SMALL, mode=mode))
     assert figure is not None
     assert figure.texts[0].get_text().replace("\n", " ") == title
 
 
 def test_each_head_alone_is_another_figure(make_ablation: Make) -> None:
-    zero, alone = make_ablation(), make_ablation(mode="keep-only", seed=1)
+    zero, alone = make_ablation(shapes=SMALL), make_ablation(shapes=SMALL, mode="keep-only", seed=1)
     both = pd.concat([zero, alone], ignore_index=True)
     for frame, keep_only in ((zero, False), (alone, True)):
         figure = ablation_map(both, keep_only=keep_only)
@@ -113,9 +114,9 @@ def test_each_head_alone_is_another_figure(make_ablation: Make) -> None:
     ("baseline", "shown"), [(0.9123, "0.912"), (-0.05, "-0.050"), (33.214, "33.21"), (1234.5, "1234")]
 )
 def test_panels_say_what_all_heads_give(make_ablation: Make, baseline: float, shown: str) -> None:
-    (axes,) = panels(ablation_map(make_ablation().assign(baseline=baseline)))
+    (axes,) = panels(ablation_map(make_ablation(shapes=SMALL).assign(baseline=baseline)))
     assert axes.get_title(loc="left") == f"demo, encoder\n{shown} with all heads"
-    (axes,) = panels(ablation_map(make_ablation().assign(baseline=np.nan)))
+    (axes,) = panels(ablation_map(make_ablation(shapes=SMALL).assign(baseline=np.nan)))
     assert axes.get_title(loc="left") == "demo, encoder"
 
 
@@ -157,7 +158,7 @@ def test_small_models_stand_side_by_side_anyway(make_ablation: Make) -> None:
 
 def test_three_stacks_and_large_models_fit_a_line(make_ablation: Make) -> None:
     assert len({axes.get_position().y1 for axes in panels(side_by_side(make_ablation(shapes=MARIAN)))}) == 1
-    large = pd.concat([make_ablation(name, {"encoder": [16] * 24}) for name in ("a", "b")])
+    large = pd.concat([make_ablation(name, {"encoder": [16] * 12}) for name in ("a", "b")])
     figure = side_by_side(large)
     assert len(panels(figure)) == 2
     assert figure is not None
@@ -186,7 +187,7 @@ def test_a_model_whose_heads_do_nothing(make_ablation: Make) -> None:
     assert dots(axes) == set()
 
 
-@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
+@pytest.mark.parametrize("name", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(make_ablation: Make, name: str) -> None:
     frames = [make_ablation(name + more, {"encoder": [8]}, name, name).assign(task=name) for more in "12"]
     for figure in (ablation_map(pd.concat(frames)), side_by_side(pd.concat(frames))):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,18 @@ from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
 
 COUNTS = (1, 3)
+ROWS = 30
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("data") / "dev.tsv"
-    rows = [f"{text(n)} {text(n, 3)}\t{n % 3 % 2}" for n in range(60)]
+    rows = [f"{text(n)} {text(n, 3)}\t{n % 3 % 2}" for n in range(ROWS)]
     path.write_text("sentence\tlabel\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return str(path)
 
 
-@pytest.fixture(scope="module", params=["BertModel", "AlbertModel"])
+@pytest.fixture(scope="module", params=rest_slow(["BertModel", "AlbertModel"], ["AlbertModel"]))
 def model(
     request: pytest.FixtureRequest,
     wordpiece_tokenizer: PreTrainedTokenizerBase,
@@ -62,7 +64,7 @@ def model(
 
 def ask(model: str, data: str, folder: Path, **settings: Any) -> AblateRequest:
     pruning = PruneOptions(COUNTS, STRATEGIES, beam=2, orders=2)
-    options = AblationOptions(replicates=200, batch_tokens=400)
+    options = AblationOptions(replicates=50, batch_tokens=400)
     resume = settings.pop("resume", False)
     return AblateRequest(
         (model,),
@@ -74,8 +76,20 @@ def ask(model: str, data: str, folder: Path, **settings: Any) -> AblateRequest:
 
 
 @pytest.fixture(scope="module")
-def done(model: str, data: str, tmp_path_factory: pytest.TempPathFactory) -> AblateRun:
-    return run_ablate(ask(model, data, tmp_path_factory.mktemp("runs") / "run"))
+def counted(model: str, data: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[AblateRun, int]:
+    """A run and the number of its batches."""
+    with pytest.MonkeyPatch.context() as patch, killed_after(patch, -1) as every:
+        return run_ablate(ask(model, data, tmp_path_factory.mktemp("runs") / "run")), every[0]
+
+
+@pytest.fixture(scope="module")
+def done(counted: tuple[AblateRun, int]) -> AblateRun:
+    return counted[0]
+
+
+@pytest.fixture(scope="module")
+def every(counted: tuple[AblateRun, int]) -> int:
+    return counted[1]
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +98,12 @@ def examples(model: str, data: str) -> Examples:
     return Examples.of(task, source, load(model))
 
 
+loaded_once = cache(load)  # for what leaves the model as it was
+
+
 def gated(model: str, examples: Examples, removed: list[Head]) -> Floats:
     """Records of a model with gates, one example at a time."""
-    loaded, found = load(model), []
+    loaded, found = loaded_once(model), []
     with AttentionSession(loaded.model, edits=[HeadGates(dict.fromkeys(removed, 0.0))]):
         for prepared in examples.prepared:
             batch = examples.task.collate([prepared], examples.reader, "cpu")
@@ -109,7 +126,7 @@ def test_pruned_models_are_what_gates_make_of_them(model: str, done: AblateRun, 
         assert len(set(removed)) == row["n_pruned"] == 4 - row["n_heads"]
         assert row["value"] == pytest.approx(examples.task.value(records[~ranked_on]))
         assert row["ranking_value"] == pytest.approx(examples.task.value(records[ranked_on]))
-        assert row["n"] == (~ranked_on).sum() == 60 - ranked_on.sum()
+        assert row["n"] == (~ranked_on).sum() == ROWS - ranked_on.sum()
         assert row["ci_low"] <= row["value"] <= row["ci_high"]
     base = pruning["value"].iloc[0]
     assert (pruning["delta"] == pruning["value"] - base).all()
@@ -163,7 +180,7 @@ def test_operations_are_those_of_the_matrix_products(wordpiece_tokenizer: PreTra
 def test_from_python(model: str, data: str, done: AblateRun) -> None:
     loaded = headlens.load(model)
     task, source = headlens.open_task("sst2", data)
-    options = headlens.AblationOptions(replicates=200, batch_tokens=400)
+    options = headlens.AblationOptions(replicates=50, batch_tokens=400)
     found = headlens.ablate_heads(loaded, headlens.Examples.of(task, source, loaded), options)
     pd.testing.assert_frame_equal(found.table, done.tables["ablation"].drop(columns="model"))
     assert headlens.evaluate(task, loaded, source).value == found.table["baseline"].iloc[0]
@@ -172,7 +189,7 @@ def test_from_python(model: str, data: str, done: AblateRun) -> None:
 def test_the_run_says_what_it_was(done: AblateRun, model: str) -> None:
     record = json.loads((done.folder / "run.json").read_text())
     (facts,) = record["models"]
-    assert facts["data"]["examples"] == 60
+    assert facts["data"]["examples"] == ROWS
     assert len(facts["data"]["sha256"]) == 64
     assert set(facts["evaluation"]) == {"accuracy"}
     assert facts["evaluation"]["accuracy"]["value"] == done.tables["ablation"]["baseline"].iloc[0]
@@ -207,18 +224,22 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[list
 
 @pytest.mark.parametrize("share", rest_slow([0.05, 0.3, 0.6, 0.95], [0.3]))
 def test_a_killed_run_goes_on_to_the_same_tables(
-    model: str, data: str, done: AblateRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+    model: str,
+    data: str,
+    done: AblateRun,
+    every: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
 ) -> None:
     folder = tmp_path / "run"
-    with killed_after(monkeypatch, -1) as every:
-        run_ablate(ask(model, data, tmp_path / "whole"))
-    batches = int(share * every[0])
+    batches = int(share * every)
     with killed_after(monkeypatch, batches) as before, pytest.raises(Killed):
         run_ablate(ask(model, data, folder))
     with killed_after(monkeypatch, -1) as after:
         found = run_ablate(ask(model, data, folder, resume=True))
     assert before[0] == batches
-    assert after[0] < every[0], "what was done before is not done again"
+    assert after[0] < every, "what was done before is not done again"
     for name in ("ablation", "pruning"):
         assert (found.folder / f"{name}.csv").read_bytes() == (done.folder / f"{name}.csv").read_bytes()
 

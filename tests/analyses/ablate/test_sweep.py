@@ -34,6 +34,8 @@ from headlens.tasks.task_heads import with_task_head
 TASKS = [task for task in made_tasks.TASKS.values() if task.head != "seq2seq-lm"]
 PAIRS = [entry.task for entry in CATALOGUE.values() if entry.task.head == "seq2seq-lm"]
 SST2 = CATALOGUE["sst2"].task
+# One task for each kind of head and of texts.
+KINDS = ("sst2", "mnli", "stsb", "paraphrase", "similarity", "mlm", "swag", "squad2")
 
 
 def translating(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -41,12 +43,14 @@ def translating(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     return {"pad_token_id": pad, "eos_token_id": end, "decoder_start_token_id": pad, "forced_eos_token_id": None}
 
 
-def made(task: Task, tokenizer: PreTrainedTokenizerBase, name: str = "BertModel") -> tuple[PreTrainedModel, Examples]:
+def made(
+    task: Task, tokenizer: PreTrainedTokenizerBase, name: str = "BertModel", count: int = 6
+) -> tuple[PreTrainedModel, Examples]:
     model = build(name, len(tokenizer), **(translating(tokenizer) if name.startswith("Marian") else {}))
     if task.head != "seq2seq-lm":
         model = with_task_head(LoadedModel("tiny", model, tokenizer, None), task, 0).model.eval()
     model = model.double()
-    return model, given_examples(task, model, tokenizer)
+    return model, given_examples(task, model, tokenizer, count)
 
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -112,12 +116,12 @@ def assert_swept(
         assert dict(found.items())[head] is not None
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda t: t.name)
+@pytest.mark.parametrize("task", rest_slow(TASKS, [t for t in TASKS if t.name in KINDS]), ids=lambda t: t.name)
 def test_every_task(task: Task, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     model, examples = made(task, wordpiece_tokenizer)
     done: list[int] = []
     found = TaskSweep(batch_tokens=50, progress=done.append).run(model, examples)
-    assert sum(done) == len(examples) == 12
+    assert sum(done) == len(examples) == 6
     assert len(done) > 1
     assert_swept(model, examples, found, without)
     assert not check_effect(found)
@@ -220,7 +224,7 @@ class Often(Checkpoint):
         Checkpoint.__init__(self, path, identity)
 
 
-@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize("after", rest_slow([1, 2, 3], [2]))
 def test_an_interrupted_sweep_goes_on(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path, after: int) -> None:
     model, examples = made(SST2, wordpiece_tokenizer)
     expected, done = TaskSweep(batch_tokens=20).run(model, examples), []

@@ -73,7 +73,7 @@ def batches(name: str) -> list[dict[str, Any]]:
     return [zoo.padded(zoo.ZOO[name]), *zoo.unpadded(zoo.ZOO[name])[:2]]
 
 
-@pytest.mark.parametrize("name", ["bert-classifier", "albert", "gpt2", "marian"])
+@pytest.mark.parametrize("name", rest_slow(["bert-classifier", "albert", "gpt2", "marian"], ["albert", "marian"]))
 def test_records_are_those_of_full_passes(name: str) -> None:
     model = zoo.ZOO[name].build().double()
     found = sweep(model, name, every_head(model), tokens=40)
@@ -99,7 +99,7 @@ def test_some_heads_alone() -> None:
         ("albert", [f"encoder.{layer}.1" for layer in range(4)]),
     ],
 )
-@pytest.mark.parametrize("mode", ["zero", "keep-only"])
+@pytest.mark.parametrize("mode", rest_slow(["zero", "keep-only"], ["keep-only"]))
 def test_heads_of_a_compacted_model_are_known_by_their_original_numbers(name: str, gone: list[str], mode: Mode) -> None:
     whole, removed = zoo.ZOO[name].build().double(), [Head.parse(h) for h in gone]
     model = deepcopy(whole)

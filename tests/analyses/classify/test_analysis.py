@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
 from saved import Memory, build, save, sentence, tree
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.attend.analysis import collect_attention
@@ -82,12 +83,23 @@ def run(
     return classify_heads(loaded, corpus, options, more.pop("frequencies", FREQUENCIES), **more)
 
 
+_USUAL: dict[tuple[int, int], Classification] = {}
+
+
+def usual(loaded: LoadedModel, corpus: Memory = CORPUS) -> Classification:
+    """What `run` finds with the options of most tests: found once for the models that `make` keeps."""
+    key = id(loaded), id(corpus)
+    if key not in _USUAL:
+        _USUAL[key] = run(loaded, corpus)
+    return _USUAL[key]
+
+
 def stacks(result: Classification, name: str = "heads") -> list[str]:
     return [str(s) for s in result.tables[name].stacks]
 
 
 def test_columns(make: Make) -> None:
-    frames = run(make("BertModel")).frames("tiny")
+    frames = usual(make("BertModel")).frames("tiny")
     assert list(frames["heads"])[: len(HEAD_COLUMNS)] == HEAD_COLUMNS
     assert list(frames["syntax"])[: len(SYNTAX_COLUMNS)] == SYNTAX_COLUMNS
     assert list(frames["positions"]) == [*KEYS, "offset", "count", "share"]
@@ -100,7 +112,7 @@ def test_columns(make: Make) -> None:
 
 
 def test_encoder(make: Make) -> None:
-    result = run(make("BertModel"))
+    result = usual(make("BertModel"))
     assert stacks(result) == ["encoder"]
     assert result.encoding.sentences == len(CORPUS.examples)
     assert set(result.tables["heads"].rows["tokens"]) == {result.encoding.tokens}
@@ -109,14 +121,14 @@ def test_encoder(make: Make) -> None:
 
 
 def test_decoder(make: Make) -> None:
-    result = run(make("GPT2LMHeadModel"))
+    result = usual(make("GPT2LMHeadModel"))
     assert stacks(result) == stacks(result, "syntax") == ["decoder"]
     # nobody looks ahead
     assert result.tables["heads"].rows["to_next"].eq(0).all()
 
 
 def test_encoder_decoder(make: Make) -> None:
-    result = run(make("MarianMTModel"), PAIRS)
+    result = usual(make("MarianMTModel"), PAIRS)
     assert stacks(result) == ["encoder", "decoder", "cross"]
     assert stacks(result, "syntax") == ["encoder", "decoder"]
     rows = result.tables["heads"].rows.set_index("stack")
@@ -129,7 +141,7 @@ def test_encoder_of_an_encoder_decoder(make: Make) -> None:
     result = run(make("MarianMTModel"), Memory([Example(s) for s in TREES]))
     assert stacks(result) == ["encoder"]
     assert "The corpus has no target side: only the encoder was analysed." in result.notes
-    both = run(make("MarianMTModel"), PAIRS).tables["heads"].rows
+    both = usual(make("MarianMTModel"), PAIRS).tables["heads"].rows
     own = both[both["stack"] == "encoder"].reset_index(drop=True)
     columns = ["tokens", "confidence", "entropy", "positional_share", "to_eos"]
     assert_frame_equal(result.tables["heads"].rows[columns], own[columns], rtol=1e-6)
@@ -141,7 +153,7 @@ def test_the_tables_of_a_smaller_model_have_the_numbers_of_the_original(make: Ma
     last = max(s.layer for s in find_sites(whole.model))
     gone = Head("encoder", last, 0)
     small = run(replace(whole, model=without_heads(whole.model, [gone])))
-    for name, table in run(whole).tables.items():
+    for name, table in usual(whole).tables.items():
         here, keys = small.tables[name].rows, ["stack", "layer", "head"]
         others = table.rows[~((table.rows["layer"] == last) & (table.rows["head"] == gone.head))]
         if name == "similarity":
@@ -161,15 +173,19 @@ def test_an_encoder_that_lost_all_its_heads(make: Make) -> None:
     assert stacks(run(emptied, PAIRS)) == ["decoder", "cross"]
 
 
-@pytest.mark.parametrize("name", ["BertModel", "GPT2LMHeadModel", "MarianMTModel"])
-@pytest.mark.parametrize("level", ["token", "word"])
-def test_batches_do_not_matter(name: str, level: Any, make: Make) -> None:
+KINDS = [(name, level) for level in ("token", "word") for name in ("BertModel", "GPT2LMHeadModel", "MarianMTModel")]
+
+
+@pytest.mark.parametrize("tokens", rest_slow([50, 200]))
+@pytest.mark.parametrize("kind", rest_slow(KINDS, [("BertModel", "token"), ("MarianMTModel", "word")]), ids=" ".join)
+def test_batches_do_not_matter(kind: tuple[str, Any], tokens: int, make: Make) -> None:
+    name, level = kind
     corpus = PAIRS if name == "MarianMTModel" else CORPUS
     found = [
         run(
             make(name), corpus, ClassifyOptions(OPTIONS.relations, OPTIONS.thresholds, level=level, batch_tokens=n)
         ).tables
-        for n in (2000, 50, 200)
+        for n in (2000, tokens)
     ]
     for tables in found[1:]:
         assert list(tables) == list(found[0])
@@ -209,7 +225,7 @@ def test_exclude_self(make: Make) -> None:
 
 def test_baseline_from_another_corpus(make: Make) -> None:
     flat = sentence("mice dogs chase", (2, 2, -1), ("obj", "nsubj", "root"))
-    own = run(make("BertModel")).tables["syntax"].rows
+    own = usual(make("BertModel")).tables["syntax"].rows
     other = run(make("BertModel"), baseline_corpus=Memory([Example(flat)])).tables["syntax"].rows
     objects = own["relation"].eq("obj") & own["direction"].eq("dep->head")
     assert set(own[objects]["baseline_offset"]) == {-2}
@@ -231,7 +247,7 @@ def test_long_sentences_are_counted_and_noted(make: Make) -> None:
     assert (
         "2 sentences longer than 40 tokens were left out. --long-sentences window splits them instead." in result.notes
     )
-    assert_frame_equal(result.tables["heads"].rows, run(make("BertModel")).tables["heads"].rows)
+    assert_frame_equal(result.tables["heads"].rows, usual(make("BertModel")).tables["heads"].rows)
 
 
 def test_only_long_sentences(make: Make) -> None:
@@ -240,7 +256,7 @@ def test_only_long_sentences(make: Make) -> None:
 
 
 def test_sentences_without_trees(make: Make) -> None:
-    result = run(make("BertModel"))
+    result = usual(make("BertModel"))
     assert result.annotation.no_tree == 2
     assert any(note.startswith("2 sentences have no dependency tree") for note in result.notes)
     bare = run(make("BertModel"), Memory([Example(s) for s in LONGER]))
@@ -261,7 +277,7 @@ def test_similarity_off_and_of_all_queries(make: Make) -> None:
     assert "similarity" not in off.tables
     assert "similarity_x" not in off.tables["heads"].rows
     assert set(every.tables["similarity"].rows["tokens"]) == {every.encoding.tokens}
-    assert set(run(make("BertModel")).tables["similarity"].rows["tokens"]) == {len(CORPUS.examples)}
+    assert set(usual(make("BertModel")).tables["similarity"].rows["tokens"]) == {len(CORPUS.examples)}
 
 
 def test_few_instances_are_noted(make: Make) -> None:
@@ -285,7 +301,7 @@ def test_roles_come_from_the_thresholds(make: Make) -> None:
 
 def test_too_little_text_gives_no_roles(make: Make) -> None:
     loaded, thresholds = make("BertModel"), Thresholds(broad=0.0, min_instances=1)
-    read = run(loaded).encoding
+    read = usual(loaded).encoding
     for sentences, tokens, given in ((0, 0, True), (1, 0, False), (0, 1, False)):
         least = replace(thresholds, min_sentences=read.sentences + sentences, min_tokens=read.tokens + tokens)
         found = run(loaded, options=ClassifyOptions(("nsubj",), least))
@@ -338,7 +354,7 @@ def test_where_the_output_projection_is_not_known_norms_are_told_to_be_missing(
     assert note == (
         "Norms are not measured where headlens does not know the output projection of heads: decoder.0, decoder.1."
     )
-    known = run(make("BertModel"))
+    known = usual(make("BertModel"))
     assert not [note for note in known.notes if "Norms" in note]
     assert known.tables["heads"].rows["norm_share"].groupby(known.tables["heads"].rows["layer"]).sum().tolist() == (
         pytest.approx([1, 1])
@@ -346,7 +362,7 @@ def test_where_the_output_projection_is_not_known_norms_are_told_to_be_missing(
 
 
 def test_an_encoder_reads_both_texts_of_a_pair_as_one(make: Make) -> None:
-    result = run(make("BertModel"), PAIRS)
+    result = usual(make("BertModel"), PAIRS)
     heads = result.tables["heads"].rows
     texts = [[len(side.text.split()) for side in (e.source, e.target or e.source)] for e in PAIRS.examples]
     assert (heads["pair_tokens"] >= np.sum(texts)).all()

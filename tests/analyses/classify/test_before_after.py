@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,20 @@ from headlens.runs.reading import RecordedRun, read_recorded
 GONE = ((0, 0), (1, 0), (1, 2))  # positional, without a role, without a role
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of a whole model and of a pruned one, in which the head for rare words has no role any more."""
-    write_classification(tmp_path / "whole")
-    write_classification(tmp_path / "small", "small", seed=1, removed=GONE)
-    rewrite(tmp_path / "small", lambda heads: heads.replace({"role": {"rare": ""}}))
-    return tmp_path
+    folder = tmp_path_factory.mktemp("written")
+    write_classification(folder / "whole")
+    write_classification(folder / "small", "small", seed=1, removed=GONE)
+    rewrite(folder / "small", lambda heads: heads.replace({"role": {"rare": ""}}))
+    return folder
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    """A copy, which a test may change."""
+    return Path(shutil.copytree(written, tmp_path / "runs"))
 
 
 def rewrite(folder: Path, change: Any) -> None:

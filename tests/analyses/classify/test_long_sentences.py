@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from saved import Memory, build, joined, save, sentence, tree
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
@@ -24,12 +25,12 @@ from headlens.runs.corpus_pass import CorpusPass
 LIMIT = 16
 
 
-@pytest.fixture
-def loaded(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
     return load(
         save(
             build("BertModel", len(wordpiece_tokenizer), max_position_embeddings=LIMIT),
-            tmp_path / "tiny",
+            tmp_path_factory.mktemp("models") / "tiny",
             wordpiece_tokenizer,
         )
     )
@@ -93,7 +94,7 @@ def test_pairs_are_never_cut(tmp_path: Path, marian_tokenizer: PreTrainedTokeniz
     assert f"1 sentence longer than {LIMIT} tokens was left out. Pairs are not cut into windows." in found.notes
 
 
-@pytest.mark.parametrize("long_sentences", ["window", "skip"])
+@pytest.mark.parametrize("long_sentences", rest_slow(["window", "skip"], ["window"]))
 def test_progress_is_told_in_sentences_of_the_corpus(loaded: LoadedModel, long_sentences: LongSentences) -> None:
     steps: list[int] = []
     corpus = Memory([Example(s) for s in (LONG, SHORT, LONG, SHORT, sentence("x " * 30), SHORT)])

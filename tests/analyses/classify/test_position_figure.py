@@ -58,7 +58,7 @@ def test_lines_are_numbered(make_positions: Make) -> None:
     assert found == [(0, "0"), (1, "1"), (2, "2"), (3, "0"), (4, "0"), (5, "1")]
 
 
-@pytest.mark.parametrize("shape", rest_slow([(6, 12), (12, 12), (24, 16), (80, 64)], 2))
+@pytest.mark.parametrize("shape", rest_slow([(6, 12), (12, 12), (24, 16), (80, 64)]))
 def test_numbers_of_lines_are_right_and_do_not_touch(make_positions: Make, shape: tuple[int, int]) -> None:
     layers, heads = shape
     figure = offset_profile(make_positions(shapes={"decoder": [heads] * layers}))

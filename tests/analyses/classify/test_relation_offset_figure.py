@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from tiers import rest_slow
 
 from headlens.analyses.classify.position_figure import (
     MOST,
@@ -111,7 +112,7 @@ def test_every_stack_has_a_figure() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", ["full", "column"])
+@pytest.mark.parametrize("width", rest_slow(["full", "column"], ["column"]))
 def test_numbers_do_not_touch(width: str) -> None:
     table = offsets({name: {"-12": 9} for name in ("nsubj", *(f"r{n}" for n in range(9)))})
     with drawn_for(width):

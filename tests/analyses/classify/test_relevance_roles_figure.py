@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from drawn_maps import mesh, panels, words_fit_their_cells
 from matplotlib.colors import to_hex
+from tiers import rest_slow
 
 from headlens.analyses.classify.role_map import relevance_roles
 from headlens.plots.role_colours import COLOURS, family
@@ -38,7 +39,7 @@ def test_every_head_is_at_the_same_place_of_three_maps(make_heads: Make) -> None
     assert len({round(axes.get_position().y0, 6) for axes in drawn}) == 1
 
 
-@pytest.mark.parametrize("width", ["full", "column"])
+@pytest.mark.parametrize("width", rest_slow(["full", "column"], ["column"]))
 def test_one_headline_two_scales_and_a_legend(make_heads: Make, width: str) -> None:
     with drawn_for(width):
         figure = relevance_roles(with_relevance(make_heads, shapes={"encoder": [12] * 6}))
@@ -54,7 +55,7 @@ def test_one_headline_two_scales_and_a_legend(make_heads: Make, width: str) -> N
     assert legend.get_window_extent().y0 >= 0
 
 
-@pytest.mark.parametrize("shapes", [{"encoder": [12] * 6}, {"encoder": [8, 8]}, STACKS])
+@pytest.mark.parametrize("shapes", rest_slow([{"encoder": [8, 8]}, {"encoder": [12] * 6}, STACKS]))
 def test_roles_are_written_into_narrow_cells(make_heads: Make, shapes: dict[str, list[int]]) -> None:
     role = "syntactic(advmod head->dep)"
     figure = relevance_roles(with_relevance(make_heads, shapes=shapes).assign(role=role))

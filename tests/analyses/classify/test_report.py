@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from made_runs import classify_tables, relevance_tables
+from matplotlib.figure import Figure
 
 from headlens.analyses.classify.overviews import best_rows, role_counts, roles_held
 from headlens.analyses.classify.report import REPORT, classify_figures
@@ -49,10 +50,20 @@ def column(table: PageTable, name: str) -> list[str]:
     return [row[place].text for row in table.rows]
 
 
-def test_every_figure_is_drawn_and_has_a_caption() -> None:
-    drawn = dict(classify_figures(classify_tables()))
-    assert list(drawn) == ALL
-    assert all(figure is not None for figure in drawn.values())
+def only_roles(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Heads without measures: figures have their names, but hardly any is drawn."""
+    return tables | {"heads": tables["heads"][["model", "stack", "layer", "head", "role", "roles", "nearest"]]}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, Figure | None]:
+    """All figures, with those of relevance, which tests only look at."""
+    return dict(classify_figures(with_relevance()))
+
+
+def test_every_figure_is_drawn_and_has_a_caption(drawn: dict[str, Figure | None]) -> None:
+    assert [name for name, _ in classify_figures(only_roles(classify_tables()))] == ALL
+    assert all(drawn[name] is not None for name in ALL)
     report = report_of_run(run({}))
     assert all(report.caption(name).text.endswith(".") for name in ALL)
     assert REPORT.caption("syntax_2") == REPORT.caption("syntax")
@@ -60,7 +71,7 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
 
 @pytest.mark.parametrize("missing", [["syntax"], ["similarity"], ["positions"], ["heads"], list(classify_tables())])
 def test_what_is_there_is_drawn(missing: list[str]) -> None:
-    tables = {name: frame for name, frame in classify_tables().items() if name not in missing}
+    tables = {name: frame for name, frame in only_roles(classify_tables()).items() if name not in missing}
     needs = {"offsets": "positions", "best_heads": "syntax", "syntax": "syntax", "similarity": "similarity"}
     expected = [name for name in ALL if needs.get(name, "heads") not in missing]
     if "heads" in missing:
@@ -74,7 +85,7 @@ def test_tables_without_rows_give_no_figure() -> None:
 
 
 def test_two_models_have_a_map_of_relations_each() -> None:
-    first, second = classify_tables("one"), classify_tables("two")
+    first, second = only_roles(classify_tables("one")), only_roles(classify_tables("two"))
     both = {name: pd.concat([first[name], second[name]]) for name in ("heads", "syntax")}
     assert [name for name, _ in classify_figures(both) if name.startswith("syntax")] == ["syntax_1", "syntax_2"]
 
@@ -85,8 +96,7 @@ def with_relevance() -> dict[str, pd.DataFrame]:
     return tables | {"heads": tables["heads"].assign(relevance=relevance["relevance"]), "relevance": relevance}
 
 
-def test_relevance_is_drawn_where_it_was_computed() -> None:
-    drawn = dict(classify_figures(with_relevance()))
+def test_relevance_is_drawn_where_it_was_computed(drawn: dict[str, Figure | None]) -> None:
     assert list(drawn) == [*ALL, "relevance_roles", "confidence_relevance", "relevance", "relevance_intervals"]
     assert all(figure is not None for figure in drawn.values())
     assert all(report_of_run(run({})).caption(name).text.endswith(".") for name in drawn)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from saved import build, save
 from sklearn.metrics import cohen_kappa_score
+from transformers import PreTrainedTokenizerBase
 
 import headlens
 from headlens.analyses.classify.overviews import roles_agree, roles_compared
@@ -42,6 +45,7 @@ def standard_error(one: list[str], other: list[str]) -> float:
     return math.sqrt(math.fsum(slope**2 for slope in slopes)) / n
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=40))
 def test_kappa_is_that_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     one, other = ([own[side] for own in pairs] for side in (0, 1))
@@ -68,16 +72,16 @@ def test_where_both_roles_are_as_frequent_kappa_varies_twice_as_much_as_a_share(
 
 
 def test_the_interval_covers_what_it_should() -> None:
-    """Heads drawn from a known table: about 95 of 100 intervals hold its κ."""
+    """Heads drawn from a known table: about 24 of 25 intervals hold its κ."""
     generator = np.random.default_rng(0)
     joint = np.array([[0.4, 0.1], [0.1, 0.4]])
     held = 0
-    for number in range(100):
+    for number in range(25):
         draws = generator.choice(4, size=144, p=joint.ravel())
         both = pd.concat([table(f"a{number}", (draws // 2).tolist()), table("b", (draws % 2).tolist())])
         (row,) = role_agreement(both).to_dict("records")
         held += row["ci_low"] <= 0.6 <= row["ci_high"]
-    assert held >= 88
+    assert held >= 22
 
 
 def test_stacks_and_models() -> None:
@@ -161,14 +165,27 @@ def test_runs_are_compared_as_models_of_one_run_are() -> None:
     assert roles_agree([*runs[:1], old]).rows == ()
 
 
-def test_several_models_on_the_command_line(tmp_path: Path) -> None:
-    result = headlens.classify(["demo", "demo", "demo"], limit=20, figures=False)
+@pytest.mark.slow
+def test_several_models_on_the_command_line() -> None:
+    result = headlens.classify(["demo", "demo", "demo"], limit=60, figures=False)
+    check_same_models(result, ["MiniLM-L6", "demo", "demo (2)"], 72)
+
+
+def test_several_small_models(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model = build("BertModel", len(wordpiece_tokenizer), num_attention_heads=4, max_position_embeddings=90)
+    path = save(model, tmp_path / "tiny", wordpiece_tokenizer)
+    least = {"min_sentences": 1, "min_tokens": 1, "broad": 0.999}  # which some heads have, and others have not
+    result = headlens.classify([path] * 3, limit=8, frequency="none", similarity="off", figures=False, **least)
+    check_same_models(result, result.tables["heads"]["model"].unique().tolist(), 8)
+
+
+def check_same_models(result: Any, names: list[str], heads: int) -> None:
+    assert len(names) == 3
     agreement = result.tables["agreement"]
-    names = ["MiniLM-L6", "demo", "demo (2)"]
     assert agreement["model"].tolist() == [names[0], names[0], names[1]]
     assert agreement["other_model"].tolist() == [names[1], names[2], names[2]]
-    assert (agreement[["heads", "same", "kappa"]] == [72, 72, 1.0]).all(axis=None)
-    assert any("72 of 72 heads in the same position" in note for note in result.notes)
+    assert (agreement[["heads", "same", "kappa"]] == [heads, heads, 1.0]).all(axis=None)
+    assert any(f"{heads} of {heads} heads in the same position" in note for note in result.notes)
     roles = result.tables["roles"]
     assert (roles.groupby("role")["model"].agg(list).map(lambda own: own == names)).all()
     assert (roles.groupby("role")["held"].agg(set).map(len) == 1).all()

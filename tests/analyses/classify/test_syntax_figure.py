@@ -67,7 +67,7 @@ def test_small_gains_stay_pale_and_panels_of_best_heads_share_their_axis(make_sy
 
 
 def test_models_and_stacks_have_panels_of_their_own(make_syntax: Make) -> None:
-    frame = pd.concat([make_syntax("one", {"encoder": [12] * 12, "decoder": [2]}), make_syntax("two")])
+    frame = pd.concat([make_syntax("one", {"encoder": [6] * 4, "decoder": [2]}), make_syntax("two")])
     figure = syntactic_map(frame)
     names = [axes.get_title(loc="left").partition(" (")[0] for axes in panels(figure)]
     assert names == ["one, encoder", "one, decoder", "two, encoder"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from made_tasks import taught
+from tiers import rest_slow_rows
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.dam.learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, hard, learn_mask
@@ -140,9 +142,13 @@ def test_noise_that_is_always_drawn(wordpiece_tokenizer: PreTrainedTokenizerBase
         assert torch.equal(outputs(found, lesson), one)
 
 
-@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel"])
-@pytest.mark.parametrize("degrees_of", ["heads", "layers"])
-@pytest.mark.parametrize("layers", [None, "last:1"])
+DEGREES = list(product(["BertModel", "AlbertModel"], ["heads", "layers"], [None, "last:1"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "degrees_of", "layers"),
+    rest_slow_rows(DEGREES, [("AlbertModel", "heads", "last:1"), ("BertModel", "layers", None)]),
+)
 def test_the_file_of_learned_degrees_is_their_final_mask(
     wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, degrees_of: Any, layers: str | None
 ) -> None:
@@ -168,9 +174,13 @@ def test_the_file_of_learned_degrees_is_their_final_mask(
     assert float((plain - expected).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel"])
-@pytest.mark.parametrize("structured", [True, False])
-@pytest.mark.parametrize("per_layer", [True, False])
+SHARED = list(product(["BertModel", "AlbertModel"], [True, False], [True, False]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "structured", "per_layer"),
+    rest_slow_rows(SHARED, [("AlbertModel", True, True), ("BertModel", False, False)]),
+)
 def test_the_mask_of_a_file_is_the_final_one(
     wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, *, structured: bool, per_layer: bool
 ) -> None:

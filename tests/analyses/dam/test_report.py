@@ -11,6 +11,7 @@ import pytest
 import torch
 from drawn_words import check_edges
 from made_runs import HOSTILE
+from tiers import rest_slow_rows
 
 from headlens.analyses.dam.options import CLASSES
 from headlens.analyses.dam.report import (
@@ -181,7 +182,7 @@ def test_tables_without_rows_give_no_figure() -> None:
     assert importance_by_place(positions().iloc[:0]) is None
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(1, 3), (1, 12), (2, 12), (1, 16), (3, 2)])
+@pytest.mark.parametrize(("layers", "heads"), rest_slow_rows([(3, 2), (1, 12), (1, 3), (2, 12), (1, 16)], 2))
 def test_a_picture_has_a_map_for_every_head(layers: int, heads: int) -> None:
     """White where attention stays, first position at the upper left."""
     probabilities, stays = made(layers, heads)

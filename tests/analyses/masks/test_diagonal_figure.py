@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from tiers import rest_slow
 
 from headlens.analyses.masks.study_figures import worth_of_diagonal
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
@@ -69,7 +70,7 @@ def test_differences_task_by_task_and_a_panel_per_metric() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", ["full", "column"])
+@pytest.mark.parametrize("width", rest_slow(["full", "column"], ["column"]))
 def test_nothing_is_cut_off(width: str) -> None:
     with drawn_for(width):
         figure = worth_of_diagonal(masks({"sst2": "accuracy", "cola": "matthews"}, models=("one", "another")))

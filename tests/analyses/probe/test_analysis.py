@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlens.analyses.probe import analysis
@@ -91,6 +91,7 @@ def test_likelihood_and_scores_are_those_of_brute_force(seed: int, l2: float) ->
     assert uas(sentences, weights)[PROBE] == pytest.approx(naive_uas(sentences, weights.numpy()))
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(seed=st.integers(0, 10_000), l2=st.sampled_from([0.0, 0.1]))
 def test_the_gradient_is_that_of_finite_differences(seed: int, l2: float) -> None:
     data = gathered(treebank(seed))

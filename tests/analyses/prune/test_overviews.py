@@ -11,7 +11,10 @@ from headlens.analyses.prune.results_table import lasting_roles, remaining_heads
 from headlens.pages.page_tables import PageTable
 from headlens.runs.reading import RecordedRun
 
-MADE = Made(penalties=(0.01, 0.1))
+STEPS = (0, 2000)  # few: making gates of every update takes longer than drawing
+
+
+MADE = Made(penalties=(0.01, 0.1), steps=STEPS)
 
 
 def run(tables: dict[str, pd.DataFrame], label: str = "run") -> RecordedRun:
@@ -56,7 +59,9 @@ def test_what_remained_is_named_where_it_is_little() -> None:
 
 
 def test_a_model_without_heads_is_told() -> None:
-    table = remaining_heads([run(gate_tables(Made(shapes={"encoder": (2, 2)}, penalties=(9.0,), least=0.0)))])
+    table = remaining_heads(
+        [run(gate_tables(Made(shapes={"encoder": (2, 2)}, penalties=(9.0,), least=0.0, steps=STEPS)))]
+    )
     (row,) = table.rows
     assert [cell.text for cell in row][2:] == ["encoder", "0", "4", "0, 1"]
     assert table.columns[-1].name == "layers without heads"
@@ -81,7 +86,7 @@ def test_roles_that_die_last_come_first() -> None:
 
 
 def test_several_folders_have_their_labels() -> None:
-    both = [run(gate_tables(MADE), "first"), run(gate_tables(Made(gated=("encoder",))), "second")]
+    both = [run(gate_tables(MADE), "first"), run(gate_tables(Made(gated=("encoder",), steps=STEPS)), "second")]
     for make in (results_overview, remaining_heads, lasting_roles):
         table = make(both)
         assert table.columns[0].name == "run"

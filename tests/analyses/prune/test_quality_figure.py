@@ -15,7 +15,10 @@ from tiers import rest_slow
 
 from headlens.analyses.prune.sweep_figures import LOOKS, gate_quality
 
-MADE = Made(penalties=(0.005, 0.02, 0.1))
+STEPS = (0, 2000)  # few: making gates of every update takes longer than drawing
+
+
+MADE = Made(penalties=(0.005, 0.02, 0.1), steps=STEPS)
 
 
 def drawn(tables: dict[str, pd.DataFrame]) -> Figure:
@@ -87,7 +90,7 @@ def test_penalties_stand_above_their_models() -> None:
 
 
 def test_only_stacks_with_gates_are_counted_each_set_in_a_panel() -> None:
-    everything, encoder = gate_tables(MADE), gate_tables(Made(penalties=(0.3, 0.4), gated=("encoder",)))
+    everything, encoder = gate_tables(MADE), gate_tables(Made(penalties=(0.3, 0.4), gated=("encoder",), steps=STEPS))
     sweep = pd.concat([everything["sweep"], encoder["sweep"].iloc[1:]])
     gates = pd.concat([everything["gates"], encoder["gates"]])
     first, second = drawn({"sweep": sweep, "gates": gates}).axes
@@ -102,14 +105,14 @@ def test_only_stacks_with_gates_are_counted_each_set_in_a_panel() -> None:
 
 
 def test_models_with_different_metrics_have_axes_of_their_own() -> None:
-    bert = Made(shapes={"encoder": (12, 12)}, metrics=("accuracy",), model="bert", task="sst2")
+    bert = Made(shapes={"encoder": (12, 12)}, metrics=("accuracy",), model="bert", task="sst2", steps=STEPS)
     sweep = pd.concat([gate_tables(made)["sweep"] for made in (MADE, bert)])
     first, second = drawn({"sweep": sweep}).axes
     assert first.get_ylim()[0] > second.get_ylim()[1]
 
 
 def test_without_scratch_or_whole_model() -> None:
-    tables = gate_tables(Made(penalties=(0.1,), scratch=False))
+    tables = gate_tables(Made(penalties=(0.1,), scratch=False, steps=STEPS))
     assert list(lines(drawn(tables).axes[0])) == ["unpruned model", "from the trained model"]
     only = {"sweep": tables["sweep"].iloc[1:]}
     (axes,) = drawn(only).axes
@@ -133,10 +136,10 @@ MANY = tuple(0.001 * 1.9**i for i in range(12))
     rest_slow(
         [
             MADE,
-            Made(penalties=(0.1,), least=0.0),
-            Made(shapes={"encoder": (2, 2)}, penalties=MANY),
-            Made(shapes={"encoder": (24, 16)}, penalties=MANY, least=0.0, model="a-very-long-name/" * 7),
-            Made(penalties=(1234567.8, 0.00012345), metrics=("a_metric_with_a_name_that_is_long",)),
+            Made(penalties=(0.1,), least=0.0, steps=STEPS),
+            Made(shapes={"encoder": (2, 2)}, penalties=MANY, steps=STEPS),
+            Made(shapes={"encoder": (24, 16)}, penalties=MANY, least=0.0, model="a-very-long-name/" * 7, steps=STEPS),
+            Made(penalties=(1234567.8, 0.00012345), metrics=("a_metric_with_a_name_that_is_long",), steps=STEPS),
         ]
     ),
     ids=range(5),
@@ -167,7 +170,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
             assert axes._left_title.get_window_extent().y0 >= max(b.y1 for b in names) - 0.5
 
 
-@pytest.mark.parametrize("words", rest_slow(HOSTILE, 2))
+@pytest.mark.parametrize("words", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(words: str) -> None:
     tables = gate_tables(MADE)
     sweep = tables["sweep"].assign(model=words, task=words, metric=words, penalty=np.nan)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_words import check_words, fits_a_page
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_gates import Made, gate_tables
 from made_runs import HOSTILE
@@ -15,6 +15,9 @@ from tiers import rest_slow
 
 from headlens.analyses.prune.sweep_figures import kept_rows, role_sets, roles_kept
 from headlens.plots.role_colours import COLOURS, family
+
+STEPS = (0, 2000)  # few: making gates of every update takes longer than drawing
+
 
 COLUMNS = ["run", "penalty", "stack", "head", "role", "kept"]
 
@@ -40,7 +43,7 @@ def bars(axes: Axes) -> dict[tuple[int, str], float]:
 
 
 def test_bars_count_the_heads_left_by_role() -> None:
-    roles = gate_tables(Made(penalties=(0.1, 0.01)))["roles"]
+    roles = gate_tables(Made(penalties=(0.1, 0.01), steps=STEPS))["roles"]
     shown = drawn(roles).axes
     assert [axes.get_title(loc="left").split(", ")[1] for axes in shown] == ["encoder", "decoder", "cross"]
     for axes, stack in zip(shown, ("encoder", "decoder", "cross"), strict=True):
@@ -57,7 +60,7 @@ def test_bars_count_the_heads_left_by_role() -> None:
 
 
 def test_pieces_stand_on_each_other_and_totals_above() -> None:
-    (axes, *_) = drawn(gate_tables(Made())["roles"]).axes
+    (axes, *_) = drawn(gate_tables(Made(steps=STEPS))["roles"]).axes
     tops: dict[int, float] = {}
     for piece in axes.patches:
         place = round(piece.get_x() + 0.4)
@@ -88,6 +91,7 @@ def test_roles_after_pruning_are_those_of_the_pruned_model() -> None:
     assert bars(drawn(roles, "role_pruned").axes[0]).get((1, COLOURS["positional"].lower())) == 1
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["rare", "positional(-1)", "", "else"]), st.booleans()), min_size=1, max_size=20
@@ -111,7 +115,7 @@ def test_truth_values_of_any_kind(values: list[object]) -> None:
 
 
 def test_nothing_to_draw() -> None:
-    roles = gate_tables(Made())["roles"]
+    roles = gate_tables(Made(steps=STEPS))["roles"]
     assert roles_kept(roles.assign(role="")) is None
     assert roles_kept(roles.assign(role=np.nan)) is None
     assert roles_kept(roles.iloc[:0]) is None
@@ -121,13 +125,14 @@ def test_nothing_to_draw() -> None:
     "made",
     rest_slow(
         [
-            Made(),
-            Made(penalties=tuple(0.001 * 1.9**i for i in range(12))),
-            Made(shapes={"encoder": (24, 16)}, model="a-very-long-name/" * 8, least=0.0),
-            Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), least=0.0, seed=1),
+            Made(shapes={"encoder": (6, 8)}, penalties=(0.01, 0.1), steps=STEPS),
+            Made(steps=STEPS),
+            Made(penalties=tuple(0.001 * 1.9**i for i in range(12)), steps=STEPS),
+            Made(shapes={"encoder": (24, 16)}, model="a-very-long-name/" * 8, least=0.0, steps=STEPS),
+            Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), least=0.0, seed=1, steps=STEPS),
         ]
     ),
-    ids=range(4),
+    ids=range(5),
 )
 def test_nothing_is_cut_off_or_covered(made: Made) -> None:
     roles = gate_tables(made)["roles"]
@@ -161,7 +166,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
                     assert extent.height <= around.height * 1.3
 
 
-@pytest.mark.parametrize("words", rest_slow(HOSTILE, 2))
+@pytest.mark.parametrize("words", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(words: str) -> None:
-    roles = gate_tables(Made(penalties=(0.1,)))["roles"]
+    roles = gate_tables(Made(penalties=(0.1,), steps=STEPS))["roles"]
     check_words(drawn(roles.assign(model=words, run=words, penalty=np.nan, role=words)), words)

@@ -13,7 +13,10 @@ from headlens.analyses.prune.sweep_runs import (
     sweep_stacks,
 )
 
-ENCODER = Made(shapes={"encoder": (2, 4)}, penalties=(0.01, 0.1), metrics=("accuracy", "f1"))
+STEPS = (0, 2000)  # few: making gates of every update takes longer than drawing
+
+
+ENCODER = Made(shapes={"encoder": (2, 4)}, penalties=(0.01, 0.1), metrics=("accuracy", "f1"), steps=STEPS)
 
 
 def test_a_model_without_a_stack_has_none_to_count() -> None:
@@ -56,7 +59,7 @@ def test_the_same_architecture_twice_makes_two_pairs() -> None:
 
 
 def test_stacks_with_gates_are_those_of_the_table_of_gates() -> None:
-    tables = gate_tables(Made(penalties=(0.01, 0.1), gated=("encoder", "cross")))
+    tables = gate_tables(Made(penalties=(0.01, 0.1), gated=("encoder", "cross"), steps=STEPS))
     rows = main_rows(tables["sweep"])
     expected = [(), *[("encoder", "cross")] * 4]
     assert gated_stacks(rows, tables["gates"]) == expected
@@ -70,6 +73,6 @@ def test_stacks_with_gates_are_those_of_the_table_of_gates() -> None:
 
 
 def test_where_no_head_was_lost_all_stacks_are_counted() -> None:
-    rows = main_rows(gate_tables(Made(penalties=(0.0,)))["sweep"])
+    rows = main_rows(gate_tables(Made(penalties=(0.0,), steps=STEPS))["sweep"])
     whole = rows.assign(heads_encoder=48, heads_decoder=48, heads_cross=48)
     assert gated_stacks(whole, None)[1:] == [("encoder", "decoder", "cross")] * 2

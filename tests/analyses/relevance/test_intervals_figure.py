@@ -19,6 +19,9 @@ Make = Callable[..., pd.DataFrame]
 MARIAN = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}
 
 
+THREE_LAYERS = {"encoder": [12] * 3}
+
+
 def points(axes: Axes) -> PathCollection:
     return next(own for own in axes.collections if isinstance(own, PathCollection))
 
@@ -66,7 +69,7 @@ def test_lines_stand_at_zero_and_at_the_even_share_of_the_layer(make_relevance: 
 
 
 def test_an_outlier_stands_at_the_edge_with_its_number(make_relevance: Make) -> None:
-    frame = tame(make_relevance())
+    frame = tame(make_relevance(shapes=THREE_LAYERS))
     changed = [14, 20]
     for column in ("relevance", "ci_low", "ci_high"):
         frame.loc[changed, column] = [41.5, -7.25]
@@ -84,7 +87,7 @@ NUMBERS = ["relevance", "ci_low", "ci_high"]
 
 def with_one_far_away(make_relevance: Make) -> tuple[pd.DataFrame, float]:
     """Relevance of which row 14 lies far beyond the axis of its layer, and where that axis ends."""
-    frame = tame(make_relevance())
+    frame = tame(make_relevance(shapes=THREE_LAYERS))
     frame.loc[14, NUMBERS] = 41.5
     figure = relevance_intervals(frame)
     assert figure is not None
@@ -172,12 +175,12 @@ def test_panels_fit_a_page_and_do_not_meet(make_relevance: Make, shapes: dict[st
 
 
 def test_nothing_to_draw(make_relevance: Make) -> None:
-    frame = make_relevance()
+    frame = make_relevance(shapes=THREE_LAYERS)
     assert relevance_intervals(frame.assign(relevance=np.nan)) is None
     assert relevance_intervals(frame.iloc[:0]) is None
 
 
-@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
+@pytest.mark.parametrize("name", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
     figure = relevance_intervals(make_relevance(name, {"encoder": [2]}, rules=(name,)))
     assert figure is not None

@@ -166,7 +166,7 @@ def test_one_rule_has_nothing_to_agree_with(make_relevance: Make) -> None:
     assert rule_agreement(frame.assign(relevance=frame["relevance"].where(frame["rule"] == "epsilon"))) is None
 
 
-@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
+@pytest.mark.parametrize("name", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(make_heads: Make, make_relevance: Make, name: str) -> None:
     shapes = {"encoder": [2] * 2}
     first = confidence_against_relevance(heads_of(make_heads, name, shapes).assign(role=name))

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from made_gates import Made, write_prune
 from made_runs import change_record, write_classification, write_other
 from matplotlib.figure import Figure
+from tiers import rest_slow
 
 from headlens.analyses.report import recipe
 from headlens.analyses.report.options import ReportRequest
@@ -25,6 +27,21 @@ from headlens.runs.progress import Reporter
 
 FIGURES = ["functions", "confidence", "entropy", "mass", "rare", "same_word", "coreference", "pair", "alignment"]
 FIGURES += ["positions", "offsets", "best_heads", "syntax", "similarity"]
+
+
+# What these figures are drawn from stays in runs of which few figures are drawn.
+FEW = ("functions", "confidence")
+SHOWN = {"model", "stack", "layer", "head", "tokens", "role", "roles", "nearest", "confidence", "confidence_all"}
+
+
+def keep_few(folder: Path) -> None:
+    """Empties what no figure of FEW is drawn from."""
+    for name in ("positions", "syntax", "similarity"):
+        path = folder / f"{name}.csv"
+        path.write_text(path.read_text(encoding="utf-8").splitlines(keepends=True)[0], encoding="utf-8")
+    heads = pd.read_csv(folder / "heads.csv")
+    heads.assign(**dict.fromkeys(set(heads) - SHOWN, "")).to_csv(folder / "heads.csv", index=False)
+    change_record(folder, {"rows": {}})
 
 
 def report(*runs: Path, **place: Any) -> recipe.ReportRun:
@@ -74,7 +91,7 @@ def test_the_report_of_a_run_goes_into_its_folder_and_nothing_else_changes(class
 
 
 def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
-    run = write_prune(tmp_path / "run", Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), steps=(0, 5)), roles=False)
+    run = write_prune(tmp_path / "run", Made(shapes={"encoder": (1, 2)}, penalties=(0.1,), steps=(0, 5)), roles=False)
     before = set(content(run))
     made = report(run)
     drawn = [f"figures/{name}.{kind}" for name in ("quality", "kept", "gates_encoder") for kind in ("png", "svg")]
@@ -86,18 +103,21 @@ def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
     assert not made.notes
 
 
-def test_figures_are_those_that_the_run_itself_draws(classified: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", rest_slow([FEW, tuple(FIGURES)]), ids=["few", "all"])
+def test_figures_are_those_that_the_run_itself_draws(classified: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
     from headlens.analyses.classify.report import classify_figures
     from headlens.pages.command_report import write_results
     from headlens.plots.style import named_after
     from headlens.runs.reading import read_recorded
 
+    if names == FEW:
+        keep_few(classified)
     read = read_recorded(classified, "")
     assert read.corpus_name
     with RunFolder.create(tmp_path / "again", command="classify", model="demo") as run:
         write_results(run, read.tables, named_after(read.corpus_name, classify_figures(read.tables)))
-    report(classified)
-    for name in FIGURES:
+    assert [p.stem for p in report(classified).files if p.suffix == ".png"] == list(names)
+    for name in names:
         for kind in ("png", "svg"):
             file = f"figures/{name}.{kind}"
             assert (classified / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
@@ -173,7 +193,7 @@ def test_a_run_of_another_command_is_shown_with_its_pictures(other: Path) -> Non
     assert "sentence1 encoder layer0" in made.page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("status", ["interrupted", "failed", "running", "odd"])
+@pytest.mark.parametrize("status", rest_slow(["interrupted", "failed", "running", "odd"], ["interrupted", "odd"]))
 def test_an_unfinished_run_is_shown_with_a_remark(other: Path, status: str) -> None:
     change_record(other, {"status": status, "files": []})
     made = report(other)
@@ -185,22 +205,16 @@ def test_an_unfinished_run_is_shown_with_a_remark(other: Path, status: str) -> N
     assert record(other)["status"] == status
 
 
-def test_of_an_interrupted_classification_is_drawn_what_can_be(classified: Path) -> None:
+@pytest.mark.parametrize("names", rest_slow([FEW, tuple(FIGURES[:10])]), ids=["few", "all"])
+def test_of_an_interrupted_classification_is_drawn_what_can_be(classified: Path, names: tuple[str, ...]) -> None:
+    if names == FEW:
+        keep_few(classified)
+    else:
+        for name in ("positions", "syntax", "similarity"):
+            (classified / f"{name}.csv").unlink()
     change_record(classified, {"status": "interrupted", "files": []})
-    for name in ("positions", "syntax", "similarity"):
-        (classified / f"{name}.csv").unlink()
-    assert [p.stem for p in report(classified).files if p.suffix == ".png"] == [
-        "functions",
-        "confidence",
-        "entropy",
-        "mass",
-        "rare",
-        "same_word",
-        "coreference",
-        "pair",
-        "alignment",
-        "positions",
-    ]
+    made = run_report(ReportRequest((classified,), OutputOptions(), format=("png",)))
+    assert [p.stem for p in made.files if p.suffix == ".png"] == list(names)
 
 
 def test_broken_pictures_are_not_shown(other: Path) -> None:
@@ -334,8 +348,8 @@ def test_nothing_is_written_when_one_of_the_runs_is_broken(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other"]
 
 
-def test_a_large_page_is_told(classified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_page_is_told(other: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "LARGE_PAGE", 1000)
-    (told,) = report(classified).notes
+    (told,) = report(other).notes
     pictures = r"report\.html is \d+\.\d MB: pictures are \d+\.\d MB of it"
     assert re.fullmatch(rf"{pictures}, the rest is tables and the numbers of all heads\.", told)

@@ -16,7 +16,7 @@ from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def collected() -> Callable[..., QueryKeyStore]:
     """Collects what a model with entmax does in a few passes over its padded batch."""
 

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_info
+from tiers import rest_slow
 
 from headlens.analyses.sparsefinder.fitting import (
     FittedSite,
@@ -52,7 +53,7 @@ def hidden() -> torch.Tensor:
     return torch.stack([torch.linalg.qr(torch.randn(SIZE, SIZE, generator=generator))[0] for _ in range(HEADS)])
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", rest_slow([False, True], [True]))
 @pytest.mark.parametrize("shared", [False, True])
 def test_groups_are_found(hidden: torch.Tensor, *, shared: bool, causal: bool) -> None:
     def batches() -> Iterator[StoredBatch]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from tiers import rest_slow
 from watching import Watch, run
 
 from headlens.analyses.sparsefinder import query_key_store as module
@@ -22,7 +23,7 @@ Collected = Callable[..., QueryKeyStore]
 NAMES = [name for name in ("bert", "albert", "marian", "llama", "gpt2") if name in zoo.ZOO]
 
 
-@pytest.mark.parametrize("room", [1, 10_000, 2**25])
+@pytest.mark.parametrize("room", rest_slow([1, 10_000, 2**25], [10_000]))
 @pytest.mark.parametrize("name", NAMES)
 def test_sentences_come_back_without_their_padding(
     collected: Collected, name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tiers import rest_slow
 
 from headlens.analyses.sparsefinder.figures import (
     GOLD,
@@ -57,7 +58,7 @@ def points(*, metric: bool = True) -> pd.DataFrame:
     return found.assign(**words, ci_low=low, ci_high=high, task_sparsity=0.9 * found["sparsity"])
 
 
-@pytest.mark.parametrize("metric", [False, True])
+@pytest.mark.parametrize("metric", rest_slow([False, True], [True]))
 def test_every_method_has_a_curve(metric: bool) -> None:
     table = points(metric=metric)
     figure = pareto_curves(table, "encoder")

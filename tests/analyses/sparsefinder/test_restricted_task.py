@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from saved import build
+from tiers import rest_slow
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -98,7 +99,7 @@ def near(query: int, keys: int) -> int:
     return max(1, sum(abs(query - key) <= 1 for key in range(keys)))
 
 
-@pytest.mark.parametrize("tokens", [4096, 14])
+@pytest.mark.parametrize("tokens", rest_slow([4096, 14], [14]))
 def test_every_text_counts_once(
     marian_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
@@ -145,7 +146,7 @@ def bucket_of(values: list[float], place: int, buckets: int) -> int:
     return sorted(values).index(values[place]) // math.ceil(len(values) / buckets)
 
 
-@pytest.mark.parametrize("tokens", [4096, 14])
+@pytest.mark.parametrize("tokens", rest_slow([4096, 14], [14]))
 def test_buckets_of_finished_texts(
     marian_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:

@@ -13,22 +13,35 @@ import torch
 from headlens.analyses.sparsefinder import pareto_points as module
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_curves import areas, of_model, of_stacks
-from headlens.analyses.sparsefinder.pareto_points import EVERY, PARETO_COLUMNS, SparsitySweep, pareto
+from headlens.analyses.sparsefinder.pareto_points import (
+    EVERY,
+    PARETO_COLUMNS,
+    SparsitySweep,
+    SparsitySweepResult,
+    pareto,
+)
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 
-GRID = ParameterGrid(windows=(0, 3), thresholds=(0.5, 2.0), groups=(2, 4))
+GRID = ParameterGrid(windows=(0, 3), thresholds=(0.5,), groups=(2,))
+OPTIONS = FitOptions(2, epochs=1)
+Whole = tuple[SparsitySweepResult, list[int]]
 
 
-@pytest.fixture
-def store(collected: Callable[..., QueryKeyStore], tmp_path: Path) -> QueryKeyStore:
-    return collected(tmp_path / "store", passes=4)
+@pytest.fixture(scope="module")
+def store(collected: Callable[..., QueryKeyStore], tmp_path_factory: pytest.TempPathFactory) -> QueryKeyStore:
+    return collected(tmp_path_factory.mktemp("sweep") / "store", passes=4)
 
 
-def test_every_site_has_its_heads_and_points(store: QueryKeyStore, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(store: QueryKeyStore, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A sweep that nothing interrupts, and the progress that it told."""
     seen: list[int] = []
+    return SparsitySweep(store, store, tmp_path_factory.mktemp("kept"), GRID, OPTIONS).run(seen.append), seen
+
+
+def test_every_site_has_its_heads_and_points(store: QueryKeyStore, whole: Whole) -> None:
+    swept, seen = whole
     samples: dict[str, list[np.ndarray]] = {}
-    sweep = SparsitySweep(store, store, tmp_path / "kept", GRID, FitOptions(2, epochs=1))
-    swept = sweep.run(seen.append)
     table, fitted = swept.heads, swept.fitted
     assert seen == [1] * len(store.sites())
     assert list(fitted) == store.sites()
@@ -52,10 +65,11 @@ def test_every_site_has_its_heads_and_points(store: QueryKeyStore, tmp_path: Pat
     assert swept.samples[EVERY] == pytest.approx(expected, abs=1e-6)
 
 
-def test_what_was_done_is_not_done_again(store: QueryKeyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = FitOptions(2, epochs=1)
-    whole = SparsitySweep(store, store, tmp_path / "whole", GRID, options).run()
-    sweep, count, fit = SparsitySweep(store, store, tmp_path / "kept", GRID, options), 0, module.fit_site
+def test_what_was_done_is_not_done_again(
+    store: QueryKeyStore, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uninterrupted, _ = whole
+    sweep, count, fit = SparsitySweep(store, store, tmp_path / "kept", GRID, OPTIONS), 0, module.fit_site
 
     def failing(*arguments: object) -> object:
         nonlocal count
@@ -70,7 +84,7 @@ def test_what_was_done_is_not_done_again(store: QueryKeyStore, tmp_path: Path, m
     count = -100
     again = sweep.run()
     assert count == -100 + len(store.sites()) - 2
-    pd.testing.assert_frame_equal(again.heads, whole.heads, check_exact=True)
-    assert all(np.array_equal(own, again.samples[stack]) for stack, own in whole.samples.items())
-    for site, own in whole.fitted.items():
+    pd.testing.assert_frame_equal(again.heads, uninterrupted.heads, check_exact=True)
+    assert all(np.array_equal(own, again.samples[stack]) for stack, own in uninterrupted.samples.items())
+    for site, own in uninterrupted.fitted.items():
         assert torch.equal(own.projections.weight, again.fitted[site].projections.weight)

@@ -63,7 +63,7 @@ def compare(
         assert_same(variant.outputs, full(model, inputs, gone | without))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", rest_slow(KERNELS, ["sdpa"]))
 @pytest.mark.parametrize("mode", ["zero", "keep-only"])
 @pytest.mark.parametrize("layer", rest_slow([0, 1, 2], [1]))
 @pytest.mark.parametrize("name", rest_slow(FAMILIES, zoo.REPRESENTATIVES))
@@ -75,9 +75,9 @@ def test_heads_of_compacted_models(name: str, layer: int, mode: Mode, kernel: st
     compare(model, small, set(gone), mode, inputs)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", rest_slow(KERNELS, ["sdpa"]))
 @pytest.mark.parametrize("mode", ["zero", "keep-only"])
-@pytest.mark.parametrize("name", rest_slow(ALBERTS, ["albert", "albert-inner"]))
+@pytest.mark.parametrize("name", rest_slow(ALBERTS, ["albert-inner"]))
 def test_heads_that_shared_weights_mask_at_their_depth(name: str, mode: Mode, kernel: str) -> None:
     entry = zoo.ZOO.get(name) or zoo.Entry(name, "AlbertConfig", "encoder", zoo.ALBERT)
     model, inputs = entry.build(kernel).double(), zoo.padded(entry)
@@ -88,7 +88,7 @@ def test_heads_that_shared_weights_mask_at_their_depth(name: str, mode: Mode, ke
     compare(model, small, set(gone), mode, inputs)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", rest_slow(KERNELS, ["sdpa"]))
 @pytest.mark.parametrize("mode", ["zero", "keep-only"])
 def test_heads_that_shared_weights_scale_at_their_depth(mode: Mode, kernel: str) -> None:
     """A sweep of the model with factors is one of the model with gates."""
@@ -108,8 +108,8 @@ def test_heads_that_shared_weights_scale_at_their_depth(mode: Mode, kernel: str)
                 assert_same(variant.outputs, model(**inputs))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["bert-classifier", "albert"])
+@pytest.mark.parametrize("kernel", rest_slow(KERNELS, ["sdpa"]))
+@pytest.mark.parametrize("name", rest_slow(["bert-classifier", "albert"], ["albert"]))
 def test_uniform_attention_in_models_that_lost_heads(name: str, kernel: str) -> None:
     """A head whose queries are 0 scores all keys alike."""
     model, inputs = doubled(name, kernel)
