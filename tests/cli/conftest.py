@@ -27,6 +27,7 @@ from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.sources import demo_corpus
 from headlens.corpora.text import split_words
+from headlens.models import loading
 from headlens.plots import export
 from headlens.runs import run_record
 from headlens.tasks.catalogue import CATALOGUE
@@ -51,19 +52,14 @@ def draws(words: list[str]) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def found_out_once() -> Iterator[None]:
-    """What is the same in all runs of one process and takes a tenth of a second every time: the parser of the command
-    line, the versions of packages, the commit."""
+    """What is the same in all runs of one process: the parser of the command line, the versions of packages and the
+    commit, which take a tenth of a second every time; and what splits text into words, made of all of Unicode."""
+    split_words("a")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
         patch.setattr(run_record, "versions", functools.cache(run_record.versions))
         patch.setattr(run_record, "git_commit", functools.cache(run_record.git_commit))
         yield
-
-
-@pytest.fixture(scope="session")
-def words_known() -> None:
-    """The pattern that splits text into words is made of all of Unicode when the first text is split."""
-    split_words("a")
 
 
 @functools.cache
@@ -140,6 +136,15 @@ def with_pieces_of(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], fol
     few: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder))
     assert len(few) == len(kept)
     return few
+
+
+loaded_once = functools.cache(loading.load)
+
+
+@pytest.fixture
+def loads_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is read when the first of many tests names it: for those of what is refused before it is changed."""
+    monkeypatch.setattr("headlens.runs.run.load", loaded_once)
 
 
 @pytest.fixture(scope="session")

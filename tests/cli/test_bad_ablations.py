@@ -115,6 +115,7 @@ def assert_refused(headlens: Headlens) -> Callable[..., None]:
     return check
 
 
+@pytest.mark.usefixtures("loads_once")
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(assert_refused: Callable[..., None], made: Made, case: str) -> None:
     arguments, say = REFUSED[case]

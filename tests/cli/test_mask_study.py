@@ -272,7 +272,6 @@ def test_parts_of_a_learned_mask_by_importance(run: Headlens, keeps: tuple[float
     assert "Under the mask some tokens have no key left" in " ".join(done.out.split())
 
 
-@pytest.mark.usefixtures("words_known")
 @pytest.mark.parametrize(
     ("stop", "seeds", "steps"), [(5, 1, 2), *(pytest.param(n, 2, 4, marks=pytest.mark.slow) for n in (2, 6, 13))]
 )
@@ -393,7 +392,6 @@ def test_graphs_of_trees_that_are_there(run: Headlens, headlens: Headlens) -> No
     assert not Path("none").exists()
 
 
-@pytest.mark.usefixtures("words_known")
 def test_graphs_that_are_refused(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
     for more, words in (
         (("--graph", "syntax"), "--graph syntax needs dependency trees.\nName a parser: --parser spacy:"),
@@ -527,7 +525,6 @@ def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     assert "--grid only applies when models" in headlens("masks", "--grid", "random=1", "--out", "none").err
 
 
-@pytest.mark.usefixtures("words_known")
 def test_what_is_not_named_is_not_trained(run: Headlens, headlens: Headlens) -> None:
     """The paper's patterns are for those who name nothing."""
     assert run("--graph", "neighbour", "--no-controls", *ONE).code == 0
@@ -623,7 +620,6 @@ def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
         assert words in done.err, more
 
 
-@pytest.mark.usefixtures("words_known")
 @THOROUGH
 def test_masked_scores_of_zero(run: Headlens, headlens: Headlens, thorough: bool) -> None:
     done = run("--pattern", "star", "--pattern", "full", "--graph", "neighbour", "--zero-scores", "--seeds", 1, *ONE)

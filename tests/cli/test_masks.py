@@ -162,7 +162,7 @@ def test_fine_tuning_and_evaluation_are_under_the_mask(
     assert any(not torch.allclose(masked[k], plain[k]) for k in masked)
 
 
-def test_classify_and_relevance_and_text_take_masks(headlens: Headlens, tiny_bert: Path) -> None:
+def test_classify_takes_masks(headlens: Headlens, tiny_bert: Path) -> None:
     Path("text.txt").write_text("The cat sleeps .\nA house near the river .\n" * 4, encoding="utf-8")
     found = {}
     for name, options in {"plain": (), "near": ("--mask", "window:0"), "none": ("--no-diagonal",)}.items():
@@ -173,6 +173,10 @@ def test_classify_and_relevance_and_text_take_masks(headlens: Headlens, tiny_ber
     assert (found["near"]["to_self"] == 1).all()
     assert (found["none"]["to_self"] == 0).all()
     assert found["plain"]["to_self"].between(0.01, 0.99).all()
+
+
+def test_relevance_takes_masks(headlens: Headlens, tiny_bert: Path) -> None:
+    Path("text.txt").write_text("The cat sleeps .\nA house near the river .\n" * 4, encoding="utf-8")
     shares = []
     for name, options in {"r0": (), "r1": ("--mask", "window:0")}.items():
         done = headlens("relevance", tiny_bert, "--corpus", "text.txt", "--no-figures", "--out", name, *options)

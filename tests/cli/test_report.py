@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import change_record, write_classification, write_other
+from made_runs import change_record, write_ablation, write_classification, write_other
 
 Headlens = Callable[..., Any]
 
@@ -30,13 +30,13 @@ def test_it_names_the_page_and_what_to_do_with_it(headlens: Headlens, run: Path)
     assert (run / "report.html").is_file()
 
 
-def test_json_is_the_only_output(headlens: Headlens, run: Path) -> None:
-    other = write_other(run.parent / "other")
+def test_json_is_the_only_output(headlens: Headlens, tmp_path: Path) -> None:
+    run, other = write_ablation(tmp_path / "run"), write_other(tmp_path / "other")
     done = headlens("report", run, other, "--out", "out", "--json")
     assert done.code == 0, done.err
     summary = json.loads(done.out)
     assert summary["page"] == "out/report.html"
-    assert [own["command"] for own in summary["runs"]] == ["classify", "attend"]
+    assert [own["command"] for own in summary["runs"]] == ["ablate", "attend"]
     assert "out/report.html" in summary["files"]
     assert not done.err
 

@@ -191,7 +191,8 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
     assert "No task" not in done.out
 
 
-def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("page", rest_slow([False, True]))
+def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[str, ...], page: bool) -> None:
     """Their recall, sparsity, time and what they are worth on a task; what others have stays as it is."""
     run = ("sparsefinder", judge, *FEW, "--points", 1, "--task", "sst2", "--data", "dev.tsv")
     assert headlens(*run, "--out", "plain").code == 0
@@ -210,8 +211,9 @@ def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[s
     times = pd.read_csv("run/times.csv")
     assert set(times["method"]) == METHODS | BLOCKS
     assert (times["cpu_seconds"] >= 0).all()
-    assert headlens("report", "run").code == 0
-    assert "BigBird on blocks" in Path("run/report.html").read_text(encoding="utf-8")
+    if page:
+        assert headlens("report", "run").code == 0
+        assert "BigBird on blocks" in Path("run/report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -461,6 +463,7 @@ WRONG = {
 }
 
 
+@pytest.mark.usefixtures("loads_once")
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_meant(headlens: Headlens, judge: str, name: str) -> None:
     options, words = WRONG[name]

@@ -233,7 +233,7 @@ def test_a_killed_run_goes_on_to_the_same_tables(
     share: float,
 ) -> None:
     folder = tmp_path / "run"
-    batches = int(share * every)
+    batches = max(1, int(share * every))
     with killed_after(monkeypatch, batches) as before, pytest.raises(Killed):
         run_ablate(ask(model, data, folder))
     with killed_after(monkeypatch, -1) as after:
