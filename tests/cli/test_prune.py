@@ -217,7 +217,7 @@ def test_models_of_another_sweep_go(run: Headlens) -> None:
 @pytest.mark.slow
 def test_shared_weights(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> None:
     """Gates that differ by depth: every command sees the model that was measured."""
-    one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.8, "--schedule", "constant")
+    one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.7, "--schedule", "constant")
     done = headlens("prune", made("sharer", "Albert"), *sentiment, *SHORT, *one_rate, "--out", "run")
     assert done.code == 0, done.err
     row = pd.read_csv("run/sweep.csv").iloc[1]
