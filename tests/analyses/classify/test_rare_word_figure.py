@@ -12,6 +12,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 from saved import build
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.attend.analysis import collect_attention, shown_examples
@@ -22,7 +23,7 @@ from headlens.corpora.frequency import make_frequency
 from headlens.corpora.sources import NamedCorpus, open_corpus
 from headlens.errors import InputError
 from headlens.heads import Head
-from headlens.models.loading import LoadedModel
+from headlens.models.loading import LoadedModel, load
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots.style import VERMILION, drawn_for
 from headlens.runs.folder import RunFolder
@@ -105,8 +106,10 @@ def test_models_and_stacks_have_figures_of_their_own(make_heads: Make) -> None:
     assert [name for name, _ in rare_word_figures(both, maps)] == ["rare_words_1", "rare_words_2"]
 
 
-@pytest.fixture(scope="module")
-def loaded(wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
+@pytest.fixture(scope="module", params=rest_slow(["tiny", "demo"]))
+def loaded(request: pytest.FixtureRequest, wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
+    if request.param == "demo":
+        return load("demo")
     model = build("BertModel", len(wordpiece_tokenizer), max_position_embeddings=120)
     return LoadedModel("tiny", model, wordpiece_tokenizer, None)
 

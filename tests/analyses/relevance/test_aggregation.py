@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from saved import build
+from tiers import rest_slow_rows
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -21,7 +22,7 @@ from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Example, Sentence, Word
 from headlens.corpora.sources import open_corpus
 from headlens.errors import SelfCheckError
-from headlens.models.loading import LoadedModel
+from headlens.models.loading import LoadedModel, load
 from headlens.runs.corpus_reader import CorpusReader
 
 SITES = [Site("encoder", 0, 3, "a"), Site("cross", 1, 2, "b")]
@@ -153,12 +154,16 @@ def test_sums_do_not_grow_with_the_corpus() -> None:
     assert len(set(sizes)) == 1
 
 
-def test_a_corpus_gives_the_same_in_batches_of_any_size(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    model = build("BertModel", len(wordpiece_tokenizer), max_position_embeddings=120)
-    loaded, corpus = (
-        LoadedModel("tiny", model, wordpiece_tokenizer, None),
-        [e for e, _ in zip(open_corpus("demo"), range(8), strict=False)],
-    )
+@pytest.mark.parametrize(("name", "sentences"), rest_slow_rows([("tiny", 8), ("demo", 24)]))
+def test_a_corpus_gives_the_same_in_batches_of_any_size(
+    name: str, sentences: int, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    if name == "demo":
+        loaded = load("demo")
+    else:
+        model = build("BertModel", len(wordpiece_tokenizer), max_position_embeddings=120)
+        loaded = LoadedModel("tiny", model, wordpiece_tokenizer, None)
+    corpus = [e for e, _ in zip(open_corpus("demo"), range(sentences), strict=False)]
     feed = CorpusReader.of(loaded, corpus[0])
     tables = []
     with RelevanceSession(loaded.model, OwnEmbedding()) as session:
