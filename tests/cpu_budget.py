@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 DURATIONS = Path(__file__).with_name("durations.json")
+TIERS = ("default", "slow")
 # They come down with the tests: to 1 and 480.
 MOST_OF_ONE, MOST_OF_ALL = 5.0, 900.0
 TOLERANCE = 1.25  # measured again, a test of half a second takes up to a quarter more or less
@@ -39,9 +40,6 @@ def cpu_seconds() -> float:
 def load_durations() -> dict[str, dict[str, dict[str, float]]]:
     """The record: CPU seconds by tier (`default` or `slow`), file and test."""
     return {name: tier for name, tier in json.loads(DURATIONS.read_text(encoding="utf-8")).items() if name in TIERS}
-
-
-TIERS = ("default", "slow")
 
 
 class Costs:

@@ -131,8 +131,8 @@ class SlowSelection:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         processes = int(getattr(self.config, "workerinput", {}).get("workercount", 1))
-        known = {name: s for tests in load_durations()["slow"].values() for name, s in tests.items() if name != REST}
         measured = load_durations()["slow"]
+        known = {name: s for tests in measured.values() for name, s in tests.items() if name != REST}
         # A test that is not listed was one of the cheap ones of its file, if that was measured at all.
         seconds = {
             item.nodeid: known.get(item.nodeid, 0.1 if item.nodeid.split("::")[0] in measured else UNKNOWN)

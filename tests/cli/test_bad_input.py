@@ -233,6 +233,7 @@ def test_a_margin_is_a_finite_number(headlens: Headlens, value: str) -> None:
     check_refused(headlens("classify", "demo", "--config", "c.toml"), ["--margin", reason])
 
 
+@pytest.mark.posix
 def test_a_pipe_is_not_waited_for(headlens: Headlens, tiny_bert: Path) -> None:
     os.mkfifo("pipe.txt")
     check_refused(

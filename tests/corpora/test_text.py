@@ -128,6 +128,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         next(open_text(folder))
 
 
+@pytest.mark.posix
 def test_what_can_be_read_only_once(tmp_path: Path) -> None:
     """A pipe without a writer would be waited for without end."""
     os.mkfifo(tmp_path / "pipe.txt")

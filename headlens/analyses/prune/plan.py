@@ -10,7 +10,7 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
 
-# What a step costs beside a plain one (benchmarks/gates.py).
+# What a step costs beside a plain one.
 GATED = 1.05
 
 
