@@ -127,7 +127,8 @@ def test_killed_at_a_write_again_and_again(
 
 @at_length
 @pytest.mark.parametrize(("case", "part"), rounds(KILLS // 10))
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.posix
+@pytest.mark.parametrize("number", [getattr(signal, "SIGKILL", 9), signal.SIGTERM, signal.SIGINT])
 def test_a_signal_at_any_time(
     forks: Forks, command: Any, undisturbed: Any, tmp_path: Path, case: str, part: float, number: int
 ) -> None:

@@ -165,15 +165,17 @@ main()
 """
 
 
+KILL = getattr(signal, "SIGKILL", 9)  # Windows has no such signal
 RHYTHM = ["--steps", "60", "--batch-tokens", "300", "--log-every", "3", "--evaluate-every", "7"]
 TEXT = ["new:bert-tiny", "--vocabulary", "300", "--longest", "32", *RHYTHM]
 CLASSES = ["new:bert-tiny", "--vocabulary", "300", "--task", "sst2", "--data", "train.tsv", "--patience", "5", *RHYTHM]
 
 
+@pytest.mark.posix
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "number"),
-    [(TEXT, signal.SIGKILL), (TEXT, signal.SIGTERM), (CLASSES, signal.SIGKILL), (CLASSES, signal.SIGTERM)],
+    [(TEXT, KILL), (TEXT, signal.SIGTERM), (CLASSES, KILL), (CLASSES, signal.SIGTERM)],
 )
 def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, options: list[str], number: int) -> None:
     Path("train.tsv").write_text("sentence\tlabel\n" + "".join(f"{t}\t{i % 2}\n" for i, t in enumerate(LINES * 9)))
@@ -187,7 +189,7 @@ def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, options: list[st
     while not any(states.glob("state-*")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(number)
-    assert process.wait() == (-9 if number == signal.SIGKILL else 143)
+    assert process.wait() == (-9 if number == KILL else 143)
     assert not Path("run/model").exists()
     if Path("run/log.csv").exists():
         assert Path("whole/log.csv").read_bytes().startswith(Path("run/log.csv").read_bytes()), "as far as it came"
