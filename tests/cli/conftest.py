@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +19,8 @@ from forks import Forks
 from made_tasks import WORDS, sentiment_table, text
 from matplotlib.figure import Figure
 from saved import build, read_conllu, save
-from transformers import AutoTokenizer, BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
+from small_vocabulary import pieces_of, with_pieces
+from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
 from headlens.analyses.commands import commands
 from headlens.attention.model_normalizer import switch
@@ -115,27 +115,10 @@ def headlens(
 
 
 def with_pieces_of(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], folder: Path) -> PreTrainedTokenizerBase:
-    """A WordPiece tokenizer whose vocabulary is what these texts need, which it splits as before, and single letters.
-
-    A whole vocabulary would be most of what tiny models cost: loading and hashing their weights, looking for tokens
-    without an embedding, training a head that predicts words.
-    """
-    tokenizer.save_pretrained(folder)
+    """A WordPiece tokenizer with the pieces that these texts need, which it splits as before, and single letters."""
     used = {piece for text in texts for piece in tokenizer.tokenize(text)}
-    whole = tokenizer.get_vocab()
-    named = whole["[MASK]"] + 1  # what is before has the same ids
-    kept = [
-        piece
-        for piece, i in sorted(whole.items(), key=lambda item: item[1])
-        if i < named or piece in used or (len(piece.removeprefix("##")) == 1 and piece.isascii())
-    ]
-    path = folder / "tokenizer.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content["model"]["vocab"] = {piece: i for i, piece in enumerate(kept)}
-    path.write_text(json.dumps(content), encoding="utf-8")
-    few: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder))
-    assert len(few) == len(kept)
-    return few
+    letters = {p for p in pieces_of(tokenizer) if len(p.removeprefix("##")) == 1 and p.isascii()}
+    return with_pieces(tokenizer, used | letters, folder)
 
 
 loaded_once = functools.cache(loading.load)
