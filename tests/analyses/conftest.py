@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator
-from functools import cache
 
 import pytest
+from found_once import programs_found_once  # noqa: F401
 from made_tasks import WORDS
 from small_vocabulary import minilm, pieces_of, with_pieces
 from transformers import PreTrainedTokenizerBase
-
-from headlens.runs import folder
 
 COMMON = 800  # of the most frequent words and endings
 OWN_WORDS = "cats dog dogs mice birds teachers love chase sleep unbelievable"  # which tests have whole
@@ -36,11 +33,3 @@ def wordpiece_tokenizer(
     return with_pieces(
         minilm_tokenizer, kept | set(pieces[first : first + COMMON]), tmp_path_factory.mktemp("wordpiece")
     )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_environment() -> Iterator[None]:
-    """What every run records of programs and their versions is looked up once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folder, "environment", cache(folder.environment))
-        yield

@@ -16,6 +16,7 @@ import torch
 import typer
 from every_command import CASES
 from forks import Forks
+from found_once import programs_found_once  # noqa: F401
 from made_tasks import WORDS, sentiment_table, text
 from matplotlib.figure import Figure
 from saved import build, read_conllu, save
@@ -29,7 +30,6 @@ from headlens.corpora.sources import demo_corpus
 from headlens.corpora.text import split_words
 from headlens.models import loading
 from headlens.plots import export
-from headlens.runs import run_record
 from headlens.tasks.catalogue import CATALOGUE
 from headlens_cli.app import main
 
@@ -51,14 +51,12 @@ def draws(words: list[str]) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def found_out_once() -> Iterator[None]:
-    """What is the same in all runs of one process: the parser of the command line, the versions of packages and the
-    commit, which take a tenth of a second every time; and what splits text into words, made of all of Unicode."""
+def command_line_made_once() -> Iterator[None]:
+    """The parser of the command line takes a tenth of a second every time; what splits text into words is made of all
+    of Unicode, once in a process: here, not in the first test."""
     split_words("a")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
-        patch.setattr(run_record, "versions", functools.cache(run_record.versions))
-        patch.setattr(run_record, "git_commit", functools.cache(run_record.git_commit))
         yield
 
 
