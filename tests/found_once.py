@@ -9,11 +9,13 @@ import pytest
 
 from headlens.runs import run_record
 
+_versions, _git_commit = cache(run_record.versions), cache(run_record.git_commit)
 
-@pytest.fixture(scope="session", autouse=True)
+
+@pytest.fixture(scope="module", autouse=True)
 def programs_found_once() -> Iterator[None]:
-    """Versions of packages and the commit are looked up once; a folder that imports this has it."""
+    """Versions of packages and the commit are looked up once; a folder that imports this has it, and no other."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_record, "versions", cache(run_record.versions))
-        patch.setattr(run_record, "git_commit", cache(run_record.git_commit))
+        patch.setattr(run_record, "versions", _versions)
+        patch.setattr(run_record, "git_commit", _git_commit)
         yield

@@ -50,13 +50,16 @@ def draws(words: list[str]) -> bool:
     return own is not None and "figures" in own.options and not {"--no-figures", "--resume"} & set(words)
 
 
-@pytest.fixture(scope="session", autouse=True)
+# The parser of the command line takes a tenth of a second every time.
+_command_line = functools.cache(typer.main.get_command)
+
+
+@pytest.fixture(scope="module", autouse=True)
 def command_line_made_once() -> Iterator[None]:
-    """The parser of the command line takes a tenth of a second every time; what splits text into words is made of all
-    of Unicode, once in a process: here, not in the first test."""
-    split_words("a")
+    """One parser of the command line for all tests of this folder, and no other."""
+    split_words("a")  # by what is made of all of Unicode, once in a process: here, not in the first test
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        patch.setattr(typer.main, "get_command", _command_line)
         yield
 
 

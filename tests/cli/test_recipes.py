@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import SENTENCES
 from made_tasks import sentiment_table
+from shared_fixtures import SENTENCES
 
 from .conftest import Headlens
 
