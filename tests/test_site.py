@@ -120,6 +120,7 @@ def test_pages_with_formulas_fetch_nothing(tmp_path: Path) -> None:
     assert "mathjax" not in page.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "formula", [r"$\nonsense$", "$$\n\\frac{1}\n$$", "$a_{q$", r"$\left( a$", "$$\na = b\n$$ (named)"]
 )

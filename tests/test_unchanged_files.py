@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from saved import build, save
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.conllu import ConlluCorpus
@@ -92,7 +93,7 @@ def test_packed_files_data_sets_and_lists_are_watched_too(tmp_path: Path) -> Non
                 read()
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json", "new.bin"])
+@pytest.mark.parametrize("file", rest_slow(["model.safetensors", "config.json", "tokenizer.json", "new.bin"], 2))
 def test_a_model_that_is_written_while_it_is_loaded(
     file: str, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

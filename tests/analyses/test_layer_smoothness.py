@@ -147,7 +147,7 @@ def test_the_table_is_read_back_and_checked(tmp_path: Path, table: pd.DataFrame)
             SMOOTHNESS_COLUMNS.check(read.astype({column: object}).assign(**{column: cell}), tmp_path)
 
 
-@pytest.mark.parametrize("damage", rest_slow(["x", None, np.inf, -1.5, "without"], ["x", -1.5]))
+@pytest.mark.parametrize("damage", rest_slow(["x", None, np.inf, -1.5, "without"]))
 @pytest.mark.parametrize("rows", rest_slow([1, None]))
 def test_a_damaged_table_is_refused_or_shown(
     tmp_path: Path, table: pd.DataFrame, damage: object, rows: int | None

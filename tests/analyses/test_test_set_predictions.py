@@ -58,7 +58,7 @@ def naive(loaded: LoadedModel, texts: tuple[str, ...]) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("name", rest_slow(GLUE, ["sst2", "mnli", "stsb"]))
+@pytest.mark.parametrize("name", rest_slow(GLUE, ["sst2", "stsb"]))
 def test_every_row_as_glue_takes_it(name: str, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     file, header, columns, classes = GLUE[name]
     cells = [{c: text(n, shift) for shift, c in enumerate(header.split("\t"))} for n in range(9)]

@@ -7,6 +7,7 @@ import torch
 import zoo
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import rest_slow
 from torch import Tensor
 from transformers import PreTrainedModel
 from watching import Watch, run
@@ -133,7 +134,7 @@ def test_an_edit_after_a_wrong_one_is_not_asked() -> None:
         edited_mask([GivesMask(torch.zeros(5)), later], context, None)
 
 
-@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("padding", rest_slow([True, False]))
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "opt", "marian", "t5"])
 def test_an_edit_that_gives_no_mask_leaves_none_whatever_the_kernel(name: str, padding: bool) -> None:
     entry = zoo.ZOO[name]

@@ -14,7 +14,7 @@ import pytest
 import torch
 import zoo
 from entmax import entmax15, entmax_bisect, sparsemax
-from tiers import rest_slow_rows
+from tiers import rest_slow, rest_slow_rows
 from torch import Tensor, nn
 from watching import Watch, run
 
@@ -242,7 +242,7 @@ def test_a_checkpoint_says_what_it_was_trained_with(tmp_path: Path, alpha: float
         load(str(tmp_path / "wrong"))
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "bart", "gpt2"])
+@pytest.mark.parametrize("name", rest_slow(["bert", "albert", "bart", "gpt2"], 2))
 def test_a_checkpoint_has_the_alphas_of_its_heads(name: str, tmp_path: Path) -> None:
     model, inputs = learned(name), zoo.padded(zoo.ZOO[name])
     model.save_pretrained(tmp_path)

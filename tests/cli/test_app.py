@@ -79,6 +79,7 @@ def program(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", rest_slow([("classify", "--corpus", "nowhere.txt"), ("models",)], [("models",)]))
 def test_no_colours_in_a_pipe(arguments: tuple[str, ...]) -> None:
     with program(*arguments) as process:

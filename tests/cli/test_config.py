@@ -45,6 +45,7 @@ def recorded(folder: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_from_its_record(headlens: Headlens, tiny_bert: Path) -> None:
     options = [
         "--limit",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiers import rest_slow
 
 from headlens.analyses.commands import commands
 
@@ -70,7 +71,7 @@ def test_a_run_folder_gives_no_consent(headlens: Headlens, name: str) -> None:
     assert headlens("attend", "--resume", "run", TRUSTING[name]).code == 0
 
 
-@pytest.mark.parametrize("name", TRUSTING)
+@pytest.mark.parametrize("name", rest_slow(TRUSTING))
 def test_a_recipe_gives_no_consent(headlens: Headlens, name: str) -> None:
     of_recipe(headlens, name)
     assert TRUSTING[name] in headlens("reproduce", "own.toml", "--dry-run").err

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiers import rest_slow
+from transformers import BertConfig
 
 from headlens.analyses.planning import plan as plan_module
+from headlens.analyses.planning import planned_sizes
 from headlens.analyses.planning.speed import Speed
 from headlens_cli.screen import duration
 
@@ -27,19 +30,22 @@ def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["classify", *FEW],
-        ["relevance", *FEW],
-        ["attend"],
-        ["ablate", "--prune", "2", *FEW],
-        ["compact", "--heads", "encoder.0.1", *FEW],
-        ["probe", *FEW],
-        ["prune", "--task", "mlm", "--steps", "4", *FEW],
-        ["train-dam", "--task", "mlm", "--steps", "4", *FEW],
-        ["masks", "--task", "mlm", "--steps", "4", "--pattern", "star", *FEW],
-        ["sparsefinder", "--attention", "entmax15", "--task", "none", *FEW],
-        ["train", "--task", "mlm", "--steps", "4", *FEW],
-    ],
+    rest_slow(
+        [
+            ["classify", *FEW],
+            ["relevance", *FEW],
+            ["attend"],
+            ["ablate", "--prune", "2", *FEW],
+            ["compact", "--heads", "encoder.0.1", *FEW],
+            ["probe", *FEW],
+            ["prune", "--task", "mlm", "--steps", "4", *FEW],
+            ["train-dam", "--task", "mlm", "--steps", "4", *FEW],
+            ["masks", "--task", "mlm", "--steps", "4", "--pattern", "star", *FEW],
+            ["sparsefinder", "--attention", "entmax15", "--task", "none", *FEW],
+            ["train", "--task", "mlm", "--steps", "4", *FEW],
+        ],
+        3,
+    ),
 )
 def test_nothing_is_written(words: list[str], headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
     command, *options = words
@@ -60,11 +66,20 @@ def test_nothing_is_written(words: list[str], headlens: Headlens, tiny_bert: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_of_the_hub_is_planned_without_a_network(headlens: Headlens) -> None:
+@pytest.mark.slow
+def test_a_well_known_model_has_its_size(headlens: Headlens) -> None:
     asked = headlens("classify", "bert-base-uncased", "--limit", 20, "--offline", "--dry-run")
     assert asked.code == 0, asked.err
     assert "encoder 144 in 12 layers" in asked.out
     assert "109.5 million" in asked.out
+
+
+def test_a_model_of_the_hub_is_planned_without_a_network(headlens: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = BertConfig(hidden_size=12, num_attention_heads=3, num_hidden_layers=2, intermediate_size=8)
+    monkeypatch.setitem(planned_sizes.MODELS, "bert-base-uncased", small)
+    asked = headlens("classify", "bert-base-uncased", "--limit", 20, "--offline", "--dry-run")
+    assert asked.code == 0, asked.err
+    assert "encoder 6 in 2 layers" in asked.out
     assert "its shape as recorded in headlens" in " ".join(asked.out.split())
 
 

@@ -68,6 +68,7 @@ def test_masks_writes_table_picture_and_record(headlens: Headlens) -> None:
     assert "star" in Path("run/report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_masks_writes_files_that_can_be_used(headlens: Headlens, tiny_bert: Path) -> None:
     assert headlens("masks", "--pattern", "star", "--length", 20, "--out", "one", "--no-figures").code == 0
     mask = AttentionMask.load("one")
@@ -113,6 +114,7 @@ def test_attend_shows_the_masked_model(headlens: Headlens, tiny_bert: Path) -> N
     assert len(record["mask"]["sha256"]) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(["Bert", "Albert"]))
 def test_ablate_measures_the_masked_model(
     headlens: Headlens, made: Callable[..., str], data: tuple[str, ...], kind: str
@@ -175,6 +177,7 @@ def test_classify_takes_masks(headlens: Headlens, tiny_bert: Path) -> None:
     assert found["plain"]["to_self"].between(0.01, 0.99).all()
 
 
+@pytest.mark.slow
 def test_relevance_takes_masks(headlens: Headlens, tiny_bert: Path) -> None:
     Path("text.txt").write_text("The cat sleeps .\nA house near the river .\n" * 4, encoding="utf-8")
     shares = []

@@ -89,6 +89,7 @@ def test_relevance_of_random_weights_is_refused_and_of_embeddings_is_not(
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_two_loads_give_one_table(headlens: Headlens, odd: Callable[..., str]) -> None:
     """Of a checkpoint without pooler and head, whatever random numbers were drawn before."""
     odd("BertForSequenceClassification", without("pooler", "classifier"))
@@ -129,7 +130,7 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("case", STATES)
+@pytest.mark.parametrize("case", rest_slow(STATES, 2))
 def test_check_says_what_is_there(headlens: Headlens, odd: Callable[..., str], case: str) -> None:
     kind, change, expected = STATES[case]
     odd(kind, change)

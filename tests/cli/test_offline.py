@@ -66,7 +66,7 @@ def data(sentiment: tuple[str, ...]) -> None:
     Path("texts.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-@pytest.mark.parametrize("command", rest_slow(RUNS, ("classify", "relevance", "ablate", "compact")))
+@pytest.mark.parametrize("command", rest_slow(RUNS, ("classify",)))
 @pytest.mark.usefixtures("data")
 def test_a_model_of_this_machine_asks_nobody(
     command: str, headlens: Headlens, made: Any, tiny_bert: Path, attempts: list[Any]

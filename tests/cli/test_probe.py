@@ -63,6 +63,7 @@ def test_the_demo_model_finds_governors(headlens: Headlens) -> None:
     assert "Governors found by the attention probe" in Path("run/report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_run_again_gives_the_same_files(headlens: Headlens, tiny_bert: Path) -> None:
     data = ("--limit", 40, "--replicates", 20, "--no-figures")
     assert headlens("probe", tiny_bert, *data, "--out", "one").code == 0

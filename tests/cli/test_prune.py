@@ -145,6 +145,7 @@ def stop_at(call: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CheckpointFolder, "obey", obey)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "more"),
     [
@@ -269,6 +270,7 @@ def test_too_little_text_for_roles_is_told(run: Headlens) -> None:
     assert not Path("run/roles.csv").is_file() or pd.read_csv("run/roles.csv")["role"].isna().all()
 
 
+@pytest.mark.slow
 def test_roles_before_and_after(run: Headlens) -> None:
     Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
     least = ("--min-sentences", 20, "--min-tokens", 20)
@@ -354,6 +356,7 @@ def test_a_masked_language_model(headlens: Headlens, tiny_bert: Path) -> None:
     assert sweep["n"].unique().tolist() == [6]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_demo")
 def test_without_arguments_it_learns_gates_alone(headlens: Headlens) -> None:
     done = headlens("prune", "--steps", 1, "--lambdas", "0.1", "--out", "run")

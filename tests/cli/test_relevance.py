@@ -106,6 +106,7 @@ def test_classes_by_name(headlens: Headlens, classifier: str) -> None:
     assert not found["class:good"]["raw"].equals(found["class:bad"]["raw"])
 
 
+@pytest.mark.slow
 def test_pairs_for_a_classifier_and_for_embeddings(headlens: Headlens, classifier: str, tiny_bert: Path) -> None:
     Path("pairs.tsv").write_text("\n".join(f"{a}\t{b}" for a in LINES for b in LINES))
     columns = ("--corpus", "pairs.tsv", "--column", 1, "--target-column", 2)
@@ -117,6 +118,7 @@ def test_pairs_for_a_classifier_and_for_embeddings(headlens: Headlens, classifie
         assert (rows["n"] + rows["cancelled"] == 9).all()
 
 
+@pytest.mark.slow
 def test_translations_given_and_written(headlens: Headlens, translator: str) -> None:
     Path("src.txt").write_text("\n".join(LINES))
     Path("tgt.txt").write_text("\n".join(LINES[::-1]))

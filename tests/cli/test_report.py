@@ -20,6 +20,7 @@ def run(tmp_path: Path) -> Path:
     return write_classification(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_it_names_the_page_and_what_to_do_with_it(headlens: Headlens, run: Path) -> None:
     done = headlens("report", "run")
     assert done.code == 0, done.err

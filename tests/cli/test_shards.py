@@ -47,6 +47,7 @@ def merged(headlens: Headlens, *words: object) -> Any:
     return headlens("classify", *words, "--no-figures")
 
 
+@pytest.mark.slow
 def test_parts_add_up_to_the_whole(headlens: Headlens, tiny_bert: Path, parts: list[Path], tmp_path: Path) -> None:
     whole, one = tmp_path / "whole", tmp_path / "one"
     named = [word for part in reversed(parts) for word in ("--merge", part)]
@@ -137,6 +138,7 @@ def test_damaged_sums_and_those_of_something_else(
     assert expected.get(damage, "part-2/sums-classify-0.npz cannot be read") in done.err.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_sums_that_another_headlens_kept_are_not_added(
     headlens: Headlens, tiny_bert: Path, parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +177,7 @@ def test_parts_of_two_models_and_of_draws(headlens: Headlens, tiny_bert: Path, t
     pd.testing.assert_frame_equal(*tables, rtol=1e-5, atol=1e-5, check_exact=False)
 
 
+@pytest.mark.slow
 def test_plans_of_parts(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
     plans = []
     for more in ((), ("--shard", "2/4")):

@@ -69,7 +69,7 @@ def test_what_is_longer_than_the_model_reads_is_cut_or_left_out(headlens: Headle
 
 
 @pytest.mark.usefixtures("roberta")
-@pytest.mark.parametrize("command", ["train", "train-dam on text"])
+@pytest.mark.parametrize("command", rest_slow(["train", "train-dam on text"]))
 @pytest.mark.parametrize("longest", [LIMIT, LIMIT + 1])
 def test_blocks_are_as_long_as_the_model_reads_and_no_longer(headlens: Headlens, command: str, longest: int) -> None:
     done = headlens(*COMMANDS[command], "--longest", longest, "--out", "run")
@@ -88,7 +88,7 @@ def test_attention_of_a_text_that_is_too_long(headlens: Headlens) -> None:
     assert str(LIMIT) in done.err
 
 
-@pytest.mark.parametrize("command", ["classify", "relevance", "attend"])
+@pytest.mark.parametrize("command", rest_slow(["classify", "relevance", "attend"], ["attend"]))
 def test_a_padding_token_without_an_embedding_changes_nothing(
     headlens: Headlens, folder: Path, bytebpe_tokenizer: Tokenizer, command: str
 ) -> None:

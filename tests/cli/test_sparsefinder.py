@@ -191,19 +191,15 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
     assert "No task" not in done.out
 
 
-@pytest.mark.parametrize("page", rest_slow([False, True]))
-def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[str, ...], page: bool) -> None:
+@pytest.mark.parametrize("thorough", rest_slow([False, True]), ids=["tables", "beside a run without them, and page"])
+def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[str, ...], thorough: bool) -> None:
     """Their recall, sparsity, time and what they are worth on a task; what others have stays as it is."""
     run = ("sparsefinder", judge, *FEW, "--points", 1, "--task", "sst2", "--data", "dev.tsv")
-    assert headlens(*run, "--out", "plain").code == 0
-    assert not Path("plain/times.csv").exists()
     done = headlens(*run, "--block-size", 3, "--out", "run")
     assert done.code == 0, done.err
     assert "BigBird on blocks" in done.out
-    tables, plain = written("run"), written("plain")
+    tables = written("run")
     pareto = tables["pareto"]
-    others = pareto[~pareto["method"].isin(BLOCKS)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(others, plain["pareto"])
     assert set(pareto["method"]) == METHODS | BLOCKS | {GOLD}
     assert set(pareto.loc[pareto["value"].notna(), "method"]) == METHODS | BLOCKS | {GOLD}
     assert set(tables["areas"]["method"]) >= BLOCKS
@@ -211,7 +207,11 @@ def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[s
     times = pd.read_csv("run/times.csv")
     assert set(times["method"]) == METHODS | BLOCKS
     assert (times["cpu_seconds"] >= 0).all()
-    if page:
+    if thorough:
+        assert headlens(*run, "--out", "plain").code == 0
+        assert not Path("plain/times.csv").exists()
+        others = pareto[~pareto["method"].isin(BLOCKS)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(others, written("plain")["pareto"])
         assert headlens("report", "run").code == 0
         assert "BigBird on blocks" in Path("run/report.html").read_text(encoding="utf-8")
 
@@ -255,6 +255,7 @@ def test_masked_words_over_predicted_graphs(headlens: Headlens, sparse: Callable
     assert package.load(model).model.config.num_hidden_layers == pareto["layer"].nunique()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", rest_slow(["auto", "translation"]))
 def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     monkeypatch.setattr(Translation, "most_tokens", lambda *_: 5)  # of a model that knows no end
@@ -288,6 +289,7 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
     assert (own.loc[(own["value_of_parameter"] == 0) & (own["window"] == 0), "sparsity"] > 0.9).all()
 
 
+@pytest.mark.slow
 def test_interrupted_and_gone_on_with(
     headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +317,7 @@ def test_interrupted_and_gone_on_with(
         assert Path(f"run/{name}.csv").read_bytes() == Path(f"whole/{name}.csv").read_bytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed", rest_slow(["the weights of the model", "the corpus", "the held-out data", "the data of the task"])
 )

@@ -82,6 +82,7 @@ def test_next_sentences_are_learned_beside_masked_tokens(kind: str, headlens: He
     assert headlens("relevance", "run/model", *masked).code == 0
 
 
+@pytest.mark.slow
 def test_a_new_translation_model(headlens: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Translation, "most_tokens", lambda *_: 5)  # of a model that knows no end
     Path("a.txt").write_text("\n".join(LINES * 5))
@@ -118,6 +119,7 @@ def test_a_new_translation_model(headlens: Headlens, monkeypatch: pytest.MonkeyP
     assert set(pd.read_csv("heads/heads.csv")["stack"]) == {"encoder", "decoder", "cross"}
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
     new = ("new:bert-tiny", "--vocabulary", 300, "--limit", 60, *SMALL)
     assert headlens("train", *new, "--out", "run", "-q").code == 0

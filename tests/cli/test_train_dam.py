@@ -120,6 +120,7 @@ def test_the_same_training_without_a_mask(run: Headlens, headlens: Headlens, mad
     assert pd.read_csv(found)["baseline"].iloc[0] == pytest.approx(sweep["value"]["unmasked"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", rest_slow([RUNS[1:], RUNS]), ids=["one penalty", "two penalties"])
 def test_each_mask_without_the_diagonal_too(run: Headlens, headlens: Headlens, runs: tuple[str, ...]) -> None:
     """As a run without it gives it, compared also with the same mask with it, example by example."""
@@ -196,6 +197,7 @@ def test_no_diagonal_in_some_layers_alone(run: Headlens, headlens: Headlens) -> 
     assert (positions.loc[positions["class"] == "diagonal", ["p", "kept"]] == 0).all(axis=None)
 
 
+@pytest.mark.slow
 def test_what_is_masked_of_the_texts(
     run: Headlens, headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]
 ) -> None:
@@ -287,6 +289,7 @@ def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -
     assert not bool(kept.diagonal(dim1=2, dim2=3).any())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "runs", "steps"),
     [(4, RUNS[1:], 2), *(pytest.param(n, RUNS, 6, marks=pytest.mark.slow) for n in (3, 9))],

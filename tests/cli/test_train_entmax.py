@@ -42,6 +42,7 @@ def test_a_task_is_trained_and_measured_under_it(
     assert json.loads(Path("ablated/run.json").read_text())["models"][0]["attention"] == "entmax15"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_keeps_it_until_another_is_named(
     headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.attention.edits_and_observers import Tokens
@@ -80,6 +81,7 @@ def test_mentions_and_what_baselines_find() -> None:
     assert counts.lost_mentions == 1
 
 
+@pytest.mark.slow
 def test_single_mentions_count_for_the_nearest_mention_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     """On the bundled treebank, against itself without the entities that are mentioned once."""
     sentences = [example.source for example in demo_corpus()]
@@ -294,7 +296,7 @@ def _relation(word: Word) -> str | None:
     return next((name for name in (label, label.split(":")[0]) if name in RELATIONS), None)
 
 
-@pytest.mark.parametrize("size", [1, 16])
+@pytest.mark.parametrize("size", rest_slow([1, 16]))
 def test_against_the_words_of_the_demo(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int) -> None:
     """Arcs found again by characters: tokens of both units lie over the two words."""
     encoder = SentenceEncoder(wordpiece_tokenizer)

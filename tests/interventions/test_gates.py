@@ -45,7 +45,7 @@ def cut_input(calls: list[nn.Module], depth: int, head: int, layer: nn.Module, a
 
 
 @pytest.mark.parametrize("kernel", rest_slow(["eager", "sdpa"]))
-@pytest.mark.parametrize("name", zoo.SHARED)
+@pytest.mark.parametrize("name", rest_slow(zoo.SHARED, 2))
 def test_with_shared_weights_a_gate_holds_at_its_depth_only(name: str, kernel: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(kernel), zoo.padded(entry)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, special
+from tiers import rest_slow
 
 from headlens.interventions.hard_concrete import HardConcrete
 
@@ -25,7 +26,7 @@ def drawn(log_alpha: float) -> np.ndarray:
     return np.minimum(1, np.maximum(0, s * 1.2 - 0.1))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", rest_slow(LEVELS, LEVELS[::3]))
 def test_closed_forms_are_those_of_a_million_samples(level: float) -> None:
     torch.manual_seed(3)
     log_alpha = torch.full((SAMPLES,), level, dtype=torch.float64)
@@ -43,7 +44,7 @@ def test_closed_forms_are_those_of_a_million_samples(level: float) -> None:
         assert abs(samples.mean() - value) < 3 * error, name
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", rest_slow(LEVELS, LEVELS[::3]))
 def test_samples_are_those_of_the_paper(level: float) -> None:
     noise = torch.from_numpy(np.random.default_rng(7).uniform(1e-6, 1 - 1e-6, SAMPLES))
     found = LAW.sample(torch.tensor(level, dtype=torch.float64), noise)

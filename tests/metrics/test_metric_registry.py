@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from saved import build
+from tiers import rest_slow_rows
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -237,12 +238,15 @@ def six_layers(wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
 
 @pytest.mark.parametrize(
     ("metric", "told"),
-    [
-        (WrongMeasure(), "measure: AttributeError: .*'query'"),
-        (WrongCompute(), "compute: KeyError: 'missing'"),
-        (WrongTables(), "more_tables: ValueError: 6"),
-        (WrongNotes(), "notes: ZeroDivisionError: "),
-    ],
+    rest_slow_rows(
+        [
+            (WrongMeasure(), "measure: AttributeError: .*'query'"),
+            (WrongCompute(), "compute: KeyError: 'missing'"),
+            (WrongTables(), "more_tables: ValueError: 6"),
+            (WrongNotes(), "notes: ZeroDivisionError: "),
+        ],
+        2,
+    ),
 )
 def test_the_errors_of_a_metric_of_ones_own_tell_its_name(metric: Foreign, told: str, six_layers: LoadedModel) -> None:
     loaded = six_layers

@@ -341,7 +341,7 @@ FOUND += ["ElectraForMaskedLM", "AlbertForMultipleChoice", "BertForPreTraining",
 FOUND += ["T5ForTokenClassification"]
 
 
-@pytest.mark.parametrize("kind", rest_slow(UNDECLARED, FOUND))
+@pytest.mark.parametrize("kind", rest_slow(UNDECLARED, FOUND[:4]))
 def test_a_head_that_is_not_declared_is_found(tmp_path: Path, kind: str) -> None:
     model = of_class(kind, **({"pad_token_id": 0} if kind.startswith("Llama") else {}))
     loaded = load(rewrite(save(model, tmp_path / "model"), lambda w: None, architectures=None))
@@ -370,7 +370,7 @@ def test_a_head_tied_to_the_embeddings_has_no_weights_to_be_found_by(tmp_path: P
     )
 
 
-@pytest.mark.parametrize("architectures", [None, ["BertModel"], ["MyOwnBert"]])
+@pytest.mark.parametrize("architectures", rest_slow([None, ["BertModel"], ["MyOwnBert"]]))
 def test_a_head_of_another_kind_is_told(tmp_path: Path, architectures: list[str] | None) -> None:
     heads = {"scorer.0.weight": torch.ones(3, 16), "crf.transitions": torch.ones(3, 3)}
     folder = save(of_class("BertModel"), tmp_path / "model")

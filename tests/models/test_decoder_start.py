@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from saved import build, save
-from tiers import rest_slow
+from tiers import rest_slow, rest_slow_rows
 
 from headlens.errors import ModelError
 from headlens.models.loading import LoadedModel, load
@@ -44,18 +44,21 @@ def start_of_generate(model: Any) -> int:
 @pytest.mark.parametrize("kind", rest_slow([MARIAN, BART, T5], [BART]))
 @pytest.mark.parametrize(
     ("config", "generation"),
-    [
-        ({"decoder_start_token_id": 5}, None),
-        ({"decoder_start_token_id": 5, "bos_token_id": 4}, None),
-        ({"decoder_start_token_id": 5}, {"decoder_start_token_id": 5}),
-        ({"decoder_start_token_id": 5}, {"decoder_start_token_id": 7}),
-        ({"decoder_start_token_id": 5}, {"decoder_start_token_id": [7]}),
-        ({"bos_token_id": 4}, {"decoder_start_token_id": 7}),
-        ({}, {"decoder_start_token_id": 7, "bos_token_id": 6}),
-        ({}, {"bos_token_id": 6}),
-        ({"bos_token_id": 4}, {"bos_token_id": 6}),
-        ({"bos_token_id": 4}, None),
-    ],
+    rest_slow_rows(
+        [
+            ({"decoder_start_token_id": 5}, None),
+            ({"decoder_start_token_id": 5, "bos_token_id": 4}, None),
+            ({"decoder_start_token_id": 5}, {"decoder_start_token_id": 5}),
+            ({"decoder_start_token_id": 5}, {"decoder_start_token_id": 7}),
+            ({"decoder_start_token_id": 5}, {"decoder_start_token_id": [7]}),
+            ({"bos_token_id": 4}, {"decoder_start_token_id": 7}),
+            ({}, {"decoder_start_token_id": 7, "bos_token_id": 6}),
+            ({}, {"bos_token_id": 6}),
+            ({"bos_token_id": 4}, {"bos_token_id": 6}),
+            ({"bos_token_id": 4}, None),
+        ],
+        4,
+    ),
 )
 def test_it_is_where_generate_starts(
     tmp_path: Path, kind: str, config: dict[str, Any], generation: dict[str, Any] | None

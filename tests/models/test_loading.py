@@ -14,6 +14,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from saved import build, save
+from tiers import rest_slow
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.attention.sites import find_sites
@@ -101,7 +102,7 @@ def limited(longest: Any, folder: Path, tokenizer: PreTrainedTokenizerBase) -> s
     return str(model)
 
 
-@pytest.mark.parametrize("longest", ["128", "", True, 0, -1, [128], {"source": 128}, float("nan")])
+@pytest.mark.parametrize("longest", rest_slow(["128", "", True, 0, -1, [128], {"source": 128}, float("nan")], 3))
 def test_a_length_limit_that_is_no_number(
     longest: Any, tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase
 ) -> None:

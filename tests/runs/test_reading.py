@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_runs import change_record, classify_tables, write_classification, write_hostile, write_other
+from tiers import rest_slow
 
 from headlens.errors import InputError
 from headlens.files import read_csv
@@ -50,7 +51,7 @@ def test_tables_that_the_record_does_not_list_are_read_too(run: Path) -> None:
     assert list(read_recorded(run, "").tables) == ["heads", "positions", "similarity", "syntax"]
 
 
-@pytest.mark.parametrize("words", ["=1+1", "+a", "-LRB-", "@SUM(A1)", "'=a", "\t=", "a\rb", '"\n,'])
+@pytest.mark.parametrize("words", rest_slow(["=1+1", "+a", "-LRB-", "@SUM(A1)", "'=a", "\t=", "a\rb", '"\n,'], 3))
 def test_names_that_a_spreadsheet_would_run_stay_names(tmp_path: Path, words: str) -> None:
     recorded = read_recorded(write_hostile(tmp_path / "run", words), "r")
     assert set(recorded.tables["heads"]["model"]) == {words}

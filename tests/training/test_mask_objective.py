@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from made_training import Folder, assert_equal, weights
+from tiers import rest_slow_rows
 from transformers import BertConfig, BertForMaskedLM
 
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, PenaltyKind, masked_sites
@@ -129,12 +130,14 @@ def test_the_penalty_is_that_of_the_pass() -> None:
 
 @pytest.mark.parametrize(
     ("law", "structured"),
-    [
-        (GumbelSigmoid(), False),
-        (GumbelSigmoid(), True),
-        (GumbelSigmoid(2.0, 0.5, straight_through=False), True),
-        (GumbelDegrees(2.0, 0.5, largest=4), True),
-    ],
+    rest_slow_rows(
+        [
+            (GumbelSigmoid(), False),
+            (GumbelSigmoid(), True),
+            (GumbelSigmoid(2.0, 0.5, straight_through=False), True),
+            (GumbelDegrees(2.0, 0.5, largest=4), True),
+        ]
+    ),
 )
 def test_interrupted_and_gone_on_with(tmp_path: Path, law: MaskDistribution, structured: bool) -> None:
     """Bit by bit as if it had never stopped, noise and temperature included."""

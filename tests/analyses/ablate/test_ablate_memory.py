@@ -80,7 +80,7 @@ def assert_same(found: HeadRecords, expected: HeadRecords) -> None:
 
 
 @pytest.mark.parametrize("tokens", rest_slow([8, 20, 40], [20]))
-@pytest.mark.parametrize("mode", ["zero", "mean", "uniform", "keep-only"])
+@pytest.mark.parametrize("mode", rest_slow(["zero", "mean", "uniform", "keep-only"], ("zero",)))
 def test_a_sweep_in_parts_gives_the_same(loaded: LoadedModel, examples: Examples, mode: Mode, tokens: int) -> None:
     expected = TaskSweep(mode, TOKENS).run(loaded.model, examples)
     warnings: list[str] = []
@@ -158,6 +158,7 @@ def ask(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.T
     )
 
 
+@pytest.mark.slow
 def test_a_whole_run_in_parts(ask: Ask, tmp_path: Path) -> None:
     expected = run_ablate(ask(tmp_path / "whole"))
     with scarce(50) as refused:

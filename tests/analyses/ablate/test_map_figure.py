@@ -9,7 +9,7 @@ from drawn_maps import dots, mesh, pale, panels, words
 from drawn_words import check_words, fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
-from tiers import rest_slow
+from tiers import rest_slow, rest_slow_rows
 
 from headlens.analyses.ablate.figures import ablation_map, side_by_side
 
@@ -111,7 +111,8 @@ def test_each_head_alone_is_another_figure(make_ablation: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("baseline", "shown"), [(0.9123, "0.912"), (-0.05, "-0.050"), (33.214, "33.21"), (1234.5, "1234")]
+    ("baseline", "shown"),
+    rest_slow_rows([(0.9123, "0.912"), (-0.05, "-0.050"), (33.214, "33.21"), (1234.5, "1234")], 2),
 )
 def test_panels_say_what_all_heads_give(make_ablation: Make, baseline: float, shown: str) -> None:
     (axes,) = panels(ablation_map(make_ablation(shapes=SMALL).assign(baseline=baseline)))
@@ -156,6 +157,7 @@ def test_small_models_stand_side_by_side_anyway(make_ablation: Make) -> None:
     assert side_by_side(small) is None
 
 
+@pytest.mark.slow
 def test_three_stacks_and_large_models_fit_a_line(make_ablation: Make) -> None:
     assert len({axes.get_position().y1 for axes in panels(side_by_side(make_ablation(shapes=MARIAN)))}) == 1
     large = pd.concat([make_ablation(name, {"encoder": [16] * 12}) for name in ("a", "b")])

@@ -154,6 +154,7 @@ def test_strategies_choose_by_the_ranking_part_alone(model: str, done: AblateRun
     assert sorted(pruning.loc["random"]["seed"].unique()) == [0, 1]
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_counted(model: str, done: AblateRun, examples: Examples) -> None:
     pruning, whole = done.tables["pruning"], load(model)
     assert pruning["parameters"].iloc[0] == whole.n_parameters

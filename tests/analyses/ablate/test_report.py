@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made_runs import HOSTILE, ablation_tables, write_ablation
 from markupsafe import escape
-from tiers import rest_slow
+from tiers import rest_slow, rest_slow_rows
 
 from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.ablate.report import REPORT, ablation_figures
@@ -38,6 +38,7 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     assert reports()["ablate"] is REPORT
 
 
+@pytest.mark.slow
 def test_two_models_stand_side_by_side_too(make_ablation: Callable[..., pd.DataFrame]) -> None:
     frames = [make_ablation(name, mode=mode) for name in ("bert", "albert") for mode in ("zero", "keep-only")]
     drawn = dict(ablation_figures({"ablation": pd.concat(frames)}))
@@ -81,16 +82,19 @@ def test_empty_numbers_are_no_fault() -> None:
 
 @pytest.mark.parametrize(
     ("table", "change", "message"),
-    [
-        ("ablation", {"delta": "much"}, r"ablation\.csv:2: column delta holds 'much'"),
-        ("ablation", {"ci_low": -np.inf}, r"ablation\.csv:2: column ci_low holds '-inf'"),
-        ("ablation", {"stack": "all"}, r"ablation\.csv:2: column stack holds 'all'"),
-        ("ablation", {"layer": 0.5}, r"ablation\.csv:2: column layer holds '0.5'"),
-        ("ablation", {"mode": "zero"}, r"ablation\.csv:3: a row for demo, zero, encoder, 0, 0 appears twice"),
-        ("pruning", {"speedup": "x"}, r"pruning\.csv:2: column speedup holds 'x'"),
-        ("pruning", {"n_pruned": -1}, r"pruning\.csv:2: column n_pruned holds '-1'"),
-        ("pruning", {"seed": 0}, r"pruning\.csv:7: a row for demo, random, 0, 1 appears twice"),
-    ],
+    rest_slow_rows(
+        [
+            ("ablation", {"delta": "much"}, r"ablation\.csv:2: column delta holds 'much'"),
+            ("ablation", {"ci_low": -np.inf}, r"ablation\.csv:2: column ci_low holds '-inf'"),
+            ("ablation", {"stack": "all"}, r"ablation\.csv:2: column stack holds 'all'"),
+            ("ablation", {"layer": 0.5}, r"ablation\.csv:2: column layer holds '0.5'"),
+            ("ablation", {"mode": "zero"}, r"ablation\.csv:3: a row for demo, zero, encoder, 0, 0 appears twice"),
+            ("pruning", {"speedup": "x"}, r"pruning\.csv:2: column speedup holds 'x'"),
+            ("pruning", {"n_pruned": -1}, r"pruning\.csv:2: column n_pruned holds '-1'"),
+            ("pruning", {"seed": 0}, r"pruning\.csv:7: a row for demo, random, 0, 1 appears twice"),
+        ],
+        3,
+    ),
 )
 def test_cells_that_cannot_be_meant_are_refused(table: str, change: dict[str, object], message: str) -> None:
     tables = ablation_tables()
@@ -105,7 +109,7 @@ def test_a_missing_column_is_named(table: str, column: str) -> None:
         REPORT.check(run(tables | {table: tables[table].drop(columns=column)}))
 
 
-@pytest.mark.parametrize("figures", [True, False])
+@pytest.mark.parametrize("figures", rest_slow([True, False], [False]))
 def test_a_run_writes_its_tables_and_figures(tmp_path: Path, *, figures: bool) -> None:
     tables = ablation_tables()
     with RunFolder.create(tmp_path / "run", command="ablate", model="demo") as folder:

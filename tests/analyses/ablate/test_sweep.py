@@ -116,7 +116,9 @@ def assert_swept(
         assert dict(found.items())[head] is not None
 
 
-@pytest.mark.parametrize("task", rest_slow(TASKS, [t for t in TASKS if t.name in KINDS]), ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "task", rest_slow(TASKS, [t for t in TASKS if t.name in ("sst2", "mlm", "squad2", "swag")]), ids=lambda t: t.name
+)
 def test_every_task(task: Task, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     model, examples = made(task, wordpiece_tokenizer)
     done: list[int] = []

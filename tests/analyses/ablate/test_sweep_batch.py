@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from tiers import rest_slow
+from tiers import rest_slow, rest_slow_rows
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -73,7 +73,7 @@ def batches(name: str) -> list[dict[str, Any]]:
     return [zoo.padded(zoo.ZOO[name]), *zoo.unpadded(zoo.ZOO[name])[:2]]
 
 
-@pytest.mark.parametrize("name", rest_slow(["bert-classifier", "albert", "gpt2", "marian"], ["albert", "marian"]))
+@pytest.mark.parametrize("name", rest_slow(["bert-classifier", "albert", "gpt2", "marian"], ("albert",)))
 def test_records_are_those_of_full_passes(name: str) -> None:
     model = zoo.ZOO[name].build().double()
     found = sweep(model, name, every_head(model), tokens=40)
@@ -93,11 +93,13 @@ def test_some_heads_alone() -> None:
 
 @pytest.mark.parametrize(
     ("name", "gone"),
-    [
-        ("bert-classifier", ["encoder.0.0", "encoder.0.2", "encoder.2.1", *(f"encoder.1.{h}" for h in range(4))]),
-        ("marian", ["encoder.0.1", "encoder.2.0", "decoder.0.0", "cross.1.0", "cross.0.0", "cross.0.1"]),
-        ("albert", [f"encoder.{layer}.1" for layer in range(4)]),
-    ],
+    rest_slow_rows(
+        [
+            ("bert-classifier", ["encoder.0.0", "encoder.0.2", "encoder.2.1", *(f"encoder.1.{h}" for h in range(4))]),
+            ("marian", ["encoder.0.1", "encoder.2.0", "decoder.0.0", "cross.1.0", "cross.0.0", "cross.0.1"]),
+            ("albert", [f"encoder.{layer}.1" for layer in range(4)]),
+        ]
+    ),
 )
 @pytest.mark.parametrize("mode", rest_slow(["zero", "keep-only"], ["keep-only"]))
 def test_heads_of_a_compacted_model_are_known_by_their_original_numbers(name: str, gone: list[str], mode: Mode) -> None:

@@ -48,7 +48,7 @@ def test_odd_tokens_are_drawn_as_they_stand() -> None:
         assert [t.get_text() for t in axes.get_yticklabels()] == [s.replace("□□", "注意") for s in SHOWN]
 
 
-@pytest.mark.parametrize("heads", rest_slow([1, 5, 12, 16], 2))
+@pytest.mark.parametrize("heads", rest_slow([1, 5, 12, 16]))
 def test_thirty_tokens_all_have_labels_that_do_not_touch(heads: int) -> None:
     tokens = [f"word{i}" for i in range(30)]
     _, maps, _ = draw(heads, tokens, tokens)

@@ -114,6 +114,7 @@ def without_most_measures(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Da
     return {"heads": tables["heads"][["model", "stack", "layer", "head", "role", "roles", "nearest", "sharpness"]]}
 
 
+@pytest.mark.slow
 def test_a_metric_of_ones_own_is_measured_drawn_and_shown_again_later(
     tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def test_every_stack_has_a_figure() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", rest_slow(["full", "column"], ["column"]))
 def test_numbers_do_not_touch(width: str) -> None:
     table = offsets({name: {"-12": 9} for name in ("nsubj", *(f"r{n}" for n in range(9)))})

@@ -64,6 +64,7 @@ def test_roles_are_written_into_narrow_cells(make_heads: Make, shapes: dict[str,
         assert words_fit_their_cells(axes, 2)
 
 
+@pytest.mark.slow
 def test_stacks_and_models_stand_below_each_other(make_heads: Make) -> None:
     both = [with_relevance(make_heads, name, STACKS) for name in ("one", "two")]
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in panels(relevance_roles(pd.concat(both)))]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from made_runs import classify_tables, relevance_tables
 from matplotlib.figure import Figure
+from tiers import rest_slow
 
 from headlens.analyses.classify.overviews import best_rows, role_counts, roles_held
 from headlens.analyses.classify.report import REPORT, classify_figures
@@ -69,7 +70,9 @@ def test_every_figure_is_drawn_and_has_a_caption(drawn: dict[str, Figure | None]
     assert REPORT.caption("syntax_2") == REPORT.caption("syntax")
 
 
-@pytest.mark.parametrize("missing", [["syntax"], ["similarity"], ["positions"], ["heads"], list(classify_tables())])
+@pytest.mark.parametrize(
+    "missing", rest_slow([["syntax"], ["similarity"], ["positions"], ["heads"], list(classify_tables())], 2)
+)
 def test_what_is_there_is_drawn(missing: list[str]) -> None:
     tables = {name: frame for name, frame in only_roles(classify_tables()).items() if name not in missing}
     needs = {"offsets": "positions", "best_heads": "syntax", "syntax": "syntax", "similarity": "similarity"}

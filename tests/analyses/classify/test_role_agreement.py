@@ -173,6 +173,7 @@ def test_several_models_on_the_command_line() -> None:
     check_same_models(result, ["MiniLM-L6", "demo", "demo (2)"], 72)
 
 
+@pytest.mark.slow
 def test_several_small_models(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     model = build("BertModel", len(wordpiece_tokenizer), num_attention_heads=4, max_position_embeddings=90)
     path = save(model, tmp_path / "tiny", wordpiece_tokenizer)

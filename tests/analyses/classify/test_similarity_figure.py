@@ -61,6 +61,7 @@ def test_heads_that_hardly_differ_look_alike(make_heads: Make) -> None:
     assert np.ptp(figure.axes[1].get_xlim()) == np.ptp(figure.axes[1].get_ylim()) > 0.2
 
 
+@pytest.mark.slow
 def test_one_row_per_stack_and_missing_pairs_are_empty(make_heads: Make) -> None:
     heads = make_heads("mt", {"encoder": [3] * 2, "cross": [3] * 2})
     pairs = pairs_of(heads)
@@ -72,6 +73,7 @@ def test_one_row_per_stack_and_missing_pairs_are_empty(make_heads: Make) -> None
     assert sorted(masks) == [0, 2]
 
 
+@pytest.mark.slow
 def test_every_matrix_has_its_colour_bar_at_its_side(make_heads: Make) -> None:
     heads = make_heads("mt", {"encoder": [3] * 2, "decoder": [3], "cross": [3] * 2})
     figure = similarity_map(pairs_of(heads), heads)

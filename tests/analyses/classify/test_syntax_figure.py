@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
+import pytest
 from drawn_words import check_edges, fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
@@ -66,6 +67,7 @@ def test_small_gains_stay_pale_and_panels_of_best_heads_share_their_axis(make_sy
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
+@pytest.mark.slow
 def test_models_and_stacks_have_panels_of_their_own(make_syntax: Make) -> None:
     frame = pd.concat([make_syntax("one", {"encoder": [6] * 4, "decoder": [2]}), make_syntax("two")])
     figure = syntactic_map(frame)

@@ -46,7 +46,9 @@ def outputs(found: LearnedMaskResult, lesson: TrainingSet) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("task", "kind"),
-    [("sst2", "BertModel"), ("sst2", "AlbertModel"), ("paraphrase", "BertModel"), ("swag", "BertModel")],
+    rest_slow_rows(
+        [("sst2", "BertModel"), ("sst2", "AlbertModel"), ("paraphrase", "BertModel"), ("swag", "BertModel")], 2
+    ),
 )
 def test_model_and_mask_are_trained_together(
     wordpiece_tokenizer: PreTrainedTokenizerBase, task: str, kind: str

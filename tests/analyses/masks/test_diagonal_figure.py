@@ -70,6 +70,7 @@ def test_differences_task_by_task_and_a_panel_per_metric() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", rest_slow(["full", "column"], ["column"]))
 def test_nothing_is_cut_off(width: str) -> None:
     with drawn_for(width):

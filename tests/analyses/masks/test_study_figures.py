@@ -241,7 +241,7 @@ def test_strange_names_stay_in_the_figure() -> None:
     assert {axes.get_title() for axes in figure.axes} == {"m", one_line(words, 0.78 * FULL_WIDTH / 2, TICK_SIZE)}
 
 
-@pytest.mark.parametrize("runs", [("dam",), ("a-long-name-of-a-run", "another-run"), ("r" * 60,)])
+@pytest.mark.parametrize("runs", rest_slow([("dam",), ("a-long-name-of-a-run", "another-run"), ("r" * 60,)]))
 @pytest.mark.parametrize("tasks", rest_slow([("sst2",), ("sst2", "mnli")], [("sst2", "mnli")]))
 def test_legend_and_names_of_orders_stay_apart_and_within_the_figure(
     runs: tuple[str, ...], tasks: tuple[str, ...]

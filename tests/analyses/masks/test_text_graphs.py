@@ -134,6 +134,7 @@ def test_trees_of_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase, english
     assert edges == {("the", "cat"), ("old", "cat"), ("cat", "sees"), ("sees", "dog"), ("a", "dog")}
 
 
+@pytest.mark.slow
 def test_static_vectors_of_spacy(
     tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, english: SpacyParser
 ) -> None:

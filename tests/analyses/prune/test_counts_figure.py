@@ -76,7 +76,7 @@ def test_a_stack_has_columns_for_the_runs_with_gates_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "shapes", [{"encoder": (2, 2)}, {"encoder": (24, 16)}, dict.fromkeys(("encoder", "cross"), (6, 8))]
+    "shapes", rest_slow([{"encoder": (2, 2)}, {"encoder": (24, 16)}, dict.fromkeys(("encoder", "cross"), (6, 8))])
 )
 @pytest.mark.parametrize("runs", rest_slow([1, 3, 12]))
 def test_numbers_and_names_can_be_read(shapes: dict[str, tuple[int, int]], runs: int) -> None:

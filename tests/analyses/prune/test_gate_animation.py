@@ -70,6 +70,7 @@ def test_frames_hold_what_was_drawn(tmp_path: Path) -> None:
     assert brightness == sorted(brightness)
 
 
+@pytest.mark.slow
 def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
     gates = gate_tables(Made(shapes={"encoder": (2, 2)}, penalties=(0.01, 0.1), steps=(0, 5), least=0.2))["gates"]
     written = [write_animation(films(gates)["closing_1"], tmp_path / f"{n}.gif").read_bytes() for n in "ab"]

@@ -10,6 +10,7 @@ import torch
 from made_tasks import example, taught
 from saved import build
 from spread_gates import spread
+from tiers import rest_slow_rows
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.prune.gate_training import Pruned, from_scratch, gate_table, train_gates
@@ -37,7 +38,7 @@ def outputs(model: Any, lesson: TrainingSet) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("task", "kind"), [("sst2", "BertModel"), ("sst2", "AlbertModel"), ("paraphrase", "BertModel")]
+    ("task", "kind"), rest_slow_rows([("sst2", "BertModel"), ("sst2", "AlbertModel"), ("paraphrase", "BertModel")])
 )
 def test_the_model_is_what_was_trained_with_gates(
     wordpiece_tokenizer: PreTrainedTokenizerBase, task: str, kind: str

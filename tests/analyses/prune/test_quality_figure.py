@@ -131,6 +131,7 @@ def test_nothing_to_draw() -> None:
 MANY = tuple(0.001 * 1.9**i for i in range(12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made",
     rest_slow(

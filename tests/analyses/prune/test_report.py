@@ -99,7 +99,7 @@ def test_a_missing_column_is_named(table: str, name: str) -> None:
         REPORT.check(run(tables | {table: tables[table].drop(columns=name)}))
 
 
-@pytest.mark.parametrize("figures", [True, False])
+@pytest.mark.parametrize("figures", rest_slow([True, False], [False]))
 def test_a_run_writes_its_tables_results_and_figures(tmp_path: Path, *, figures: bool) -> None:
     tables = gate_tables(replace(MADE, penalties=(0.1,), steps=(0, 5)))
     with RunFolder.create(tmp_path / "run", command="prune", model="demo") as folder:

@@ -129,6 +129,7 @@ def test_one_head_per_layer_without_intervals(make_relevance: Make) -> None:
     assert [points(axes).get_offsets()[0].tolist() for axes in figure.axes] == [[0, 1]] * 3
 
 
+@pytest.mark.slow
 def test_every_model_and_stack_has_its_layers(make_relevance: Make) -> None:
     both = pd.concat([make_relevance("mt", MARIAN), make_relevance("bert", {"encoder": [12] * 4})])
     figure = relevance_intervals(both)

@@ -89,7 +89,7 @@ def test_a_missing_column_is_named() -> None:
         REPORT.check(run(tables | {"relevance": tables["relevance"].drop(columns="rule")}))
 
 
-@pytest.mark.parametrize("figures", [True, False])
+@pytest.mark.parametrize("figures", rest_slow([True, False], [False]))
 def test_a_run_writes_its_tables_and_figures(tmp_path: Path, *, figures: bool) -> None:
     tables = relevance_tables()
     with RunFolder.create(tmp_path / "run", command="relevance", model="demo") as folder:

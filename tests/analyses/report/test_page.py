@@ -139,6 +139,7 @@ def test_an_unfinished_run_is_marked(tmp_path: Path) -> None:
     assert warning == "It was interrupted."
 
 
+@pytest.mark.slow
 def test_runs_stand_side_by_side(tmp_path: Path) -> None:
     first = write_classification(tmp_path / "first", "one")
     second = write_classification(tmp_path / "second", "two", notes=["Something."])
@@ -165,7 +166,7 @@ def test_columns_in_notes_are_set_as_such(tmp_path: Path) -> None:
 
 
 # In the default tier: what ends a script, and what no page may hold.
-@pytest.mark.parametrize("words", rest_slow(HOSTILE, [HOSTILE[0], HOSTILE[6]]))
+@pytest.mark.parametrize("words", rest_slow(HOSTILE))
 def test_nothing_from_a_run_becomes_an_element(tmp_path: Path, page: str, words: str) -> None:
     allowed = {tag for tag, _ in Elements(page).found}
     html = render([shown(write_hostile(tmp_path / "run", words), words)])

@@ -90,6 +90,7 @@ def test_the_report_of_a_run_goes_into_its_folder_and_nothing_else_changes(class
     assert content(classified) == after
 
 
+@pytest.mark.slow
 def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
     run = write_prune(tmp_path / "run", Made(shapes={"encoder": (1, 2)}, penalties=(0.1,), steps=(0, 5)), roles=False)
     before = set(content(run))
@@ -103,6 +104,7 @@ def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
     assert not made.notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", rest_slow([FEW, tuple(FIGURES)]), ids=["few", "all"])
 def test_figures_are_those_that_the_run_itself_draws(classified: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
     from headlens.analyses.classify.report import classify_figures
@@ -205,6 +207,7 @@ def test_an_unfinished_run_is_shown_with_a_remark(other: Path, status: str) -> N
     assert record(other)["status"] == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", rest_slow([FEW, tuple(FIGURES[:10])]), ids=["few", "all"])
 def test_of_an_interrupted_classification_is_drawn_what_can_be(classified: Path, names: tuple[str, ...]) -> None:
     if names == FEW:

@@ -198,7 +198,7 @@ def overlaps(first: Bbox, second: Bbox, slack: float = 2.0) -> bool:
     return wide > slack and high > slack
 
 
-@pytest.mark.parametrize("kind", rest_slow(KINDS, ["ablate", "train"]))
+@pytest.mark.parametrize("kind", rest_slow(KINDS, ["train"]))
 def test_figures_fit_a_column_or_are_known_not_to(drawings: Callable[[str], Drawings], kind: str) -> None:
     wide = set()
     with drawn_for("column"):

@@ -82,7 +82,7 @@ def test_chance_tells_nothing() -> None:
     """Clusters drawn at random seem to tell something of few tokens; on average the correction takes it away."""
     generator = np.random.default_rng(0)
     told, raw = [], []
-    for _ in range(70):
+    for _ in range(30):
         drawn = Counter(
             zip(generator.integers(4, size=300).tolist(), generator.choice(WORDS[:3], 300).tolist(), strict=True)
         )

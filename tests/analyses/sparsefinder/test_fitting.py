@@ -54,7 +54,7 @@ def hidden() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("causal", rest_slow([False, True], [True]))
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", rest_slow([False, True]))
 def test_groups_are_found(hidden: torch.Tensor, *, shared: bool, causal: bool) -> None:
     def batches() -> Iterator[StoredBatch]:
         return (sentence(seed, hidden, causal=causal) for seed in range(60))

@@ -85,6 +85,7 @@ def test_what_a_loss_does_not_need_is_left_alone(wordpiece_tokenizer: PreTrained
     assert all(p.grad is None for p in loaded.model.parameters())
 
 
+@pytest.mark.slow
 def test_a_classifier_learns(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, rows = rows_of(CATALOGUE["sst2"].task, wordpiece_tokenizer, 20)
     before = task_evaluation(rows, 1000)(loaded.model)

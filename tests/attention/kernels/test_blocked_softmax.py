@@ -47,7 +47,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "BLOCK", {"cpu": 1, "other": 1})
 
 
-@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("padding", rest_slow([True, False]))
 @pytest.mark.parametrize("name", rest_slow(zoo.ZOO, zoo.REPRESENTATIVES))
 def test_the_fast_kernel_is_eager_attention(name: str, padding: bool) -> None:
     entry = zoo.ZOO[name]
