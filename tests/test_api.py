@@ -106,8 +106,6 @@ def test_the_result_of_classify(classified: headlens.Result) -> None:
     assert classified.summary["roles"]
     assert isinstance(classified.plot(), Figure)
     assert isinstance(classified.plot("confidence"), Figure)
-    assert {"functions", "confidence", "offsets"} <= set(classified.figures)
-    assert classified.plot("confidence") is classified.figures["confidence"]
     with pytest.raises(OptionError, match=r"classify has no figure 'confidense'\.\nThere are functions, confidence"):
         classified.plot("confidense")
     page = classified._repr_html_()
@@ -121,6 +119,8 @@ def test_a_result_is_saved(command: str, request: pytest.FixtureRequest, tmp_pat
         result, figure, table, column = headlens.masks(pattern=["star"], length=8), "patterns", "sparsity", "masked"
     else:
         result, figure, table, column = request.getfixturevalue("classified"), "functions", "heads", "confidence"
+        assert {"functions", "confidence", "offsets"} <= set(result.figures)
+        assert result.plot("confidence") is result.figures["confidence"]
     folder = result.save(tmp_path / "kept")
     assert (folder / "figures" / f"{figure}.svg").exists()
     record = json.loads((folder / "run.json").read_text())

@@ -38,16 +38,8 @@ def run(headlens: Headlens, tiny_bert: Path) -> Callable[..., Any]:
     return lambda *more: headlens("classify", tiny_bert, "--limit", 12, "--out", "run", *more)
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [
-        pytest.param(8, marks=pytest.mark.figures(blank=True)),
-        pytest.param(40, marks=[pytest.mark.slow, pytest.mark.figures]),
-    ],
-)
-def test_writes_the_tables_and_figures_of_the_contract_and_shows_what_there_is(
-    run: Callable[..., Any], limit: int
-) -> None:
+@pytest.mark.parametrize("limit", rest_slow([8, 40]))
+def test_writes_the_tables_of_the_contract_and_shows_what_there_is(run: Callable[..., Any], limit: int) -> None:
     done = run("--limit", limit)
     assert done.code == 0, done.err
     assert pd.read_csv("run/heads.csv").columns[: len(HEADS)].tolist() == HEADS
@@ -56,12 +48,19 @@ def test_writes_the_tables_and_figures_of_the_contract_and_shows_what_there_is(
     assert syntax.columns.tolist() == SYNTAX
     assert len(pd.read_csv("run/heads.csv")) == 6
     assert len(pd.read_csv("run/similarity.csv")) == 6 * 5
-    drawn = {p.stem for p in Path("run/figures").glob("*.png")}
-    assert drawn >= FIGURES - {"functions"}  # random heads may have no role at all
-    assert ("syntax" in drawn) == (syntax["accuracy"] > syntax["baseline"]).any()
-    assert drawn == {p.stem for p in Path("run/figures").glob("*.svg")}
     for shown in ("Heads by their strongest role", "nsubj dep->head", "heads.csv", "Next: "):
         assert shown in done.out
+
+
+@pytest.mark.slow
+@pytest.mark.figures
+def test_writes_the_figures_of_the_contract(run: Callable[..., Any]) -> None:
+    assert run("--limit", 40, "--quiet").code == 0
+    drawn = {p.stem for p in Path("run/figures").glob("*.png")}
+    assert drawn >= FIGURES - {"functions"}  # random heads may have no role at all
+    syntax = pd.read_csv("run/syntax.csv")
+    assert ("syntax" in drawn) == (syntax["accuracy"] > syntax["baseline"]).any()
+    assert drawn == {p.stem for p in Path("run/figures").glob("*.svg")}
 
 
 def test_too_little_text_gives_no_roles_and_says_so(run: Callable[..., Any]) -> None:
@@ -213,5 +212,5 @@ def test_a_pass_with_its_shortest_sentences_first_tells_the_least_time(
 ) -> None:
     monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
     monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
-    shown = headlens("classify", tiny_bert, "--limit", 60, "--batch-tokens", 200).err
+    shown = headlens("classify", tiny_bert, "--limit", 30, "--batch-tokens", 200).err
     assert re.search(r"tiny-bert: at least \d+ (s|min), estimated from the first \d+ of \d+, short ones first\n", shown)
