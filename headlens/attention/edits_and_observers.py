@@ -220,11 +220,28 @@ class AttentionCall(CallContext):
         output: (batch, query, heads, d), the head outputs before the output projection, after all edits.
         projection: (heads, rank, d), by which vectors of a head are as long as after its part of the output projection;
             None unless an observer needs it, or where headlens does not know the projection.
+        to_tokens: (batch, heads, query), what rows of `weights` add up to where that is not 1, because a part of
+            attention goes to no token but to a learned sink. None elsewhere.
     """
 
     weights: Tensor | None
     output: Tensor
     projection: Tensor | None = None
+    to_tokens: Tensor | None = None
+
+    @property
+    def distribution(self) -> Tensor | None:
+        """Weights over tokens, given that attention goes to one: (batch, heads, query, key) in at least float32.
+
+        Rows add up to 1 also where a learned sink takes a part; those that give nothing to any token stay 0.
+        """
+        if self.weights is None:
+            return None
+        weights = self.weights.float() if self.weights.dtype.itemsize < 4 else self.weights
+        if self.to_tokens is None:
+            return weights
+        whole = self.to_tokens[..., None]
+        return weights / torch.where(whole > 0, whole, 1)
 
 
 def repeat_groups(tensor: Tensor, n_heads: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -211,7 +212,8 @@ def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **k
     with torch.no_grad():
         ours, _ = attend_as(softmax, *arguments, **kwargs)
         theirs, _ = file_function(module)(*arguments, **kwargs)
-    if not nearly_equal(ours, theirs):
+    # What is not finite cannot be compared; `FiniteValues` tells where it began.
+    if torch.isfinite(theirs).all() and not nearly_equal(ours, theirs):
         raise _irreplaceable(f"{context.site}: the attention of {type(module).__name__}", "")
 
 
@@ -230,11 +232,14 @@ def _irreplaceable(subject: str, lost: str) -> UnsupportedModelError:
 
 
 def nearly_equal(ours: Tensor, theirs: Tensor) -> bool:
-    """Whether a result has the shape of another and differs from it by roundings of its largest number alone."""
+    """Whether a result has the shape of another and differs from it by roundings of its largest number alone.
+
+    Results that are not finite are equal to none.
+    """
     if ours.shape != theirs.shape or not theirs.numel():
         return ours.shape == theirs.shape
     tolerance = 100 * torch.finfo(theirs.dtype).eps * float(theirs.abs().max())
-    return torch.allclose(ours.float(), theirs.float(), rtol=0, atol=tolerance)
+    return math.isfinite(tolerance) and torch.allclose(ours.float(), theirs.float(), rtol=0, atol=tolerance)
 
 
 def lowest_kept(mask: Tensor, dtype: torch.dtype) -> Tensor:

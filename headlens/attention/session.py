@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
-from headlens.attention.finite_values import FiniteValues
+from headlens.attention.finite_values import FiniteValues, not_finite
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import implementations, install, is_eager, recomputes, supports_sdpa
 from headlens.attention.interface import (
@@ -104,6 +104,8 @@ class AttentionSession:
         self._finite = FiniteValues(model)
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
+        # Modules whose rows of weights were summed, and whether they add up to 1.
+        self._summed: dict[nn.Module, bool] = {}
         self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparseKernel()
         self._undo: ExitStack | None = None
 
@@ -189,7 +191,13 @@ class AttentionSession:
                 output = self._attend_fast(context, self._core.needed(mask), kwargs, causal=causal)
                 return self._noted(site, output), None
             mask = additive(causal_mask(query, key), query.dtype) if causal else mask
-        output, weights = self._compute(module, context, mask, kwargs)
+        try:
+            output, weights = self._compute(module, context, mask, kwargs)
+        except RuntimeError as error:
+            # entmax fails somewhere inside on numbers that are none.
+            if all(bool(torch.isfinite(t).all()) for t in (query, key)):
+                raise
+            raise not_finite(self.model, f"the attention of {site} ({site.module})") from error
         if query.shape[1] != site.n_heads or output.shape[:3] != (query.shape[0], query.shape[2], site.n_heads):
             raise SelfCheckError(
                 f"{site}: attention has the shape {tuple(output.shape)} for queries of shape {tuple(query.shape)}; "
@@ -204,7 +212,9 @@ class AttentionSession:
                     seen = self._compute(module, context, mask, {**kwargs, "dropout": 0.0})[1]
                 if self._needs_weights and seen is None:
                     raise SelfCheckError(f"{site}: the attention function of {type(module).__name__} gave no weights.")
-                self._show(context, seen, output)
+                self._show(
+                    context, seen, output, None if seen is None else self._to_tokens(module, context, seen, kwargs)
+                )
         return self._noted(site, output), weights
 
     def _noted(self, site: Site, output: Tensor) -> Tensor:
@@ -267,9 +277,24 @@ class AttentionSession:
                     return output, None
         return own_attention(self.kernel, module)(module, context.query, context.key, context.value, mask, **kwargs)
 
-    def _show(self, context: CallContext, weights: Tensor | None, output: Tensor) -> None:
+    def _to_tokens(
+        self, module: nn.Module, context: CallContext, weights: Tensor, kwargs: dict[str, Any]
+    ) -> Tensor | None:
+        """What rows of weights add up to, (batch, heads, query); None where it is 1.
+
+        That is looked at in the first call of a module; with learned sinks it never is.
+        """
+        if kwargs.get("s_aux") is None and module not in self._summed:
+            self._summed[module] = _is_whole(context, weights)
+        return None if self._summed.get(module) else weights.float().sum(-1)
+
+    def _show(
+        self, context: CallContext, weights: Tensor | None, output: Tensor, to_tokens: Tensor | None = None
+    ) -> None:
         projection = self._projection(context) if any(o.needs_projection for o in self.observers) else None
-        call = AttentionCall(**vars(context), weights=weights, output=output, projection=projection)
+        call = AttentionCall(
+            **vars(context), weights=weights, output=output, projection=projection, to_tokens=to_tokens
+        )
         for observer in self.observers:
             observer.observe(call)
 
@@ -298,6 +323,30 @@ class AttentionSession:
                     f"but attention sees {(tensor.shape[0], tensor.shape[2])}."
                 )
         return queries, keys
+
+
+def _is_whole(context: CallContext, weights: Tensor) -> bool:
+    """Whether the weights of every real query add up to 1.
+
+    Raises:
+        UnsupportedModelError: if weights are no shares: negative, or of more than the whole.
+    """
+    sums = weights.sum(-1, dtype=torch.float32).transpose(1, 2)  # (batch, query, heads)
+    if context.queries is not None:
+        sums = sums[context.queries.real]
+    if not sums.numel():
+        return True
+    least, most = (float(end) for end in torch.aminmax(sums))
+    lowest = float(weights.min())
+    within = 1e-3 if weights.dtype.itemsize >= 4 else 2e-2  # as far as weights of few digits add up to 1
+    if lowest < -within or most > 1 + within:
+        raise UnsupportedModelError(
+            f"{context.site}: attention weights are no shares of a whole: the least is {lowest:.3g}, and those of a "
+            f"token add up to {most:.3g} at the most.",
+            "What headlens says of attention holds where it is a softmax or entmax of scores.",
+        )
+    # NaN is neither: `FiniteValues` tells.
+    return not least < 1 - within
 
 
 def _no_sdpa(name: str) -> UnsupportedModelError:

@@ -45,7 +45,9 @@ class CallView:
 
     Attributes:
         crosses: whether queries and keys are different sequences.
-        token_weights: attention weights between tokens, whatever the level of the view.
+        token_weights: attention weights between tokens, whatever the level of the view. Where a part of attention goes
+            to no token (a learned sink), given that it goes to one.
+        to_tokens: share of each query token's attention that goes to tokens, (batch, heads, query); None where it is 1.
         sums_dtype: float64, or float32 on devices that have no more.
     """
 
@@ -54,7 +56,9 @@ class CallView:
             raise SelfCheckError(f"{call.site}: a metric needs attention weights and the tokens of the batch.")
         self.site, self.causal, self.start, self.level = call.site, call.causal, call.start, level
         self.crosses = call.site.stack == "cross"
-        self.token_weights = call.weights.float() if call.weights.dtype.itemsize < 4 else call.weights
+        weights = call.distribution
+        assert weights is not None
+        self.token_weights, self.to_tokens = weights, call.to_tokens
         self.sums_dtype = exact_type(call.weights)
         self._queries, self._keys, self._call = call.queries, call.keys, call
         # What the views of the queries before these kept for a metric, see `of_sentences`.
@@ -113,6 +117,16 @@ class CallView:
     def token_received(self) -> Tensor:
         """Weights between tokens that every key receives from all real queries: (batch, heads, key)."""
         return _received(self.token_weights, self._queries)
+
+    @cached_property
+    def read_weights(self) -> Tensor:
+        """What values of tokens are multiplied by, (batch, heads, query, key): rows add up to `to_tokens`."""
+        return self.token_weights if self.to_tokens is None else self.token_weights * self.to_tokens[..., None]
+
+    @property
+    def read_received(self) -> Tensor:
+        """The sum of `read_weights` over real queries: (batch, heads, key)."""
+        return self.token_received if self.to_tokens is None else _received(self.read_weights, self._queries)
 
     @property
     def received(self) -> Tensor:

@@ -185,7 +185,7 @@ def _told(metric: Metric, part: str, method: Callable[..., Result], *arguments: 
 def _kind(call: AttentionCall) -> tuple[object, ...]:
     """What calls have in common whose heads can be measured together: their stack, their sentences and more."""
     known = None if call.weights is None or call.projection is None else call.projection.shape[1:]
-    return call.queries, call.keys, call.site.stack, known, call.causal, call.query.dtype
+    return call.queries, call.keys, call.site.stack, known, call.causal, call.query.dtype, call.to_tokens is None
 
 
 def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
@@ -205,6 +205,7 @@ def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
         weights=joined(1, (c.weights for c in calls)),
         output=torch.cat([c.output for c in calls], 2),
         projection=joined(0, (c.projection for c in calls)),
+        to_tokens=joined(1, (c.to_tokens for c in calls)),
     )
 
 

@@ -34,6 +34,7 @@ _FIRST = (
     "monotonicity",
     "syntax",
     "pos",
+    "learned_sink",
 )
 
 

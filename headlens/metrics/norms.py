@@ -73,7 +73,7 @@ class Norms(MeanMetric):
         queries, keys, kind = view.queried.queries, view.queried.keys, view.sums_dtype
         norms = view.value_norms * keys.real[:, None]  # (batch, heads, key)
         received = view.token_received
-        read = (received * norms).to(kind)
+        read = (view.read_received * norms).to(kind)
         first = keys.real.new_zeros(keys.shape)
         first[:, 0] = True
         masks = {"first": first, "special": keys.special, "punct": keys.punct}
@@ -82,7 +82,7 @@ class Norms(MeanMetric):
         left = (read * ~named[:, None]).sum((0, 2))
         real = queries.real.to(norms.dtype)[:, None]
         for name, offset in NEIGHBOURS.items() if not view.crosses else ():
-            pairs, of_queries, of_keys = view.neighbours(view.token_weights, offset)
+            pairs, of_queries, of_keys = view.neighbours(view.read_weights, offset)
             part = pairs * real[..., of_queries] * norms[..., of_keys]
             sums[name] = part.sum((0, 2), dtype=kind)
             left = left - (part * ~named[:, None, of_keys]).sum((0, 2), dtype=kind)

@@ -40,10 +40,11 @@ class HeadSimilarity(Observer):
 
     def observe(self, call: AttentionCall) -> None:
         """Keep the rows of the chosen queries: (heads, queries, key)."""
-        if call.weights is None or call.queries is None:
+        weights = call.distribution
+        if weights is None or call.queries is None:
             return
         batch, query = _chosen(call.queries)
-        self._rows.setdefault(str(call.site), []).append(call.weights[batch, :, query].float().transpose(0, 1))
+        self._rows.setdefault(str(call.site), []).append(weights[batch, :, query].transpose(0, 1))
 
     def prepare(self) -> None:
         """Computes the Jensen-Shannon divergences of all pairs of heads from the kept attention rows, stack by stack.

@@ -11,7 +11,9 @@ from torch import Tensor
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from headlens.attention.capture import Capture
+from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.finite_values import FiniteValues, not_finite
+from headlens.attention.normalizers import Entmax, softmax
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
@@ -38,6 +40,40 @@ def test_the_first_layer_is_named(name: str, weight: str, place: str, value: flo
     with AttentionSession(model, observers=[capture]), torch.no_grad(), told:
         model(**zoo.padded(entry))
     assert not capture.weights, "nothing of such a pass is kept"
+
+
+class Blind(Observer):
+    """Sees calls without weights."""
+
+    needs_weights = False
+
+    def observe(self, call: AttentionCall) -> None:
+        del call
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "how", [{"kernel": "fast"}, {"kernel": "sdpa"}, {"normalizer": Entmax()}, {"normalizer": softmax}], ids=str
+)
+@pytest.mark.parametrize(
+    ("name", "weight", "place"),
+    [
+        ("bert", "embeddings.LayerNorm.bias", r"the attention of encoder\.0"),
+        ("gpt2", "transformer.h.1.mlp.c_fc.bias", r"the attention of decoder\.2"),
+    ],
+)
+def test_checks_of_kernels_and_normalisers_leave_it_to_be_named(
+    name: str, weight: str, place: str, how: dict[str, Any], value: float
+) -> None:
+    """What is not finite compares with nothing: the first layer is named all the same."""
+    entry = zoo.ZOO[name]
+    model = entry.build("sdpa")
+    with torch.no_grad():
+        model.get_parameter(weight).fill_(value)
+    observer = Blind() if how.get("kernel") == "sdpa" else Capture()
+    told = pytest.raises(ModelError, match=f"gives NaN or infinity in float32, first in {place}")
+    with AttentionSession(model, observers=[observer], **how), torch.no_grad(), told:
+        model(**zoo.padded(entry))
 
 
 def outputs(logits: Tensor) -> Any:

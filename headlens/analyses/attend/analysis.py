@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -105,6 +107,17 @@ def collect_attention(
             stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
             collected.append(_maps(loaded, feed, batch, stacked, level, frequencies))
     return collected
+
+
+def sink_notes(maps: Iterable[npt.ArrayLike]) -> list[str]:
+    """Says that rows of maps, (..., query, key) with NaN for heads that there are not, add up to less than 1."""
+    least = min((float(np.nan_to_num(np.sum(own, -1), nan=1).min()) for own in map(np.asarray, maps)), default=1.0)
+    if least > 1 - 1e-2:
+        return []
+    return [
+        f"Rows of these maps add up to less than 1 (to {least:.2f} at the least): the rest of the attention goes to no "
+        "token but to a learned sink."
+    ]
 
 
 def shown_examples(corpus: Corpus, loaded: LoadedModel, most: int = 1) -> list[Example]:

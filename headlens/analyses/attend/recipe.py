@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.attend.analysis import attention_of_states, states_of, view_of
+from headlens.analyses.attend.analysis import attention_of_states, sink_notes, states_of, view_of
 from headlens.analyses.attend.figures import layer_figures
 from headlens.analyses.attend.options import EXAMPLE, AttendRequest
 from headlens.analyses.attend.stored_maps import write_maps
@@ -45,7 +45,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         models = [run.load(name, request.model_options) for name in filter(None, (request.model, request.second))]
         states = states_of(request, models)
         maps = attention_of_states(states, examples, request, run.tell)
-        notes = list(run.warnings)
+        notes = [*run.warnings, *sink_notes(own.weights for own in maps)]
         if request.text == (EXAMPLE,):
             notes.append(f"No sentence was given, and this one is shown: {EXAMPLE} Give yours in quotation marks.")
         if models[0].model.config.is_encoder_decoder and not request.target_text:

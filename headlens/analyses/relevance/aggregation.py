@@ -137,11 +137,11 @@ class RelevanceSums:
         return found
 
     @property
-    def conservation(self) -> Conservation:
-        """Where relevance went, over the corpus so far."""
+    def conservation(self) -> Conservation | None:
+        """Where relevance went, over the corpus so far; None where what started adds up to nothing."""
         flow = self.totals.of(_FLOW)["all"]
         start = float(flow["start"])
-        return Conservation(float(flow["inputs"]) / start, float(flow["biases"]) / start)
+        return Conservation(float(flow["inputs"]) / start, float(flow["biases"]) / start) if start else None
 
 
 def normalised(raw: Tensor) -> tuple[Tensor, Tensor]:

@@ -223,14 +223,15 @@ def head_relevance(
     tables = [own.table(rule, target.label) for rule, own in sums.items()]
     means = {rule: own.means() for rule, own in sums.items()}
     correlations = [rule_correlations(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
-    conservation = {rule: own.conservation for rule, own in sums.items() if rule in CONSERVING}
+    flows = {rule: own.conservation for rule, own in sums.items() if rule in CONSERVING}
+    conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
         target.label,
         conservation,
         encoding,
-        reading_notes(feed, encoding) + _relevance_notes(feed, encoding, tables[0], conservation),
+        reading_notes(feed, encoding) + _relevance_notes(feed, encoding, tables[0], flows),
     )
 
 
@@ -245,7 +246,7 @@ def nothing_read(corpus: Corpus, feed: CorpusReader, counts: EncodingCounts, unm
 
 
 def _relevance_notes(
-    feed: RelevanceReader, encoding: EncodingCounts, table: HeadTable, conservation: Mapping[Rule, Conservation]
+    feed: RelevanceReader, encoding: EncodingCounts, table: HeadTable, flows: Mapping[Rule, Conservation | None]
 ) -> list[str]:
     """Where relevance started and went, and in which layers it cancels.
 
@@ -253,7 +254,7 @@ def _relevance_notes(
         feed: what was run.
         encoding: what became of the sentences.
         table: of one rule, `RelevanceSums.table`.
-        conservation: by rule.
+        flows: where relevance went, by rule.
     """
     notes = []
     if feed.generates:
@@ -267,7 +268,12 @@ def _relevance_notes(
             "masked further"
         )
         notes.append("; ".join([masked] * bool(drawn) + [own] * bool(encoding.own_masks)) + ".")
-    for rule, flow in conservation.items():
+    for rule, flow in flows.items():
+        if flow is None:
+            notes.append(
+                f"{rule}: the logits that relevance started from add up to 0, so no shares of them can be told."
+            )
+            continue
         mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"
         lost = f"{flow.lost:.1%}" if abs(flow.lost) >= 5e-4 else f"{flow.lost:.0e}"
         notes.append(

@@ -10,7 +10,7 @@ import torch
 from saved import build, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.analysis import collect_attention
+from headlens.analyses.attend.analysis import collect_attention, sink_notes
 from headlens.analyses.attend.options import Selection
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, OptionError
@@ -50,6 +50,16 @@ def test_maps_are_the_models_own(bert: LoadedModel) -> None:
         names = bert.tokenizer.convert_ids_to_tokens(ids)
         assert maps.labels == {"encoder": (names, names)}
         assert maps.example.source.text == text
+
+
+def test_rows_that_give_a_part_to_no_token_are_told(bert: LoadedModel) -> None:
+    model = build("GptOssForCausalLM", len(bert.tokenizer or ()), num_key_value_heads=2, head_dim=8)
+    (maps,) = collect_attention(LoadedModel("sinks", model, bert.tokenizer, None), [Example(SENTENCE)])
+    (told,) = sink_notes(maps.weights.values())
+    least = float(maps.weights["decoder"].sum(-1).min())
+    assert told.startswith(f"Rows of these maps add up to less than 1 (to {least:.2f} at the least): the rest")
+    (maps,) = collect_attention(bert, [Example(SENTENCE)], without=[Head("encoder", 0, 1)])
+    assert sink_notes(maps.weights.values()) == []
 
 
 def test_words(bert: LoadedModel) -> None:

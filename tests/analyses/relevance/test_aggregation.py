@@ -49,6 +49,14 @@ def sums(raw: dict[Site, Tensor], cuts: list[int], **options: int) -> RelevanceS
     return found
 
 
+def test_where_what_started_adds_up_to_nothing_no_share_of_it_arrived() -> None:
+    found = RelevanceSums(SITES, replicates=20)
+    raw = {site: own[:2] for site, own in values().items()}
+    found.add(HeadRelevance(raw, torch.tensor([2.0, -2.0], dtype=torch.float64), 0.5, -0.5), KEYS[:2])
+    assert found.conservation is None
+    assert sums(values(), []).conservation is not None
+
+
 def test_means_and_counts_by_hand() -> None:
     site = Site("encoder", 0, 2, "a")
     raw = torch.tensor([[3.0, 1.0], [1.0, -3.0], [5.0, -4.9], [0.0, 0.0]], dtype=torch.float64)

@@ -175,7 +175,8 @@ class RelevanceSession:
 
     def _checked(self, found: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in found.raw.values()])
-        if not torch.isfinite(torch.cat([numbers, found.start])).all():
+        ends = torch.tensor([found.inputs, found.biases] if self.rule in CONSERVING else [], dtype=torch.float64)
+        if not torch.isfinite(torch.cat([numbers, found.start, ends])).all():
             raise not_finite(self.model, f"the relevance of heads by {self.rule}")
         if not numbers.any():
             raise SelfCheckError(

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 
 from headlens.analyses.relevance.aggregation import normalised
-from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance, RelevanceSession
+from headlens.analyses.relevance.lrp import relevance_session
+from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, HeadRelevance, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import MaskedTokenLogits, OwnEmbedding, PredictedClass, Target
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.analyses.relevance.options import RULES, Rule
@@ -271,6 +272,16 @@ def test_nothing_and_not_a_number_are_errors() -> None:
         relevance(model, inputs, target=Nothing())
     with pytest.raises(ModelError, match="NaN or infinity in float32, first in the relevance of heads by"):
         relevance(model, inputs, target=NotANumber())
+
+
+@pytest.mark.parametrize("rule", CONSERVING)
+def test_what_arrives_is_a_number(monkeypatch: pytest.MonkeyPatch, rule: Rule) -> None:
+    def collected(*_: object) -> tuple[float, float]:
+        return float("nan"), 0.0
+
+    monkeypatch.setattr(relevance_session.ConservationLedger, "collect", collected)
+    with pytest.raises(ModelError, match=f"NaN or infinity in float32, first in the relevance of heads by {rule}"):
+        relevance(zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"]), rule)
 
 
 def test_misuse_is_refused() -> None:

@@ -1,0 +1,52 @@
+"""How much of its attention a head gives to no token, as models with learned sinks let it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from headlens.attention.sites import Site
+from headlens.metrics.attention_view import CallView
+from headlens.metrics.metric import Sums
+from headlens.metrics.metric_column import MetricColumn
+from headlens.metrics.ratio_estimator import MeanMetric, ratio_mean, ratio_sums
+
+
+@dataclass(frozen=True)
+class LearnedSink(MeanMetric):
+    """Mean share of attention that goes to no token, measured where the rows of a model do not add up to 1.
+
+    With a learned sink s (GPT-OSS) a query weighs key k by exp(score k) / (Σ exp(score) + exp(s)); what is left of 1
+    goes to the sink. All other metrics but the norms are of the weights given that attention goes to a token.
+    """
+
+    name = "learned_sink"
+    drawn = False
+    columns = (
+        MetricColumn(
+            "to_sink",
+            "Mean share of a token's attention that goes to no token but to a learned sink. Only models with learned "
+            "sinks have this column; all other shares of such a head are of what goes to tokens.",
+            "attention to the learned sink",
+            "share of attention",
+        ),
+    )
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Returns sums over real query tokens of the share that goes to no token; nothing where rows add up to 1."""
+        if view.to_tokens is None:
+            return {}
+        return ratio_sums("to_sink", view, 1 - view.to_tokens, view.queried.queries.real)
+
+    def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:
+        """Says what the other numbers are about."""
+        if not sums:
+            return []
+        shares = [float(share) for own in sums.values() for share in ratio_mean("to_sink", own)]
+        return [
+            f"In {len(sums)} of {len(sites)} layers attention gives a part of every row to no token (a learned sink): "
+            f"{min(shares):.2f} to {max(shares):.2f} on average, by head (`to_sink`). Entropy, confidence, positions, "
+            "roles and all other shares of attention are of the part that goes to tokens; norms are of what heads read."
+        ]
