@@ -26,7 +26,7 @@ from headlens.plots.head_grid import (
     scatter_grid,
     sheet_width,
 )
-from headlens.plots.style import FULL_WIDTH, INK
+from headlens.plots.style import FULL_WIDTH, INK, LOSS
 
 MOST_HEADS = 26  # of the panels of a row
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
@@ -54,6 +54,8 @@ class Cells:
         abreast: heads in a row of panels; with many, panels stand side by side and cells are too small for numbers.
         unsure: returns which rows are pale: their colour must not be taken for a finding.
         pale: meaning of that, for the note.
+        warned: returns which rows are of a layer that gets a triangle at its left end.
+        warning: meaning of the triangle, for the note.
     """
 
     value: str
@@ -63,6 +65,8 @@ class Cells:
     abreast: int = ABREAST
     unsure: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = holds_zero
     pale: str = "Pale: the interval contains 0."
+    warned: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = lambda rows: np.zeros(len(rows), bool)
+    warning: str = ""
 
 
 def limit(*values: Grid) -> float:
@@ -102,7 +106,8 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         return min(fitting_size(word, cell) for word in words) >= _READABLE
 
     def note(cell: tuple[float, float]) -> str:
-        told = (_NUMBERS if is_written(cell) and any("±" in word for word in words) else "", cells.dot)
+        numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
+        told = (cells.warning if cells.warned(rows).any() else "", numbers, cells.dot)
         return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=_CELL, note=note)
@@ -119,6 +124,9 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         right, up = (0.5 - 2.6 / 72 / side for side in sheet.cell)
         size = min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2
         axes.scatter(heads + right, layers + up, s=size, c=list(inks[marked]), linewidths=0, zorder=3)
+        warned = np.unique(part.rows["layer"].to_numpy(int)[cells.warned(part.rows)])
+        if len(warned):
+            axes.scatter(np.full(len(warned), -0.5), warned, s=14, marker=">", color=LOSS, clip_on=False, zorder=4)
     add_bars(sheet, scale)
     return sheet.figure
 

@@ -170,11 +170,12 @@ def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame) -> Figure 
     grid = figure.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(names) :]:
         axes.remove()
+    distance = style.fold("distance to the governor, in words", width / abreast - 0.3, style.LABEL_SIZE)
     for place, (axes, name) in enumerate(zip(grid.flat, names, strict=False)):
         scored = syntax[(syntax["relation"] == name) & (syntax["direction"] == _UP)] if len(syntax) else syntax
         shares = shares_by_offset(rows[rows["relation"] == name])
         is_first, is_last = place % abreast == 0, place + abreast >= len(names)
-        style.dress(axes, "distance to the governor, in words" * is_last, "share of cases" * is_first)
+        style.dress(axes, distance * is_last, "share of cases" * is_first)
         axes.tick_params(labelbottom=is_last)
         _draw(axes, shares, scored)
         style.heading(axes, f"{name} (n = {counts[name]:,.0f})", width / abreast - 0.3)

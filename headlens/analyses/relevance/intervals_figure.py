@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.relevance.shares import MARGIN, described, even_shares, requested_rule, span
+from headlens.analyses.relevance.shares import MARGIN, described, even_shares, opposing, requested_rule, span
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.heatmaps import Cells, centred_scale, holds_zero, interval_map, short_number
@@ -21,6 +21,7 @@ from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
 _TITLES, _NAME, _TALLEST, _PAGE = 0.5, 0.55, 1.25, 9.4
 _PER_HEAD, _NARROWEST = 0.105, 0.95
 _DOT, _NUMBER = 2.6, 5.5  # points
+_AGAINST = "Triangle: the layer as a whole works against the target, and its blue heads with it."
 _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 
 
@@ -40,7 +41,8 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     if not has_numbers(rows, "relevance"):
         return None
     scale = centred_scale("share of the layer's relevance", rows, "relevance", style.DIVERGING)
-    return interval_map(rows, Cells("relevance"), scale, f"Relevance of attention heads ({described(rows)})")
+    cells = Cells("relevance", warned=opposing, warning=_AGAINST)
+    return interval_map(rows, cells, scale, f"Relevance of attention heads ({described(rows)})")
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
@@ -77,7 +79,9 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
             last = number + abreast >= part.rows["layer"].nunique()
             style.dress(axes, "head" if last else "", "" if number % abreast else "share of its layer")
             axes.tick_params(labelbottom=last)
-            axes.set_title(f"layer {layer}", fontsize=TICK_SIZE, color=INK, loc="left", pad=2)
+            against = bool(opposing(part.rows[part.rows["layer"] == layer]).any())
+            name = f"layer {layer}" + " (against the target)" * against
+            axes.set_title(name, fontsize=TICK_SIZE, color=LOSS if against else INK, loc="left", pad=2)
             _draw_layer(axes, part, layer)
         for axes in grid.flat[part.rows["layer"].nunique() :]:
             axes.remove()

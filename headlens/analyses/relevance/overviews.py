@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.relevance.shares import even_shares, of_rule, requested_rule, rules_of_table
+from headlens.analyses.relevance.shares import even_shares, of_rule, opposing, requested_rule, rules_of_table
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -28,7 +28,8 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
         for part in by_model_and_stack(rows):
             values = float_column(part.rows, "relevance")
             order = np.argsort(-values, kind="stable")[: min(MOST, int(np.isfinite(values).sum()))]
-            found.append((run, rule, part.rows.assign(even=even_shares(part.rows)).iloc[order]))
+            more = {"even": even_shares(part.rows), "against": opposing(part.rows)}
+            found.append((run, rule, part.rows.assign(**more).iloc[order]))
     bounds = [float_column(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
     end = limit(*bounds) if bounds else 1.0
     low = min(0.0, max(-end, min((float(np.nanmin(b, initial=0.0)) for b in bounds), default=0.0)))
@@ -126,8 +127,9 @@ def relevance_findings(run: RecordedRun) -> list[str]:
         place = int(np.nanargmax(values))
         best = part.rows.iloc[place]
         low, high = (number_text(float(best[name])) for name in ("ci_low", "ci_high"))
+        against = ", a layer that works against the target as a whole" * bool(opposing(part.rows)[place])
         found.append(
-            f"{part.name}: {head_name(best)} has the largest share of its layer's relevance (rule {rule}): "
+            f"{part.name}: {head_name(best)} has the largest share of its layer's relevance{against} (rule {rule}): "
             f"{number_text(values[place])} [{low}, {high}]; an equal share is "
             f"{number_text(float(even_shares(part.rows)[place]))}."
         )
@@ -143,6 +145,7 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
     value, low, high, even = (float(row[name]) for name in ("relevance", "ci_low", "ci_high", "even"))
     record = {"model": row["model"], "head": head_name(row), "relevance": number_cell(value)}
     record |= {"95 % CI": interval_cell((low, value, high, even), ends), "equal share": number_cell(even)}
+    record |= {"its layer": "opposes the target" if row["against"] else "serves the target"}
     return record | {"n": row.get("n"), "rule": rule, "target": row.get("target")}
 
 

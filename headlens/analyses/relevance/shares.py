@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from headlens.plots.head_grid import Grid
+from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.heatmaps import limit
 
 Marks = npt.NDArray[np.bool_]
@@ -40,6 +40,13 @@ def even_shares(rows: pd.DataFrame) -> Grid:
     """What every head would have if all heads of its layer had the same: 1 / heads."""
     keys = [name for name in ("model", "stack", "layer") if name in rows]
     return 1 / rows.groupby(keys, dropna=False)["head"].transform("size").to_numpy(np.float64)
+
+
+def opposing(rows: pd.DataFrame) -> Marks:
+    """Which rows are of a layer whose heads together work against the target: a positive share there opposes it."""
+    keys = [name for name in ("model", "stack", "layer") if name in rows]
+    whole = rows.assign(raw=float_column(rows, "raw")).groupby(keys, dropna=False)["raw"].transform("sum")
+    return whole.to_numpy(np.float64) < 0
 
 
 def span(values: Grid, *others: Grid) -> tuple[float, float]:

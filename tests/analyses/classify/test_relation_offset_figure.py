@@ -128,5 +128,20 @@ def test_numbers_do_not_touch(width: str) -> None:
     assert legend.get_window_extent().x0 >= 0
 
 
+@pytest.mark.parametrize("width", rest_slow(["full", "column"]))
+def test_labels_of_panels_do_not_touch_and_are_not_cut(width: str) -> None:
+    with drawn_for(width):
+        figure = drawn(offsets({name: {"-1": 9} for name in ("nsubj", "obj", "obl", "det")}), syntax([0.9]))
+    figure.canvas.draw()
+    boxes = sorted(
+        (label.get_window_extent() for axes in figure.axes if (label := axes.xaxis.label).get_text()),
+        key=lambda box: box.x0,
+    )
+    assert len(boxes) >= 2
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert boxes[0].x0 >= 0
+    assert boxes[-1].x1 <= figure.bbox.x1
+
+
 def test_the_offsets_are_those_of_the_metric() -> None:
     assert (TOLD_OFFSETS[0], TOLD_OFFSETS[-1]) == (f"<-{_REACH}", f">{_REACH}")

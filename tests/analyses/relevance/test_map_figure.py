@@ -8,9 +8,10 @@ import pytest
 from drawn_maps import mesh, pale, panels, words
 from drawn_words import check_words
 from made_runs import HOSTILE
+from matplotlib.collections import PathCollection
 from tiers import rest_slow
 
-from headlens.analyses.relevance.intervals_figure import relevance_map
+from headlens.analyses.relevance.intervals_figure import relevance_intervals, relevance_map
 
 Make = Callable[..., pd.DataFrame]
 
@@ -33,6 +34,24 @@ def test_colours_have_zero_in_their_middle(make_relevance: Make) -> None:
     (axes,) = panels(relevance_map(frame))
     assert mesh(axes).get_clim() == (-0.2, 0.2)
     assert mesh(axes).get_cmap().name == "RdBu"
+
+
+@pytest.mark.parametrize("opposing", [[], [2], [0, 5]])
+def test_layers_that_oppose_the_target_have_a_triangle(make_relevance: Make, opposing: list[int]) -> None:
+    """Their shares add up to 1 as those of any other: only the sign of what they are shares of tells."""
+    frame = make_relevance()
+    frame["raw"] = frame["relevance"].abs() * np.where(frame["layer"].isin(opposing), -1, 1)
+    figure = relevance_map(frame)
+    (axes,) = panels(figure)
+    found = [own.get_offsets() for own in axes.collections if isinstance(own, PathCollection)]
+    marked = [(x, y) for offsets in found for x, y in np.asarray(offsets)]
+    assert [(x, y) for x, y in marked if x == -0.5] == [(-0.5, layer) for layer in opposing]
+    assert figure is not None
+    assert figure.texts[1].get_text().startswith("Triangle: the layer as a whole works against") == bool(opposing)
+    intervals = relevance_intervals(frame)
+    assert intervals is not None
+    titles = [axes.get_title(loc="left") for axes in intervals.axes]
+    assert [n for n, title in enumerate(titles) if title.endswith("(against the target)")] == opposing
 
 
 def test_outliers_do_not_wash_out_the_rest(make_relevance: Make) -> None:

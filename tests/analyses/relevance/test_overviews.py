@@ -8,7 +8,12 @@ import pandas as pd
 import pytest
 from made_runs import relevance_tables
 
-from headlens.analyses.relevance.overviews import largest_heads_table, rule_agreement_table, top_heads
+from headlens.analyses.relevance.overviews import (
+    largest_heads_table,
+    relevance_findings,
+    rule_agreement_table,
+    top_heads,
+)
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
 
@@ -49,6 +54,18 @@ def test_heads_stand_in_the_order_of_their_relevance() -> None:
     expected = (0.6 / 0.8, 0.7 / 0.8, 1.0, (1 / 3 + 0.3) / 0.8)
     assert intervals(table)[0] == pytest.approx(expected)
     assert "from -0.300 to 0.500" in table.about
+
+
+def test_a_head_of_a_layer_that_opposes_the_target_is_told_apart() -> None:
+    tables = shares([0.1, 0.6, 0.3, 0.3, 0.3, 0.4])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [-1.0, -6.0, -3.0, 0.3, 0.3, 0.4]
+    recorded = run(tables)
+    table = top_heads([recorded])
+    assert column(table, "head")[:2] == ["encoder.0.1", "encoder.1.2"]
+    assert column(table, "its layer")[:2] == ["opposes the target", "serves the target"]
+    (found,) = relevance_findings(recorded)
+    assert "encoder.0.1 has the largest share of its layer's relevance, a layer that works against the target" in found
 
 
 def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
