@@ -155,7 +155,8 @@ def learn_mask(
     mask = made_mask(network, options, scope, updates * training.accumulate)
     masked = MaskedModel(network, mask)
     objective = PenalizedObjective(lesson.objective, mask, strength, options.penalty)
-    members = _members(options.mask.longest, options.window)
+    own = options.mask
+    members = _members(own.longest, options.window) * _learnable(own.longest, lesson.longest, own.ends, own.diagonal)
     start = {"step": 0} | _importance(mask, members)
     with masked.eval().opened():
         freeze_unused(masked, objective, moved(lesson.data.batch((0,), 0), loaded.device))
@@ -210,9 +211,9 @@ def trains_weights(loaded: LoadedModel, lesson: TrainingSet, options: MaskLearni
 
 @torch.no_grad()
 def _importance(mask: LearnedAttentionMask, members: Tensor) -> dict[str, float]:
-    """The mean of P by class, over all heads and positions, in the layers that are masked.
+    """The mean of P by class, over all heads and the positions that are learned, in the layers that are masked.
 
-    Classes without any position, as that of all others in a mask of three tokens, are left out.
+    Classes without any such position, as the first and last row and column of a structured mask, are left out.
 
     Args:
         mask: during its training.
@@ -308,8 +309,12 @@ class LearnedMask:
         rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
         return self._frame(rows, SPARSITY_COLUMNS)
 
-    def positions(self, window: int = 1) -> pd.DataFrame:
+    def positions(self, window: int = 1, longest: int | None = None) -> pd.DataFrame:
         """The mean P and the share that is kept, by class and by offset, of every head.
+
+        Only positions that are learned count: those that some text of the training has, and that the mask does not
+        hold open (the first and last row and column of the structured form) or closed (the diagonal, without it). Where
+        none of a class or offset is learned, P and the share are empty.
 
         Every position is of one class, the first that fits: `special` are the first and last row and column, `diagonal`
         is i = j, `neighbourhood` |i - j| up to the window, `rest` all others. Rows of the class `offset` have those
@@ -317,21 +322,25 @@ class LearnedMask:
 
         Args:
             window: w of the neighbourhood.
+            longest: tokens of the longest text of the training; None where texts are as long as the mask.
         """
         n = self.file.length
         groups = [*zip(CLASSES, repeat(None)), *zip(repeat("offset"), range(n - 2))]
         apart, special = _places(n)
         of_offsets = apart.masked_fill(special, n) == torch.arange(n - 2)
-        members = torch.cat([_members(n, window).bool(), of_offsets], dim=1).double()
-        counts = members.sum(dim=0)
+        every = torch.cat([_members(n, window).bool(), of_offsets], dim=1).double()
+        members = every * _learnable(n, longest or n, self.file.ends, self.file.diagonal)
+        counts, there = members.sum(dim=0), every.any(dim=0).tolist()
         kinds = (self.probabilities, self.file.allowed)
         # (layers or 1, heads, P or what stays, groups)
         means = torch.stack([t.double().flatten(2) @ members / counts for t in kinds], dim=2)
         rows = [
             {**key, "class": name, "offset": offset, "positions": int(count), "p": p, "kept": kept}
             for key, of_head in self._heads(means)
-            for (name, offset), count, p, kept in zip(groups, counts.tolist(), *of_head.tolist(), strict=True)
-            if count
+            for (name, offset), count, is_there, p, kept in zip(
+                groups, counts.tolist(), there, *of_head.tolist(), strict=True
+            )
+            if is_there
         ]
         return self._frame(rows, POSITION_COLUMNS)
 
@@ -358,3 +367,11 @@ def _members(n: int, window: int) -> Tensor:
     apart, special = _places(n)
     number = (1 + (apart > 0).int() + (apart > window)).masked_fill(special, 0)
     return (number == torch.arange(len(CLASSES))).double()
+
+
+def _learnable(n: int, longest: int, ends: bool, diagonal: bool) -> Tensor:  # noqa: FBT001
+    """1 where P of a position is learned, else 0: (n * n, 1). See `LearnedMask.positions`."""
+    apart, special = _places(n)
+    within = (torch.arange(n) < longest).float()
+    learned = torch.outer(within, within).view(-1, 1)
+    return (learned * ~(special & ends) * ~((apart == 0) & (not diagonal))).double()

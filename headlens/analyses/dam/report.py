@@ -49,8 +49,10 @@ KEPT = Scale("white: may attend", 0.0, 1.0, "gray")
 _WORDS_OF = {"special": "first, last token", "neighbourhood": "neighbours"}
 _P = "importance P, 0 to 1"
 _BEFORE = style.FAINT
+_NOT_LEARNED = "not learned: in no training text, or held open or closed"
+_EMPTY: dict[str, Any] = {"facecolor": "none", "edgecolor": style.FAINT, "hatch": "////", "linewidth": 0}
 # inches
-_LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.10, 0.32, 0.16, 0.08, 0.10
+_LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.28, 0.32, 0.16, 0.08, 0.24
 _MOST_HEADS, _LARGEST = 12, 1.5
 
 
@@ -72,9 +74,10 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
         yield "importance_over_training", importance_over_training(tables["importance"])
     across = "queries downwards, keys to the right"
     for name, probabilities, kept in masks:
-        title = f"Learned mask {name} (white: may attend, dark: masked;\n{across})"
+        of = f"{name}, the same in all layers" if len(kept) == 1 else name
+        title = f"Learned mask {of} (white: may attend, dark: masked;\n{across})"
         yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float), title, KEPT)
-        title = f"Learned importance of positions, {name}\n({across})"
+        title = f"Learned importance of positions, {of}\n({across})"
         yield f"p_{name}", mask_picture(np.asarray(probabilities), title, IMPORTANCE)
 
 
@@ -111,6 +114,10 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
             parts += _diagonals(group, metrics)
     if len(positions):
         parts += ["", "## Where attention is needed: mean P of all heads (share of the positions that stay)", ""]
+        parts += [
+            "Of what is learned: positions of the training texts that are held neither open nor closed.",
+            "",
+        ]
         parts += _classes(positions)
     return "\n".join(parts) + "\n"
 
@@ -166,7 +173,14 @@ def _classes(positions: pd.DataFrame) -> list[str]:
     lines = []
     for mask in dict.fromkeys(positions["mask"]):
         cells = (means.loc[(mask, name)] if (mask, name) in means.index else None for name in known)
-        texts = (NOTHING if cell is None else f"{cell['p']:.3f} ({cell['kept']:.0%})" for cell in cells)
+        texts = (
+            NOTHING
+            if cell is None
+            else "not learned"
+            if np.isnan(cell["p"])
+            else f"{cell['p']:.3f} ({cell['kept']:.0%})"
+            for cell in cells
+        )
         lines.append([escaped(str(mask)), *texts])
     return markdown_table(["run"], known, lines)
 
@@ -215,11 +229,17 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
         by_offset = rows[rows["class"] == "offset"].groupby("offset")["p"].mean()
         at, mean = by_offset.index.to_numpy(float), by_offset.to_numpy(float)
         offsets.plot(at, mean, color=colour, linewidth=1, label=penalty)
+        # What the penalty, or the form of the mask, alone decides.
+        unknown = np.flatnonzero(np.isnan(heights) & np.isin(CLASSES, rows["class"]))
+        label = {"label": _NOT_LEARNED} if not number else {}
+        classes.bar(unknown + shift, 1.0, 0.8 / len(lines), **_EMPTY, **label)
+        if len(beyond := at[np.isnan(mean)]):
+            offsets.axvspan(beyond.min() - 0.5, beyond.max(), **_EMPTY)
     classes.set_xticks(range(len(CLASSES)), [_WORDS_OF.get(name, name).replace(", ", ",\n") for name in CLASSES])
     for axes, words in ((classes, "by class"), (offsets, "by distance, first and last token left out")):
         axes.set_ylim(0, 1.05)
         style.heading(axes, words, 3.0)
-    legend_below(figure, [offsets])
+    legend_below(figure, [offsets, classes])
     return figure
 
 
@@ -272,6 +292,8 @@ def _by_penalty(rows: pd.DataFrame) -> Iterator[tuple[str, Any, bool, pd.DataFra
 def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
     """A map of n x n positions for every head, first position at the upper left, one row of maps for each layer.
 
+    Positions are numbered at the left and lower ends of the picture.
+
     Args:
         maps: numbers from 0 to 1, (layers or 1, heads, n, n); of many heads a layer has several rows.
         title: of the figure.
@@ -295,8 +317,14 @@ def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
         low = height - top - above - _WORDS - side
         axes = figure.add_axes((left / width, low / height, side / width, side / height))
         axes.imshow(maps[layer, head], cmap=colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
-        axes.set_xticks([])
-        axes.set_yticks([])
+        # First and last position, where no other map is in the way.
+        numbered = [0, maps.shape[2] - 1]
+        is_lowest = layer == len(maps) - 1 and head + most >= heads
+        axes.set_xticks(numbered if is_lowest else [])
+        axes.set_yticks(numbered if not column else [])
+        axes.tick_params(labelsize=style.TICK_SIZE - 1, length=1.5, width=0.4, pad=1, labelcolor=style.INK)
+        for label, side_of in zip(axes.get_xticklabels(), ("left", "right"), strict=False):
+            label.set_ha(side_of)
         name = f"head {head}" if shared else f"{layer}.{head}"
         axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, pad=1.5)
         for spine in axes.spines.values():
@@ -365,7 +393,8 @@ CAPTIONS = {
     "importance": Caption(
         "Where attention is needed",
         "The mean probability P that a position stays, over all heads. On the left by class: the first and last row "
-        "and column, the diagonal, its neighbourhood, and the rest. On the right by distance.",
+        "and column, the diagonal, its neighbourhood, and the rest. On the right by distance. Hatched: what was not "
+        "learned, because no training text has such positions, or the mask holds them open or closed.",
     ),
     "importance_over_training": Caption(
         "Where attention is needed, over training",

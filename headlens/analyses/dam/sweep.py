@@ -127,8 +127,8 @@ class DamSweep:
         Args:
             outcomes: of each training run.
         """
-        masks, window = [(o, load_mask(self.run.path / MASKS / o.run)) for o in outcomes if o.mask], self.options.window
-        lengths = self.lesson.text_lengths()
+        masks = [(o, load_mask(self.run.path / MASKS / o.run)) for o in outcomes if o.mask]
+        lengths, places = self.lesson.text_lengths(), (self.options.window, self.lesson.longest)
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
         named = ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")
         sweep = [
@@ -143,7 +143,7 @@ class DamSweep:
         return {
             "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS),
             "sparsity": pd.concat([_with_penalty(o, m.sparsities()) for o, m in masks], ignore_index=True),
-            "positions": pd.concat([_with_penalty(o, m.positions(window)) for o, m in masks], ignore_index=True),
+            "positions": pd.concat([_with_penalty(o, m.positions(*places)) for o, m in masks], ignore_index=True),
             "importance": pd.DataFrame(importance, columns=IMPORTANCE_COLUMNS),
             "log": pd.DataFrame(log),
         }

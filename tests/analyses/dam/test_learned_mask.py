@@ -34,11 +34,15 @@ def class_of(i: int, j: int, n: int, window: int) -> str:
 
 @pytest.mark.parametrize("structured", [False, True])
 @pytest.mark.parametrize("per_layer", [False, True])
-@pytest.mark.parametrize("window", [1, 3])
-def test_positions_by_class_and_offset(structured: bool, per_layer: bool, window: int) -> None:
+@pytest.mark.parametrize(
+    ("window", "longest", "diagonal"), [(1, None, True), (3, 8, False), (1, 5, True), (2, 4, False)]
+)
+def test_positions_by_class_and_offset(
+    structured: bool, per_layer: bool, window: int, longest: int | None, diagonal: bool
+) -> None:
     n = 8
-    mask = learned(LearnedMaskOptions(n, structured=structured, per_layer=per_layer))
-    found = mask.positions(window)
+    mask = learned(LearnedMaskOptions(n, structured=structured, per_layer=per_layer, diagonal=diagonal))
+    found = mask.positions(window, longest)
     assert found.columns.tolist() == POSITION_COLUMNS
     assert len(found) == (4 if per_layer else 2) * (len(CLASSES) + n - 2)
     for row in found.to_dict("records"):
@@ -48,16 +52,24 @@ def test_positions_by_class_and_offset(structured: bool, per_layer: bool, window
             (float(mask.probabilities[layer, row["head"], i, j]), bool(mask.file.allowed[layer, row["head"], i, j]))
             for i in range(n)
             for j in range(n)
-            if (
+            if max(i, j) < (longest or n)
+            and not (structured and class_of(i, j, n, 1) == "special")
+            and (diagonal or i != j)
+            and (
                 class_of(i, j, n, window) == row["class"]
                 or (row["class"] == "offset" and abs(i - j) == row["offset"] and class_of(i, j, n, 1) != "special")
             )
         ]
         assert row["positions"] == len(own)
+        if not own:
+            assert math.isnan(row["p"])
+            assert math.isnan(row["kept"])
+            continue
         assert row["p"] == pytest.approx(math.fsum(p for p, _ in own) / len(own), rel=1e-6)
         assert row["kept"] == pytest.approx(sum(k for _, k in own) / len(own), rel=1e-9)
-    classes = found[found["class"] != "offset"].groupby(["layer", "head"], dropna=False)["positions"].sum()
-    assert set(classes) == {n * n}
+    if not structured and diagonal and longest is None:
+        classes = found[found["class"] != "offset"].groupby(["layer", "head"], dropna=False)["positions"].sum()
+        assert set(classes) == {n * n}
 
 
 def test_classes_without_positions_have_no_row() -> None:

@@ -168,6 +168,25 @@ def test_importance_is_the_mean_over_heads() -> None:
         assert line.get_ydata().tolist() == pytest.approx([p / (1 + k) for k in range(4)])
 
 
+def test_what_was_not_learned_is_hatched_and_named() -> None:
+    rows = positions()
+    unknown = (rows["class"] == "special") | (rows["offset"] >= 2)
+    figure = importance_by_place(rows.assign(p=rows["p"].mask(unknown)))
+    assert figure is not None
+    classes, offsets = figure.axes
+    hatched = [bar for bar in classes.patches if bar.get_hatch()]
+    assert len(hatched) == 2, "a bar for each λ"
+    assert {round(bar.get_x() + bar.get_width() / 2) for bar in hatched} == {0}
+    (beyond, *_) = [span for span in offsets.patches if span.get_hatch()]
+    assert (beyond.get_x(), beyond.get_x() + beyond.get_width()) == (1.5, 3)
+    assert "not learned" in " ".join(text.get_text() for text in figure.legends[0].get_texts())
+    whole = importance_by_place(positions())
+    assert whole is not None
+    assert not any(bar.get_hatch() for axes in whole.axes for bar in axes.patches)
+    table = dam_markdown(sweep(), rows.assign(p=rows["p"].mask(unknown)))
+    assert table.count("| not learned |") == 2
+
+
 def test_offsets_that_were_read_from_a_file_stand_in_the_order_of_numbers() -> None:
     rows = positions()
     far = [rows[rows["class"] == "offset"].assign(offset=k, p=0.1) for k in (10, 100, 20)]
@@ -196,6 +215,9 @@ def test_a_picture_has_a_map_for_every_head(layers: int, heads: int) -> None:
         assert np.array_equal(image.get_array(), kept.numpy().astype(float))
         assert image.to_rgba(1.0)[:3] == (1.0, 1.0, 1.0)
         assert axes.yaxis_inverted()
+    assert [label.get_text() for label in figure.axes[-1].get_xticklabels()] == ["0", "4"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["0", "4"]
+    for axes in figure.axes:
         box = axes.get_position()
         assert 0 <= box.x0 < box.x1 <= 1
         assert 0 <= box.y0 < box.y1 <= 1
