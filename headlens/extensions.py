@@ -2,24 +2,114 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
-from typing import Any
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
 
-from headlens.errors import ExtensionError
+from headlens.errors import ExtensionError, Interrupted
+
+T = TypeVar("T")
+_PATIENCE = 5.0  # seconds after which a package that does not come to an end is named
+_loaded: dict[tuple[str, str], dict[str, str]] = {}
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Things by name: those of headlens, and those that other packages register in a group of entry points.
+
+    Names are known without importing anything; what another package has is imported when it is asked for.
+
+    Args:
+        group: of the entry points.
+        own: those of headlens.
+        kind: what an entry point has to name.
+        what: that, in words.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, T], kind: type[T], what: str) -> None:
+        self._group, self._own, self._kind, self._what = group, own, kind, what
+        self._found: dict[str, T] = {}
+
+    @cached_property
+    def _points(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self._group)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._own, *self._points]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __getitem__(self, name: str) -> T:
+        """What has a name.
+
+        Raises:
+            KeyError: if nothing has.
+            ExtensionError: if another package takes a name of headlens, or what it names cannot be loaded or is
+                something else.
+        """
+        if name in self._found:
+            return self._found[name]
+        points = self._points
+        for taken in self._own.keys() & points.keys():
+            raise ExtensionError(
+                f"The entry point {taken!r} of {self._group}{_package(points[taken])} takes a name of headlens.",
+                "Give it another name.",
+            )
+        if name in self._own:
+            return self._own[name]
+        loaded = load_extension(points[name])
+        if not isinstance(loaded, self._kind):
+            raise ExtensionError(
+                f"The entry point {name!r} of {self._group}{_package(points[name])} names no {self._what}, but "
+                f"something of the type {type(loaded).__name__}.",
+                f"Let it name a {self._kind.__module__}.{self._kind.__name__}.",
+            )
+        return self._found.setdefault(name, loaded)
 
 
 def load_extension(point: EntryPoint) -> Any:
-    """Returns what an entry point of another package names.
+    """Returns what an entry point of another package names, and remembers it for `loaded_extensions`.
+
+    What the package prints goes to standard error, and where it takes long, it is named there.
 
     Raises:
         ExtensionError: if it cannot be imported, with the package that it comes from.
     """
+    waiting = threading.Timer(_PATIENCE, _tell_of_waiting, [point])
+    waiting.daemon = True
+    waiting.start()
     try:
-        return point.load()
-    except Exception as error:
-        package = "" if point.dist is None else f" {point.dist.name}"
+        with contextlib.redirect_stdout(sys.stderr):
+            loaded = point.load()
+    except Interrupted:  # by who waits for it
+        raise
+    except BaseException as error:
+        package = _package(point, "{}")
         raise ExtensionError(
             f"The entry point {point.name!r} of {point.group} ({point.value}) cannot be loaded: "
             f"{type(error).__name__}: {error}.",
             f"Mend the package{package} that registers it, or take it away with pip uninstall{package}.",
         ) from error
+    finally:
+        waiting.cancel()
+    dist = point.dist
+    about = {} if dist is None else {"package": dist.name, "version": getattr(dist, "version", "")}
+    _loaded[point.group, point.name] = {"group": point.group, "name": point.name, "value": str(point.value), **about}
+    return loaded
+
+
+def loaded_extensions() -> list[dict[str, str]]:
+    """What other packages added to this process so far: group, name and value of the entry point, package, version."""
+    return [_loaded[key] for key in sorted(_loaded)]
+
+
+def _package(point: EntryPoint, words: str = "of the package {}") -> str:
+    return "" if point.dist is None else " " + words.format(point.dist.name)
+
+
+def _tell_of_waiting(point: EntryPoint) -> None:
+    sys.stderr.write(f"Waiting for the entry point {point.name!r} of {point.group}{_package(point)} to load …\n")

@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.errors import Interrupted, OutputError, ResumeError
+from headlens.extensions import loaded_extensions
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.models.names import short_model_name
 from headlens.plots.export import Animation, write_animation, write_figure
@@ -191,6 +192,8 @@ class RunFolder:
     def finish(self, info: Mapping[str, Any] | None = None, status: Status = "finished") -> None:
         """Writes the last `run.json` with `info`, wall time and peak memory, and unlocks the folder."""
         self._record.update(info or {})
+        if others := loaded_extensions():
+            self._record["extensions"] = others
         ended = datetime.now(UTC).isoformat(timespec="seconds")
         seconds = time.monotonic() - self._start
         self._record.update(ended=ended, wall_time_s=seconds, peak_memory_bytes=peak_memory(), status=status)

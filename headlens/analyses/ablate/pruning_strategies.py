@@ -10,11 +10,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 from headlens.errors import OptionError, SelfCheckError, counted
-from headlens.extensions import load_extension
+from headlens.extensions import Registry
 from headlens.options import StackName
 
 if TYPE_CHECKING:
@@ -309,7 +308,7 @@ class StrategyEntry:
     seeded: bool = False
 
 
-STRATEGY_ENTRIES: dict[str, StrategyEntry] = {
+_OWN: dict[str, StrategyEntry] = {
     # Ascending damage of single heads (Song): one sweep.
     "ranked": StrategyEntry(lambda settings: Greedy(settings.scorer), "metric"),
     # Michel et al. (2019): estimated once, or anew after every removal.
@@ -321,9 +320,8 @@ STRATEGY_ENTRIES: dict[str, StrategyEntry] = {
     "relevance": StrategyEntry(lambda settings: Greedy(settings.scorer), "relevance"),
     # The control.
     "random": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True),
-    # Of other packages.
-    **{point.name: load_extension(point) for point in entry_points(group="headlens.strategies")},
 }
+STRATEGY_ENTRIES = Registry("headlens.strategies", _OWN, StrategyEntry, "strategy")
 
 
 class _NoScores:

@@ -323,8 +323,8 @@ def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
         axes.set_xticks(numbered if is_lowest else [])
         axes.set_yticks(numbered if not column else [])
         axes.tick_params(labelsize=style.TICK_SIZE - 1, length=1.5, width=0.4, pad=1, labelcolor=style.INK)
-        for label, side_of in zip(axes.get_xticklabels(), ("left", "right"), strict=False):
-            label.set_ha(side_of)
+        for label, number in zip(axes.get_xticklabels(), numbered, strict=False):
+            label.set_horizontalalignment("right" if number else "left")
         name = f"head {head}" if shared else f"{layer}.{head}"
         axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, pad=1.5)
         for spine in axes.spines.values():

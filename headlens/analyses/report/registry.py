@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
 
 import headlens.analyses
-from headlens.extensions import load_extension
+from headlens.extensions import Registry
 from headlens.pages.command_report import CommandReport
 from headlens.runs.reading import RecordedRun
 
@@ -29,12 +28,9 @@ def report_of_run(run: RecordedRun) -> CommandReport:
 
 
 @cache
-def reports() -> dict[str, CommandReport]:
+def reports() -> Registry[CommandReport]:
     """Returns all reports by command: `REPORT` in `report.py` of every analysis, and those of other packages."""
     packages = [p.name for p in iter_modules(headlens.analyses.__path__, f"{headlens.analyses.__name__}.") if p.ispkg]
     names = [f"{package}.report" for package in packages]
     own: list[CommandReport] = [import_module(name).REPORT for name in names if find_spec(name) is not None]
-    by_command = {report.command: report for report in own}
-    for point in entry_points(group=ENTRY_POINTS):
-        by_command.setdefault(point.name, load_extension(point))
-    return by_command
+    return Registry(ENTRY_POINTS, {report.command: report for report in own}, CommandReport, "report")

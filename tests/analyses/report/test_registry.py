@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from headlens import extensions
 from headlens.analyses.commands import commands
 from headlens.analyses.report import registry
 from headlens.pages.command_report import CommandReport
@@ -16,13 +19,9 @@ def test_every_command_with_a_recipe_has_a_report() -> None:
 
 
 def test_reports_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Point:
-        name = "outside"
-
-        def load(self) -> CommandReport:
-            return CommandReport("outside", needed=("rows",))
-
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Point()] if group == "headlens.reports" else [])
+    point = SimpleNamespace(name="outside", group="headlens.reports", value="a:b", dist=None)
+    point.load = lambda: CommandReport("outside", needed=("rows",))
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [point] if group == "headlens.reports" else [])
     registry.reports.cache_clear()
     try:
         assert registry.report_of("outside").needed == ("rows",)

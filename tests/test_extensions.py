@@ -1,0 +1,154 @@
+"""What other packages register: known by name at once, loaded when it is asked for, refused in words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headlens import extensions
+from headlens.errors import ExtensionError, Interrupted
+from headlens.extensions import Registry, loaded_extensions
+
+GROUP = "headlens.strategies"
+
+
+def failing(error: BaseException) -> Callable[[], object]:
+    def load() -> object:
+        raise error
+
+    return load
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Registry[str]]:
+    """A registry of words, to which a package adds more."""
+
+    def make(**loads: Callable[[], object]) -> Registry[str]:
+        dist = SimpleNamespace(name="other", version="1.2")
+        points = [
+            SimpleNamespace(name=n, value=f"other:{n}", group=GROUP, dist=dist, load=own) for n, own in loads.items()
+        ]
+        monkeypatch.setattr(extensions, "entry_points", lambda group: points if group == GROUP else [])
+        monkeypatch.setattr(extensions, "_loaded", {})
+        return Registry(GROUP, {"a": "own", "b": "own too"}, str, "word")
+
+    return make
+
+
+def test_names_are_known_and_nothing_is_loaded_before_it_is_asked_for(registered: Callable[..., Registry[str]]) -> None:
+    words = registered(c=lambda: "theirs", broken=failing(RuntimeError("no")))
+    assert list(words) == ["a", "b", "c", "broken"]
+    assert words["a"] == "own"
+    assert loaded_extensions() == []
+    assert words["c"] == "theirs"
+    assert loaded_extensions() == [
+        {"group": GROUP, "name": "c", "value": "other:c", "package": "other", "version": "1.2"}
+    ]
+    assert "d" not in words
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("no"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        AttributeError("nothing"),
+        SyntaxError("what"),
+        MemoryError(),
+    ],
+    ids=repr,
+)
+def test_whatever_goes_wrong_is_told_with_the_package(
+    registered: Callable[..., Registry[str]], error: BaseException
+) -> None:
+    with pytest.raises(
+        ExtensionError, match=rf"'c' of {GROUP} \(other:c\) cannot be loaded: {type(error).__name__}"
+    ) as told:
+        registered(c=failing(error))["c"]
+    assert "pip uninstall other" in told.value.advice
+
+
+def test_the_users_own_interruption_is_none_of_the_package(registered: Callable[..., Registry[str]]) -> None:
+    with pytest.raises(Interrupted):
+        registered(c=failing(Interrupted(signal.SIGINT)))["c"]
+
+
+def test_a_name_of_headlens_is_refused(registered: Callable[..., Registry[str]]) -> None:
+    words = registered(b=lambda: "theirs")
+    assert list(words) == ["a", "b"]
+    with pytest.raises(
+        ExtensionError, match=r"'b' of headlens\.strategies of the package other takes a name of headlens"
+    ):
+        words["b"]
+
+
+def test_something_else_is_refused(registered: Callable[..., Registry[str]]) -> None:
+    with pytest.raises(ExtensionError, match=r"names no word, but something of the type int\.\nLet it name a builtins"):
+        registered(c=lambda: 3)["c"]
+
+
+def test_what_it_prints_does_not_stand_among_results(
+    registered: Callable[..., Registry[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load() -> str:
+        print("hello")
+        return "theirs"
+
+    assert registered(c=load)["c"] == "theirs"
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_what_takes_long_is_named(
+    registered: Callable[..., Registry[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extensions, "_PATIENCE", 0.0)
+
+    def load() -> str:
+        end = time.monotonic() + 60
+        while "Waiting" not in (seen := capsys.readouterr().err) and time.monotonic() < end:
+            time.sleep(0.01)
+        return seen
+
+    assert registered(c=load)["c"] == f"Waiting for the entry point 'c' of {GROUP} of the package other to load …\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ["headlens.strategies", "headlens.reports", "headlens.metrics"])
+def test_a_broken_package_ends_nothing_that_does_not_need_it(tmp_path: Path, group: str) -> None:
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\nlast = nothing_here:ENTRY\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+
+    def run(*words: str) -> Any:
+        return subprocess.run(
+            [sys.executable, "-m", "headlens_cli", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+
+    for words in (["--version"], ["--help"], ["masks", "--length", "8", "--no-figures", "--out", "run"]):
+        done = run(*words)
+        assert (done.returncode, done.stderr) == (0, ""), words
+    done = {
+        "headlens.strategies": lambda: run("ablate", "--prune", "1", "--strategies", "last"),
+        "headlens.reports": lambda: run("report", "run"),
+        "headlens.metrics": lambda: run("classify", "--limit", "2"),
+    }[group]()
+    assert done.returncode in (0, 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or "pip uninstall broken" in done.stderr
