@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiers import rest_slow
 from transformers import BertConfig
 
 from headlens.analyses.planning import plan as plan_module
@@ -30,22 +29,19 @@ def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    rest_slow(
-        [
-            ["classify", *FEW],
-            ["relevance", *FEW],
-            ["attend"],
-            ["ablate", "--prune", "2", *FEW],
-            ["compact", "--heads", "encoder.0.1", *FEW],
-            ["probe", *FEW],
-            ["prune", "--task", "mlm", "--steps", "4", *FEW],
-            ["train-dam", "--task", "mlm", "--steps", "4", *FEW],
-            ["masks", "--task", "mlm", "--steps", "4", "--pattern", "star", *FEW],
-            ["sparsefinder", "--attention", "entmax15", "--task", "none", *FEW],
-            ["train", "--task", "mlm", "--steps", "4", *FEW],
-        ],
-        3,
-    ),
+    [
+        ["classify", *FEW],
+        ["relevance", *FEW],
+        ["attend"],
+        ["ablate", "--prune", "2", *FEW],
+        ["compact", "--heads", "encoder.0.1", *FEW],
+        ["probe", *FEW],
+        ["prune", "--task", "mlm", "--steps", "4", *FEW],
+        ["train-dam", "--task", "mlm", "--steps", "4", *FEW],
+        ["masks", "--task", "mlm", "--steps", "4", "--pattern", "star", *FEW],
+        ["sparsefinder", "--attention", "entmax15", "--task", "none", *FEW],
+        ["train", "--task", "mlm", "--steps", "4", *FEW],
+    ],
 )
 def test_nothing_is_written(words: list[str], headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
     command, *options = words

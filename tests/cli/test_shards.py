@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tiers import rest_slow_rows
 
 from headlens.errors import OptionError
 from headlens.runs.checkpoint import packed, unpacked
@@ -24,6 +25,7 @@ EDITS: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "a sum of another name": lambda _, arrays: arrays.update({"statistics|x": arrays.pop(next(iter(arrays)))}),
 }
 FEW = ("--limit", 12, "--no-figures", "--relevance")
+LIGHT = ("--limit", 5, "--no-figures", "--similarity", "off", "--frequency", "none", "--relations", "nsubj")
 
 
 @pytest.fixture(scope="module")
@@ -32,28 +34,36 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("parts")
 
 
+def run_parts(headlens: Headlens, model: Path, folder: Path, count: int, options: tuple[object, ...]) -> list[Path]:
+    """Runs of all parts that are not in the folder yet."""
+    folders = [folder / f"part-{number}" for number in range(1, count + 1)]
+    for number, part in enumerate(folders, 1):
+        if not part.is_dir():
+            done = headlens("classify", model, *options, "--shard", f"{number}/{count}", "--out", part)
+            assert done.code == 0, done.err
+            assert f"for part {number}/{count} of the sentences only" in done.out + done.err
+    return folders
+
+
 @pytest.fixture
 def parts(headlens: Headlens, tiny_bert: Path, kept: Path, tmp_path: Path) -> list[Path]:
-    names = [f"part-{number}" for number in (1, 2, 3)]
-    for number, name in enumerate(names, 1):
-        if not (kept / name).is_dir():
-            done = headlens("classify", tiny_bert, *FEW, "--shard", f"{number}/3", "--out", kept / name)
-            assert done.code == 0, done.err
-            assert f"for part {number}/3 of the sentences only" in done.out + done.err
-    return [shutil.copytree(kept / name, tmp_path / name) for name in names]
+    return [shutil.copytree(own, tmp_path / own.name) for own in run_parts(headlens, tiny_bert, kept, 3, FEW)]
 
 
 def merged(headlens: Headlens, *words: object) -> Any:
     return headlens("classify", *words, "--no-figures")
 
 
-@pytest.mark.slow
-def test_parts_add_up_to_the_whole(headlens: Headlens, tiny_bert: Path, parts: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("count", "options"), rest_slow_rows([(2, LIGHT), (3, FEW)]))
+def test_parts_add_up_to_the_whole(
+    headlens: Headlens, tiny_bert: Path, tmp_path: Path, count: int, options: tuple[object, ...]
+) -> None:
+    parts = run_parts(headlens, tiny_bert, tmp_path, count, options)
     whole, one = tmp_path / "whole", tmp_path / "one"
     named = [word for part in reversed(parts) for word in ("--merge", part)]
     done = merged(headlens, "--config", parts[0] / "run.json", *named, "--out", whole)
     assert done.code == 0, done.err
-    assert headlens("classify", tiny_bert, *FEW, "--out", one).code == 0
+    assert headlens("classify", tiny_bert, *options, "--out", one).code == 0
     tables = sorted(path.name for path in one.glob("*.csv"))
     assert tables == sorted(path.name for path in whole.glob("*.csv"))
     for name in tables:
@@ -64,7 +74,7 @@ def test_parts_add_up_to_the_whole(headlens: Headlens, tiny_bert: Path, parts: l
     assert record["arguments"]["shard"] is None
     for name in ("encoding", "annotation"):
         assert record["models"][0][name] == expected_record["models"][0][name]
-    assert sum(len(pd.read_csv(part / "heads.csv")) for part in parts) == 3 * len(pd.read_csv(one / "heads.csv"))
+    assert sum(len(pd.read_csv(part / "heads.csv")) for part in parts) == count * len(pd.read_csv(one / "heads.csv"))
 
 
 @pytest.mark.slow

@@ -289,7 +289,6 @@ def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -
     assert not bool(kept.diagonal(dim1=2, dim2=3).any())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "runs", "steps"),
     [(4, RUNS[1:], 2), *(pytest.param(n, RUNS, 6, marks=pytest.mark.slow) for n in (3, 9))],

@@ -218,7 +218,6 @@ def test_maps_of_a_head() -> None:
     assert example_maps(examples()[:0]) is None
 
 
-@pytest.mark.slow
 def test_all_figures_by_name() -> None:
     tables = {
         "pareto": pd.concat([points().assign(stack="all"), points()]),
