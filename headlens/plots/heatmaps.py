@@ -54,6 +54,8 @@ class Cells:
         abreast: heads in a row of panels; with many, panels stand side by side and cells are too small for numbers.
         unsure: returns which rows are pale: their colour must not be taken for a finding.
         pale: meaning of that, for the note.
+        ringed: returns which rows get a ring.
+        ring: meaning of the ring, for the note where there is one.
     """
 
     value: str
@@ -63,6 +65,8 @@ class Cells:
     abreast: int = ABREAST
     unsure: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = holds_zero
     pale: str = "Pale: the interval contains 0."
+    ringed: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = lambda rows: np.zeros(len(rows), bool)
+    ring: str = ""
 
 
 def limit(*values: Grid) -> float:
@@ -102,7 +106,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         return min(fitting_size(word, cell) for word in words) >= _READABLE
 
     def note(cell: tuple[float, float]) -> str:
-        told = (_NUMBERS if is_written(cell) and any("±" in word for word in words) else "", cells.dot)
+        told = (_NUMBERS if is_written(cell) and any("±" in word for word in words) else "", cells.dot, cells.ring)
         return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=_CELL, note=note)
@@ -113,12 +117,14 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         inks = np.where(unsure, INK, np.vectorize(scale.ink, otypes=[object])(item.values))
         if is_written(sheet.cell):
             write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)
-        marked = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
-        layers, heads = np.nonzero(marked)
-        # In the upper right corner, where the numbers leave some room.
+        # In the upper corners, where the numbers leave some room.
         right, up = (0.5 - 2.6 / 72 / side for side in sheet.cell)
         size = min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2
-        axes.scatter(heads + right, layers + up, s=size, c=list(inks[marked]), linewidths=0, zorder=3)
+        for chosen, side, ring in ((cells.dotted, right, False), (cells.ringed, -right, True)):
+            marked = scatter_grid(part.rows, chosen(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
+            layers, heads = np.nonzero(marked)
+            look = {"facecolors": "none", "edgecolors": list(inks[marked])} if ring else {"c": list(inks[marked])}
+            axes.scatter(heads + side, layers + up, s=size, **look, linewidths=0.6 * ring, zorder=3)
     add_bars(sheet, scale)
     return sheet.figure
 
