@@ -122,6 +122,8 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         size = min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2
         for chosen, side, ring in ((cells.dotted, right, False), (cells.ringed, -right, True)):
             marked = scatter_grid(part.rows, chosen(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
+            if ring and not marked.any():
+                continue
             layers, heads = np.nonzero(marked)
             look = {"facecolors": "none", "edgecolors": list(inks[marked])} if ring else {"c": list(inks[marked])}
             axes.scatter(heads + side, layers + up, s=size, **look, linewidths=0.6 * ring, zorder=3)
