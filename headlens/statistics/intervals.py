@@ -12,6 +12,7 @@ from scipy import optimize, stats
 from statsmodels.stats.proportion import proportion_confint
 
 Array = npt.NDArray[Any]
+FEWEST = 5  # numbers whose geometric mean has an interval
 _BESIDE = 1e-12
 
 
@@ -31,8 +32,11 @@ def mean_interval(values: npt.ArrayLike) -> tuple[float, float, float]:
 def geometric_mean_interval(values: npt.ArrayLike) -> tuple[float, float, float]:
     """The geometric mean of positive numbers and its 95 % interval, from those of the mean of their logarithms.
 
-    The ends are NaN for a single number.
+    The ends are NaN for fewer than `FEWEST` numbers: of two, Student's t of one degree of freedom makes ends that are
+    e^12 apart where the logarithms differ by 1.
     """
+    if np.size(values) < FEWEST:
+        return float(np.exp(np.mean(np.log(np.asarray(values, np.float64))))), math.nan, math.nan
     mean, low, high = np.exp(mean_interval(np.log(np.asarray(values, np.float64))))
     return float(mean), float(low), float(high)
 
