@@ -74,8 +74,8 @@ def narrow_interval_notes(
 ) -> list[str]:
     """What to know about bootstrap intervals of differences that rest on few examples: one note, none if all hold.
 
-    How often intervals cover was simulated for F1, Matthews' correlation and shares of 222 examples, of which those that
-    change do so to one side, or half of them to either: shares cover most, F1 with as many changes to either side least.
+    How often intervals cover was simulated for F1, Matthews' correlation and shares of 222 examples, of which those
+    that change do so to one side, or half of them to either: shares cover most, F1 with changes to either side least.
 
     Args:
         task: task of the records.
@@ -94,8 +94,8 @@ def narrow_interval_notes(
         return []
     return [
         f"The intervals of {few} of {counted(len(changes), 'difference')} of {metric} are too narrow, because fewer "
-        f"than {FEW_CHANGES} examples change. In simulations, such intervals cover in 86 to 96 % of data sets instead of "
-        "95 % where 5 examples are expected to change, and in 63 to 98 % where 2 are. Give more --data."
+        f"than {FEW_CHANGES} examples change. In simulations, such intervals cover in 86 to 96 % of data sets instead "
+        "of 95 % where 5 examples are expected to change, and in 63 to 98 % where 2 are. Give more --data."
     ]
 
 
