@@ -19,11 +19,15 @@ from headlens.tasks.task_heads import check_head
     [(DivergedError, False), (NotFiniteError, False), (ModelError, True), (KeyboardInterrupt, True)],
 )
 def test_only_what_may_end_otherwise_is_to_be_resumed(kind: type[BaseException], resumes: bool, tmp_path: Path) -> None:
-    with pytest.raises(kind) as told, RunFolder.create(tmp_path / "run", command="train", model="m") as run:
-        run.start({"arguments": {}})
-        with run.file("kept.txt") as path:
-            path.write_text("kept")
-        raise kind("the loss is nan")
+    def fail() -> None:
+        with RunFolder.create(tmp_path / "run", command="train", model="m") as run:
+            run.start({"arguments": {}})
+            with run.file("kept.txt") as path:
+                path.write_text("kept")
+            raise kind("the loss is nan")
+
+    with pytest.raises(kind) as told:
+        fail()
     assert any("--resume" in note for note in getattr(told.value, "__notes__", [])) == resumes
 
 
