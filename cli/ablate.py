@@ -22,7 +22,7 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
-    from headlens.analyses.ablate.overviews import best_alone, findings_of, most_damage
+    from headlens.analyses.ablate.overviews import best_alone, findings_of, most_damage, one_row_for_orders
     from headlens.analyses.layer_smoothness import smoothness_on_console
 
     tables: Mapping[str, pd.DataFrame] = run.tables
@@ -44,6 +44,7 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
                 "95 % CI": bounds(row, 4),
                 "p": f"{row['p_value']:.3g}",
                 "p (Holm)": f"{row['p_holm']:.3g}",
+                "verdict": row["verdict"],
             }
             for row in (best_alone(group) if alone else most_damage(group, 8)).to_dict("records")
         ]
@@ -59,14 +60,23 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         rows = [
             {
                 "strategy": row["strategy"],
-                "seed": row["seed"],
                 "pruned": row["n_pruned"],
                 str(row["metric"]): f"{row['value']:.4f}",
                 "95 % CI": bounds(row, 4),
                 "on the selection split": f"{row['ranking_value']:.4f}",
-                "parameters": f"{row['parameters']:,}",
-                "speed-up": f"{row['speedup']:.2f}",
+                "parameters": _known(row["parameters"], ","),
+                "theoretical speed-up": _known(row["speedup"], ".2f"),
+                "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
             }
-            for row in group.to_dict("records")
+            for row in one_row_for_orders(group).to_dict("records")
         ]
-        screen.table(f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows)
+        several = (group.groupby(["strategy", "n_pruned"]).size() > 1).any()
+        remark = "Of random orders: their mean, and their range in place of an interval." if several else None
+        screen.table(f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows, remark)
+
+
+def _known(number: Any, form: str) -> str:
+    """Formats a number; empty where heads were set to 0, so that nothing is smaller."""
+    import pandas as pd
+
+    return "" if pd.isna(number) else format(number, form)

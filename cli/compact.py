@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,12 @@ from .screen import Screen
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def _with_interval(value: float, low: float, high: float, form: str) -> str:
+    """Formats a number with its interval, or without one where there were too few rounds."""
+    text = format(value, form)
+    return text if math.isnan(low) else f"{text} ({low:{form}} to {high:{form}})"
 
 
 @analysis("Models")
@@ -22,14 +29,14 @@ def compact(run: Any, _: Any, screen: Screen) -> str:
     rows = []
     for row in table.to_dict("records"):
         mean, low, high = (1000 * row[name] for name in ("seconds_per_forward", "ci_low", "ci_high"))
-        gain = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+        gain = _with_interval(row["speedup"], row["speedup_low"], row["speedup_high"], ".2f")
         rows.append(
             {
                 "state": row["state"],
                 "heads": row["heads"],
                 "parameters": f"{row['parameters']:,}",
                 "MB": f"{row['weight_bytes'] / 1e6:.1f}",
-                "ms per forward": f"{mean:.1f} ({low:.1f} to {high:.1f})",
+                "ms per forward": _with_interval(mean, low, high, ".1f"),
                 "speed-up": "" if row["state"] == "original" else gain,
             }
         )

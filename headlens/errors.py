@@ -4,6 +4,8 @@ HeadlensError
 ├── InputError                 the user can correct it; the command line exits with 2 and shows no traceback
 │   ├── ModelError             a model that cannot be had, loaded or looked into
 │   │   ├── UnsupportedModelError  its attention cannot be reached, or not be changed as it was asked for
+│   │   ├── NotFiniteError     it gives NaN or infinity, as it would again if the run were resumed
+│   │   │   └── DivergedError  a training whose loss or weights are no longer finite
 │   │   └── NoHeadsError       it has lost all the heads that were to be looked at
 │   ├── CorpusError            a text, treebank or table that cannot be read; carries file and line
 │   │   └── AlignmentError     words and subwords cannot be brought together
@@ -73,6 +75,14 @@ class ModelError(InputError):
 
 class UnsupportedModelError(ModelError):
     """A model whose attention headlens cannot reach, or not change in the way that was asked for."""
+
+
+class NotFiniteError(ModelError):
+    """A model that gives NaN or infinity; a run that is resumed would give them again."""
+
+
+class DivergedError(NotFiniteError):
+    """A training whose loss or weights are no longer finite."""
 
 
 class NoHeadsError(ModelError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headlens.option_values import names_or_none
+from headlens.option_values import names_or_none, positive_amount
 from headlens.options import CORPUS, MODEL, OUTPUT, STATISTICS, TASK, TRAINING, Option
 
 MODEL_NAME = Option("Hugging Face id, local folder, or 'demo' (the bundled MiniLM).", metavar="MODEL", argument=True)
@@ -51,6 +51,13 @@ BATCH_TOKENS_SHOWN = "2048; on a GPU 16384"  # where the device decides, see `he
 # Runs that differ in their seed alone are asked the same.
 SEED_HELP = "Random seed for everything that is sampled, except for the words masked in evaluation."
 SEED = Option(SEED_HELP, STATISTICS, at_least=0, at_most=2**32 - 1)
+MARGIN = Option(
+    "Smallest loss of the metric that matters: heads are called not needed where the loss is shown to be below it.",
+    STATISTICS,
+    "NUMBER",
+    parse=positive_amount,
+    shown="0.01; 1 of BLEU and chrF, 1 % of a loss",
+)
 EXAMPLE_SOURCES = Option(
     "Labelled examples: FILE.tsv|csv|jsonl|json (also .gz) or hub:NAME; if repeated, the sources are concatenated.",
     TASK,

@@ -80,6 +80,9 @@ def write_relevance(folder: Path, model: str = "demo", rules: Sequence[str] = ("
     return folder
 
 
+_VERDICT = ["p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide"]
+
+
 def ablation_tables(
     model: str = "demo", modes: Sequence[str] = ("zero", "keep-only"), seed: int = 0, metric: str = "accuracy"
 ) -> dict[str, pd.DataFrame]:
@@ -92,9 +95,14 @@ def ablation_tables(
     found = rows.assign(n=200, baseline=0.875, value=0.875 + delta, delta=delta, ci_low=delta - 0.03)
     p_values = np.where(needed, 1e-9, 0.5)
     found = found.assign(ci_high=delta + 0.03, p_value=p_values, p_holm=np.minimum(1, 6 * p_values))
+    spare = ((rows["layer"] == 1) & (rows["head"] == 2)).to_numpy()
+    p_margin = np.where(spare, 1e-4, 0.9)
+    found = found.assign(p_margin=p_margin, p_margin_holm=np.minimum(1, 6 * p_margin), margin=0.01)
+    found = found.assign(verdict=np.select([spare, needed], ["not needed", "needed"], "not decided"))
+    found = found.assign(n_to_decide=np.where(found["verdict"] == "not decided", 2300.0, np.nan))
     order = ["model", "task", "metric", "mode", "stack", "layer", "head", "n", "baseline", "value", "delta"]
     return {
-        "ablation": found[[*order, "ci_low", "ci_high", "p_value", "p_holm"]],
+        "ablation": found[[*order, "ci_low", "ci_high", "p_value", "p_holm", *_VERDICT]],
         "pruning": _pruned(model, metric),
     }
 
@@ -115,7 +123,13 @@ def _pruned(model: str, metric: str) -> pd.DataFrame:
     order = ["model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"]
     delta = value - 0.875
     frame = frame.assign(delta=delta, delta_low=delta - 0.06, delta_high=delta + 0.06, p_value=0.5)
-    frame.loc[frame["strategy"] == "none", ["delta", "delta_low", "delta_high", "p_value"]] = np.nan
+    frame = frame.assign(p_holm=1.0, p_margin=0.9, p_margin_holm=1.0, margin=0.01, verdict="not decided")
+    frame["n_to_decide"] = 1200.0
+    two = frame["n_pruned"] == 2
+    frame = frame.assign(verdict=np.where(two, "needed", frame["verdict"]), p_holm=np.where(two, 0.01, 1.0))
+    frame["n_to_decide"] = frame["n_to_decide"].mask(two)
+    of_sets = ["delta", "delta_low", "delta_high", "p_value", "p_holm", *_VERDICT]
+    frame.loc[frame["strategy"] == "none", of_sets] = np.nan
     return frame.assign(ranking_value=value + 0.01, n=100)[
         [
             *order,
@@ -128,6 +142,8 @@ def _pruned(model: str, metric: str) -> pd.DataFrame:
             "p_value",
             "n",
             "ranking_value",
+            "p_holm",
+            *_VERDICT,
         ]
     ]
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
 from headlens.attention.sites import Site
-from headlens.errors import ModelError
+from headlens.errors import NotFiniteError
 
 
 class FiniteValues:
@@ -45,7 +45,7 @@ class FiniteValues:
             outputs: of the model, as transformers gives them; -inf in logits is a token that cannot be, and allowed.
 
         Raises:
-            ModelError: naming the first layer that was not finite, or the output, and what helps.
+            NotFiniteError: naming the first layer that was not finite, or the output, and what helps.
         """
         seen, self._seen = self._seen, []
         if isinstance(outputs, ModelOutput):
@@ -60,7 +60,7 @@ class FiniteValues:
             raise not_finite(self._model, seen[int((~finite).nonzero()[0])][0])
 
 
-def not_finite(model: PreTrainedModel, where: str) -> ModelError:
+def not_finite(model: PreTrainedModel, where: str) -> NotFiniteError:
     """Returns the error for a model that gives NaN or infinity, with what helps.
 
     Args:
@@ -72,7 +72,7 @@ def not_finite(model: PreTrainedModel, where: str) -> ModelError:
         "float16": "Numbers above 65,504 overflow in it: use --dtype float32, or bfloat16.",
         "bfloat16": "Use --dtype float32.",
     }
-    return ModelError(
+    return NotFiniteError(
         f"{type(model).__name__} gives NaN or infinity in {kind}, first in {where}.",
         advice.get(kind, "Its weights are too large, or were damaged in training: give another checkpoint."),
     )

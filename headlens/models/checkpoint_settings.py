@@ -55,12 +55,19 @@ def check_sizes(name: str, written: Mapping[str, Any], tensors: int) -> None:
             check_sizes(name, value, tensors)
         if "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:  # read in every forward pass
             raise ModelError(f"{name}: {key} of its config.json is {value}.", "A dropout rate lies between 0 and 1.")
-        if type(value) is not int or not (match := _SIZE.search(key)):
+        if not (match := _SIZE.search(key)):
+            continue
+        if isinstance(value, bool | str) or (isinstance(value, float) and not value.is_integer()):
+            shown = repr(value) if isinstance(value, str) else str(value).lower()
+            raise ModelError(f"{name}: {key} of its config.json is {shown}.", "Write a whole number.")
+        if type(value) is not int:  # nothing, or a list with a number for each layer
             continue
         kind = "group" if "group" in key else match[1]
+        # A model may have no layers or classes, but nothing can be divided among no heads.
+        least = 1 if kind == "head" or key in ("hidden_size", "vocab_size") else 0
         most = {"layer": layers, "head": MOST_HEADS, "group": layers, "label": _MOST_LABELS}.get(kind, sys.maxsize)
-        if not 0 <= value <= most:
-            bounds = "0 or more" if most == sys.maxsize else f"from 0 to {most:,}"
+        if not least <= value <= most:
+            bounds = f"{least} or more" if most == sys.maxsize else f"from {least} to {most:,}"
             raise ModelError(f"{name}: {key} of its config.json is {value:,}.", f"With these weights it is {bounds}.")
 
 

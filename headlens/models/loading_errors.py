@@ -12,7 +12,7 @@ from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
 
 from headlens.attention.supported_models import FAMILIES
-from headlens.errors import HeadlensError, ModelError, error_chain
+from headlens.errors import HeadlensError, ModelError, error_chain, reason_of
 from headlens.files import full_disk
 from headlens.hub_access import FULL_CACHE
 from headlens.models.model_options import ModelOptions
@@ -156,6 +156,8 @@ def _without_weights(name: str) -> ModelError:
 
 def _unknown(name: str, error: Exception) -> ModelError:
     reason = first_line(error)
+    if reason.endswith(":"):  # what is wrong stands on the lines that follow
+        reason = reason_of(error)
     kind = "" if isinstance(error, (OSError, ValueError, RuntimeError)) and reason else f"{type(error).__name__}: "
     return ModelError(
         f"{name} cannot be loaded: {kind}{reason}",

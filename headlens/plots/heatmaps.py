@@ -56,6 +56,8 @@ class Cells:
         pale: meaning of that, for the note.
         warned: returns which rows are of a layer that gets a triangle at its left end.
         warning: meaning of the triangle, for the note.
+        ringed: returns which rows get a ring.
+        ring: meaning of the ring, for the note where there is one.
     """
 
     value: str
@@ -67,6 +69,8 @@ class Cells:
     pale: str = "Pale: the interval contains 0."
     warned: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = lambda rows: np.zeros(len(rows), bool)
     warning: str = ""
+    ringed: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = lambda rows: np.zeros(len(rows), bool)
+    ring: str = ""
 
 
 def limit(*values: Grid) -> float:
@@ -107,7 +111,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
     def note(cell: tuple[float, float]) -> str:
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
-        told = (cells.warning if cells.warned(rows).any() else "", numbers, cells.dot)
+        told = (cells.warning if cells.warned(rows).any() else "", numbers, cells.dot, cells.ring)
         return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=_CELL, note=note)
@@ -118,12 +122,16 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         inks = np.where(unsure, INK, np.vectorize(scale.ink, otypes=[object])(item.values))
         if is_written(sheet.cell):
             write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)
-        marked = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
-        layers, heads = np.nonzero(marked)
-        # In the upper right corner, where the numbers leave some room.
+        # In the upper corners, where the numbers leave some room.
         right, up = (0.5 - 2.6 / 72 / side for side in sheet.cell)
         size = min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2
-        axes.scatter(heads + right, layers + up, s=size, c=list(inks[marked]), linewidths=0, zorder=3)
+        for chosen, side, ring in ((cells.dotted, right, False), (cells.ringed, -right, True)):
+            marked = scatter_grid(part.rows, chosen(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
+            if ring and not marked.any():
+                continue
+            layers, heads = np.nonzero(marked)
+            look = {"facecolors": "none", "edgecolors": list(inks[marked])} if ring else {"c": list(inks[marked])}
+            axes.scatter(heads + side, layers + up, s=size, **look, linewidths=0.6 * ring, zorder=3)
         warned = np.unique(part.rows["layer"].to_numpy(int)[cells.warned(part.rows)])
         if len(warned):
             axes.scatter(np.full(len(warned), -0.5), warned, s=14, marker=">", color=LOSS, clip_on=False, zorder=4)

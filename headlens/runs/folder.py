@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.errors import Interrupted, OutputError, ResumeError
+from headlens.errors import Interrupted, NotFiniteError, OutputError, ResumeError
 from headlens.extensions import loaded_extensions
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.models.names import short_model_name
@@ -221,7 +221,8 @@ class RunFolder:
                 return
             stopped = isinstance(problem, (KeyboardInterrupt, Interrupted))
             self.finish(status="interrupted" if stopped else "failed")
-        if self._keeps_something() and not isinstance(problem, ResumeError):
+        # What is not finite would be so again: other options are needed, which a resumed run cannot have.
+        if self._keeps_something() and not isinstance(problem, ResumeError | NotFiniteError):
             command = shlex.join(["headlens", self._command, "--resume", str(self.path)])
             problem.add_note(f"Finished work is kept. Resume with: {command}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,21 @@ from scipy import stats
 
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.statistics.intervals import paired_share_interval
+from headlens.statistics.non_inferiority import (
+    FEW_CHANGES,
+    Margin,
+    about,
+    bootstrap_loss_p,
+    examples_to_decide,
+    share_loss_p,
+)
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 # A metric of records (examples, k) under every weighting (replicates, examples): (replicates,).
 Statistic = Callable[[Floats, Floats], Floats]
+# Of records (examples, k), what decides how an example counts: (examples, c).
+Deciding = Callable[[Floats], Floats]
 # Of records (examples, k), 1 for examples that are right and 0 for others: (examples,).
 Right = Callable[[Floats], Floats]
 
@@ -30,6 +41,10 @@ class PairedComparison:
         delta: `value` minus the metric of the baseline.
         low, high: ends of the 95 % interval of `delta`.
         p_value: two-sided p-value of the hypothesis that the two do not differ.
+        p_margin: p-value of the hypothesis that the system loses the margin or more; NaN without a margin, or where the
+            data cannot tell, see `Comparison`.
+        n_to_decide: about how many examples would decide between a loss and one below the margin, see
+            `headlens.statistics.non_inferiority.examples_to_decide`; NaN without a margin, or where it is not known.
     """
 
     value: float
@@ -37,6 +52,8 @@ class PairedComparison:
     low: float
     high: float
     p_value: float
+    p_margin: float = math.nan
+    n_to_decide: float = math.nan
 
 
 class Comparison:
@@ -48,15 +65,30 @@ class Comparison:
     taken where examples are drawn together, since a score interval is that of independent ones; McNemar's test is
     then by clusters.
 
+    With a margin, it is also tested whether the loss is below it: exactly where intervals are score intervals, else by
+    the bootstrap, and not at all where fewer than `FEW_CHANGES` examples (or clusters) change, of which the bootstrap
+    shows too little.
+
     Args:
         baseline: records of the baseline, (examples, k).
         statistic: the metric.
         draws: bootstrap draws of the examples.
         right: whether examples are right; given if the metric is the share of examples that are right.
+        margin: the smallest loss that matters; None tests no margin.
+        deciding: what decides how an example counts, by which it changes or not; None for all of its record.
     """
 
-    def __init__(self, baseline: Floats, statistic: Statistic, draws: Draws, right: Right | None = None) -> None:
+    def __init__(
+        self,
+        baseline: Floats,
+        statistic: Statistic,
+        draws: Draws,
+        right: Right | None = None,
+        margin: Margin | None = None,
+        deciding: Deciding | None = None,
+    ) -> None:
         self._records, self._statistic, self._draws, self._right = baseline, statistic, draws, right
+        self._margin, self._deciding = margin, deciding or (lambda records: records)
         self._check(baseline)
         self.value = value_of(baseline, statistic)
         self._scored = right is not None and draws.clusters is None
@@ -73,11 +105,38 @@ class Comparison:
         delta = value - self.value
         scores = None if self._right is None else (self._right(records), self._right(self._records))
         if scores is not None and self._scored:
-            low, high = paired_share_interval(*changed_sides(*scores), len(records))
-            return PairedComparison(value, delta, low, high, mcnemar(*scores))
+            gained, lost = changed_sides(*scores)
+            low, high = paired_share_interval(gained, lost, len(records))
+            told = self._share_below_margin(gained, lost, len(records))
+            return PairedComparison(value, delta, low, high, mcnemar(*scores), *told)
         replicates = replicates_of(records, self._statistic, self._draws) - self._replicates
         p_value = p_from(replicates, delta) if scores is None else mcnemar(*scores, self._draws.clusters)
-        return PairedComparison(value, delta, *interval_around(delta, replicates), p_value)
+        told = self._below_margin(records, replicates, delta)
+        return PairedComparison(value, delta, *interval_around(delta, replicates), p_value, *told)
+
+    def _share_below_margin(self, gained: int, lost: int, n: int) -> tuple[float, float]:
+        """`p_margin` and `n_to_decide` of a share of right examples."""
+        if self._margin is None:
+            return math.nan, math.nan
+        # One example more on either side: without any change the deviation would be 0.
+        changed, loss = (gained + lost + 1) / (n + 1), (lost - gained) / n
+        number = examples_to_decide(loss, math.sqrt(max(changed - loss**2, 0.0)), self._margin)
+        return share_loss_p(gained, lost, n, self._margin.size), about(max(number, n + 1))
+
+    def _below_margin(self, records: Floats, replicates: Floats, delta: float) -> tuple[float, float]:
+        """The same of any other metric."""
+        if self._margin is None or not len(replicates):
+            return math.nan, math.nan
+        moved = (self._deciding(records) != self._deciding(self._records)).any(axis=1)
+        clusters = self._draws.clusters
+        changes = int(moved.sum()) if clusters is None else len(np.unique(clusters[moved]))
+        if changes < FEW_CHANGES:
+            return math.nan, about(len(records) * FEW_CHANGES / max(changes, 1))
+        sign = 1.0 if self._margin.lower_is_better else -1.0
+        deviation = float(np.nanstd(replicates)) * math.sqrt(len(records))
+        number = examples_to_decide(sign * delta, deviation, self._margin)
+        p_margin = bootstrap_loss_p(sign * replicates, sign * delta, self._margin.size)
+        return p_margin, about(max(number, len(records) + 1))
 
     def _check(self, records: Floats) -> None:
         if len(records) != self._draws.examples:

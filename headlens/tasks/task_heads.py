@@ -147,10 +147,15 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
 
 
 def _without_head(loaded: LoadedModel, task: Task) -> OptionError:
-    kind = type(loaded.model).__name__
+    kind, advice = type(loaded.model).__name__, "Give a model that was trained for it"
+    # No other than a model with such a class, and for masked words with a mask token, can be trained for the task.
+    masks = task.head != "masked-lm" or getattr(loaded.tokenizer, "mask_token_id", None) is not None
+    trainable = masks and _kind(loaded.model, task.head) is not None
+    advice += f", or train it: headlens train {loaded.name} --task {task.name}." if trainable else "."
+    if not trainable:
+        advice += f" {loaded.name} cannot be trained for it" + ("." if masks else ": its tokenizer has no mask token.")
     return OptionError(
-        f"The task {task.name} needs a model with a {task.head} head; {loaded.name} is a {kind}.",
-        f"Give a model that was trained for it, or train one: headlens train MODEL --task {task.name}.",
+        f"The task {task.name} needs a model with a {task.head} head; {loaded.name} is a {kind}.", advice
     )
 
 

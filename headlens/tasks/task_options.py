@@ -118,6 +118,23 @@ def check_bleu_tokenizer(task: str, tokenizer: BleuTokenizer | None) -> None:
 
 # Metrics of tasks of which a lower value is better; of all others a higher one is.
 LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
+# Metrics of tasks that go to 100.
+OF_A_HUNDRED = frozenset({"bleu", "chrf"})
+
+
+def usual_margin(metric: str, baseline: float) -> float:
+    """Returns the smallest loss that matters where nobody says.
+
+    One point: .01 of what goes to 1, such as accuracy, F1, exact match and correlations, and 1 of what goes to 100
+    (BLEU, chrF). Of losses and perplexities, which have no upper end, 1 % of the baseline.
+
+    Args:
+        metric: of a task.
+        baseline: its value with all heads.
+    """
+    if metric in LOWER_IS_BETTER:
+        return abs(baseline) / 100
+    return 1.0 if metric in OF_A_HUNDRED else 0.01
 
 
 @dataclass(frozen=True)

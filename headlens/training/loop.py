@@ -16,7 +16,7 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from headlens.errors import ModelError, ResumeError, read_errors
+from headlens.errors import DivergedError, NotFiniteError, ResumeError, read_errors
 from headlens.nested_text import conform, parse_json
 from headlens.training.batch_sampler import BatchSampler, Indices
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
@@ -192,7 +192,7 @@ class Trainer:
             The state at the end, with the log and the evaluations.
 
         Raises:
-            ModelError: if the loss is no longer finite.
+            DivergedError: if the loss, or a weight, is no longer finite.
             ResumeError: if what was kept cannot be gone on with.
         """
         return _Run(self, model, data).to_the_end()
@@ -255,6 +255,7 @@ class _Run:
                 self._evaluate(self.trainer.evaluate)
             self.trainer.progress(1)
             self._keep()
+        self._check_weights()
         state.stopped = True
         self._keep(always=True)
         # What comes after is computed in full precision, as a model that is loaded again computes it.
@@ -311,7 +312,7 @@ class _Run:
         """Adds the losses of the last updates to those of the log: read together, as each would wait for the device.
 
         Raises:
-            ModelError: if one of them is not finite.
+            DivergedError: if one of them is not finite.
         """
         updates, self._losses = self._losses, []
         if not updates:
@@ -323,13 +324,31 @@ class _Run:
             for _ in losses:
                 loss += next(values)
             if not math.isfinite(loss):
-                raise ModelError(
-                    f"The loss of update {self.state.step - len(updates) + number + 1} is {loss}.",
-                    "A smaller --learning-rate, more --warmup, or --precision no may help.",
-                )
+                update = self.state.step - len(updates) + number + 1
+                raise self._diverged(f"the loss of update {update} is {loss}")
             sums.append(loss)
         for loss in self._sum(sums):
             self.state.loss += loss
+
+    def _diverged(self, how: str) -> DivergedError:
+        rate = f"--learning-rate (it was {self.options.learning_rate:g})"
+        if self.trainer.scales:
+            rate += ", also of gates and masks that have one of their own"
+        return DivergedError(
+            f"The training diverged: {how}.",
+            f"Start again in another folder, or with --overwrite, and change one of these: a smaller {rate}, more "
+            "--warmup, a smaller --clip, or --precision no.",
+        )
+
+    def _check_weights(self) -> None:
+        """Refuses weights that the last update left as NaN or infinity: no loss has been computed with them.
+
+        Raises:
+            DivergedError: naming one of them.
+        """
+        for name, weight in self.plain.named_parameters():
+            if weight.requires_grad and not bool(torch.isfinite(weight).all()):
+                raise self._diverged(f"after update {self.state.step} {name} is not finite")
 
     def _sum(self, values: list[float]) -> list[float]:
         """Returns the sums of numbers over all processes, the same in each of them."""
@@ -354,8 +373,12 @@ class _Run:
     def _evaluate(self, evaluate: Evaluate) -> None:
         self._add_losses()
         self.plain.eval()
-        with torch.no_grad():
-            metrics = dict(evaluate(self.plain))
+        try:
+            with torch.no_grad():
+                metrics = dict(evaluate(self.plain))
+        except NotFiniteError as error:
+            how = f"after update {self.state.step} the model gives NaN or infinity where it is evaluated"
+            raise self._diverged(how) from error
         state = self.state
         state.evaluations.append({"step": state.step, "epoch": self._epochs(), **metrics})
         self.trainer.logged(state)

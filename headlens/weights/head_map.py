@@ -121,14 +121,22 @@ class HeadMap:
         """
         return HeadMap(tuple(s.scaled(factors.get((s.stack, s.layer), ())) for s in self.sites))
 
+    def check(self, model: PreTrainedModel) -> None:
+        """Refuses a model that cannot be brought to this map; it does not change.
+
+        Raises:
+            UnsupportedModelError: if heads cannot be cut out of its weights.
+        """
+        for name, left in self.modules.items():
+            check_shrinks(model, name, left)
+
     def apply(self, model: PreTrainedModel) -> None:
         """Brings a model to this map, in place.
 
         Raises:
             UnsupportedModelError: if heads cannot be cut out of its weights; nothing has changed then.
         """
-        for name, left in self.modules.items():
-            check_shrinks(model, name, left)
+        self.check(model)
         for name, left in self.modules.items():
             if left != numbers_of(model, name):
                 shrink(model, name, left)

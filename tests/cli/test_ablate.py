@@ -30,12 +30,14 @@ Tokenizer = PreTrainedTokenizerBase
 ABLATION = [
     *("model", "task", "metric", "mode", "stack", "layer", "head", "n", "baseline", "value", "delta"),
     *("ci_low", "ci_high", "p_value", "p_holm"),
+    *("p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide"),
 ]
 PRUNING = [
     *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
     *("parameters", "speedup", "removed"),
 ]
 MORE = ["delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"]
+MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide"]
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
 # Asked of a model with the classes of sst2.
 OTHER_TASK = ("--task", "cola", "--labels", "model=unacceptable,acceptable")

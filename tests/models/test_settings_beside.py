@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+import zoo
 from saved import build, rewrite, save
 from transformers import CONFIG_MAPPING, PreTrainedTokenizerBase
 
@@ -142,3 +143,32 @@ def test_the_sizes_of_every_kind_of_model_can_be() -> None:
         check_sizes("model", written, tensors=10)
         checked += 1
     assert checked > 300
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("num_attention_heads", 0, "is 0.*from 1 to"),
+        ("n_head", 0, "is 0.*from 1 to"),
+        ("decoder_attention_heads", -2, "is -2.*from 1 to"),
+        ("num_key_value_heads", 0, "is 0.*from 1 to"),
+        ("hidden_size", 0, "is 0.*1 or more"),
+        ("vocab_size", 0, "is 0.*1 or more"),
+        ("num_attention_heads", 2.5, "is 2.5.*whole number"),
+        ("n_heads", "4", "is '4'.*whole number"),
+        ("num_hidden_layers", True, "is true.*whole number"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_in_words(key: str, value: object, told: str) -> None:
+    with pytest.raises(ModelError, match=rf"(?s)model: {key} of its config.json {told}"):
+        check_sizes("model", {"text_config": {key: value}}, tensors=10)
+    check_sizes("model", {key: 4, "num_hidden_layers": 0, "num_key_value_heads": None, "num_heads": [4, 2]}, tensors=10)
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_heads_that_do_not_divide_the_size_are_told(kind: str, tmp_path: Path) -> None:
+    zoo.ZOO[kind].build().save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(written | {"num_attention_heads": 7}))
+    with pytest.raises(ModelError, match=r"(?s)hidden size.*multiple of the number of attention heads \(7\)"):
+        load(str(tmp_path))

@@ -15,7 +15,7 @@ from saved import build
 from tiers import rest_slow_rows
 from torch import nn
 
-from headlens.errors import ModelError, ResumeError
+from headlens.errors import DivergedError, ResumeError
 from headlens.training.batch_sampler import BatchSampler
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.loop import Trainer, TrainingState
@@ -193,7 +193,7 @@ def test_a_loss_that_is_no_number() -> None:
     broken = model()
     with torch.no_grad():
         next(iter(broken.parameters())).fill_(float("nan"))
-    with pytest.raises(ModelError, match="The loss of update 1 is nan"):
+    with pytest.raises(DivergedError, match="the loss of update 1 is nan"):
         Trainer(OPTIONS, ModelLoss()).fit(broken, Sentences())
 
 

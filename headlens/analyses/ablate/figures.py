@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,13 @@ from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below, panels
 from headlens.plots.head_grid import LINE, Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
+from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"
 _DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; heads without a dot are pale."
+_RING = "Ring: not needed, since the loss is shown to be below the margin; neither: not decided."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
@@ -88,8 +91,16 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
     scale = centred_scale(f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
-    cells = Cells("delta", significant, _DOT, _name, abreast, _unsure, "")
+    ring = _RING if _not_needed(rows).any() else ""
+    cells = Cells("delta", significant, _DOT, _name, abreast, _unsure, "", _not_needed, ring)
     return interval_map(rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}")
+
+
+def _not_needed(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Heads whose loss is shown to be below the margin; none in tables of older versions."""
+    if "verdict" not in rows:
+        return np.zeros(len(rows), bool)
+    return (rows["verdict"] == NOT_NEEDED).to_numpy(bool)
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -121,7 +132,8 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         return None
     models = [str(name) for name in pruning["model"].unique()]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals)"
+    told = _marks_told(pruning)
+    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{told})"
     lines, width, abreast = _legend_lines(pruning), _width(models), 1 if style.in_column() else len(models)
     slot = (width - 0.1) / abreast
     inches = slot - _LEFT - _RIGHT
@@ -203,8 +215,20 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
     at, value = float_column(rows, "n_pruned") + shift, float_column(rows, "value")
     if orders > 1:
         axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2)
-    else:
-        draw_intervals(axes, at, rows, colour)
+        return
+    draw_intervals(axes, at, rows, colour)
+    if "verdict" in rows and strategy != RANDOM:
+        undecided, spare = ((rows["verdict"] == name).to_numpy(bool) for name in (NOT_DECIDED, NOT_NEEDED))
+        drawn: dict[str, Any] = {"linestyle": "none", "markeredgecolor": colour, "zorder": 3}
+        axes.plot(at[undecided], value[undecided], marker, markersize=3.5, markerfacecolor="white", **drawn)
+        axes.plot(at[spare], value[spare], "o", markersize=7, markerfacecolor="none", markeredgewidth=0.8, **drawn)
+
+
+def _marks_told(pruning: pd.DataFrame) -> str:
+    """What hollow, ringed and filled marks of chosen sets say, of those that there are."""
+    known = set(pruning.loc[pruning["strategy"] != RANDOM, "verdict"].dropna()) if "verdict" in pruning else set()
+    marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
+    return "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:

@@ -14,16 +14,32 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significant
+from headlens.analyses.verdicts import (
+    VERDICTS,
+    amount_text,
+    bound_text,
+    counts_text,
+    margin_of,
+    to_decide_text,
+    verdict_of_row,
+)
 from headlens.errors import counted
 from headlens.heads import STACKS
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 MOST = 10  # heads of a model
 FEWEST = 30  # examples by which heads are ranked for a reader
+_VERDICTS_TOLD = (
+    "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
+    "how many examples would decide."
+)
+_MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
+_SIZES = ("parameters", "removed")
 Row = Mapping[Any, Any]
 Ends = Mapping[str, tuple[float, float]]
 
@@ -51,8 +67,8 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads without which the task suffers most, of every model and mode."""
     about = (
         f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEWEST} examples. "
-        "Intervals of the change are paired (dot, line; tick: no change); p-values are corrected for the number of "
-        "heads (Holm)."
+        "Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are corrected for the "
+        f"number of heads (Holm). {_VERDICTS_TOLD}"
     )
     return page_table("Heads that the task needs most", _changes(runs, most_damage, alone=False), about)
 
@@ -71,8 +87,8 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEWEST} "
         "examples. The change in the metric when a single head is removed: the mean over the heads of a stack or "
-        "layer, and the largest loss. Needed: heads whose removal makes the task significantly worse (Holm's "
-        "correction for all heads). What removing several heads at once costs is a different question; see pruning."
+        f"layer, and the largest loss. {_VERDICTS_TOLD} Corrected for all heads (Holm). What removing several heads at "
+        "once costs is a different question; see pruning."
     )
     return page_table("Damage by stack and layer", records, about)
 
@@ -113,7 +129,9 @@ def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
 def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     """What is left of the task when many heads are pruned."""
     groups = [
-        (run, group) for run, pruning in tables_of(runs, "pruning") for _, group in pruning.groupby("model", sort=False)
+        (run, one_row_for_orders(group))
+        for run, pruning in tables_of(runs, "pruning")
+        for _, group in pruning.groupby("model", sort=False)
     ]
     ends = _ends([group for _, group in groups], "value")
     records = []
@@ -123,9 +141,30 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Task performance when many heads are pruned, on examples that were not used to choose heads, with 95 % "
         "intervals (dot, line; tick: the whole model); next to it the value on the examples that were used to "
-        "choose them. The speed-up counts the operations of a forward pass."
+        "choose them. Several random orders are one row: their mean, and their range in place of the interval. The "
+        "theoretical speed-up counts the operations of a forward pass; headlens compact measures time. Verdicts are "
+        f"corrected for the number of sets that strategies chose (Holm). {_VERDICTS_TOLD}"
     )
     return page_table("Pruned models", records, about)
+
+
+def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `pruning.csv` of one model, several random orders of one number of heads as one row.
+
+    That is their mean, from their lowest to their highest value in place of an interval; `strategy` tells how many.
+    """
+    rows = []
+    for _, group in pruning.groupby(["strategy", "n_pruned"], sort=False):
+        first = group.iloc[:1]
+        if len(group) > 1 and group["seed"].notna().all():
+            mean = {name: float_column(group, name).mean() for name in _MEANS if name in group}
+            mean |= {"ci_low": group["value"].min(), "ci_high": group["value"].max()}
+            same = {name: first[name] if len(set(group[name])) == 1 else None for name in _SIZES}
+            told: dict[str, Any] = {"strategy": f"{group['strategy'].iloc[0]}, mean of {len(group)}", "seed": pd.NA}
+            empty: dict[str, Any] = dict.fromkeys({"verdict", "n_to_decide"} & set(group))
+            first = first.assign(**told, **mean, **same, **empty)
+        rows.append(first.astype(object))
+    return pd.concat(rows, ignore_index=True)
 
 
 def _named(row: Any, *names: str) -> dict[str, Any]:
@@ -160,6 +199,18 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
         "p (Holm)": _cell(row["p_holm"]),
         "significant": "yes" if sure else "no",
         "n": row["n"],
+        **verdict_cells(row),
+    }
+
+
+def verdict_cells(row: Row) -> dict[str, Any]:
+    """The verdict of a row, its margin, and how many examples would decide; empty in tables of older versions."""
+    known = isinstance(row.get("verdict"), str)
+    number = float(row["n_to_decide"]) if known and row["n_to_decide"] is not None else math.nan
+    return {
+        "verdict": row["verdict"] if known else "",
+        "margin": _cell(row["margin"] if known else math.nan),
+        "examples that would decide": Cell("") if math.isnan(number) else Cell(f"about {number:,.0f}", repr(number)),
     }
 
 
@@ -172,8 +223,14 @@ def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
         "mean change": _cell(rows["delta"].mean()),
         "largest loss": head_name(worst),
         "change when removed": _cell(worst["delta"]),
-        "needed": int((rows["sure"] & (rows["worse"] > 0)).sum()),
+        **_verdict_counts(rows),
     }
+
+
+def _verdict_counts(rows: pd.DataFrame) -> dict[str, int]:
+    if "verdict" not in rows:  # of an older version
+        return {NEEDED: int((rows["sure"] & (rows["worse"] > 0)).sum())}
+    return {name: int((rows["verdict"] == name).sum()) for name in VERDICTS}
 
 
 def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
@@ -184,9 +241,14 @@ def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
         "value": _cell(value),
         "95 % CI": interval_cell((low, value, high, unpruned), ends[str(row["metric"])]),
         "selection split": _cell(row.get("ranking_value", float("nan"))),
-        "parameters": Cell(f"{row['parameters']:,}", str(row["parameters"])),
-        "speed-up": _cell(row["speedup"]),
+        "parameters": _whole(row["parameters"]),
+        "theoretical speed-up": _cell(row["speedup"]),
+        **verdict_cells(row),
     }
+
+
+def _whole(number: Any) -> Cell:
+    return Cell("") if pd.isna(number) else Cell(f"{int(number):,}", str(int(number)))
 
 
 def _ends(tables: Sequence[pd.DataFrame], column: str, at_least: Sequence[float] = ()) -> Ends:
@@ -227,7 +289,7 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
 
 
 def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """The head that is needed most, how many have a significant effect, and how many can be pruned.
+    """The head that is needed most, how many are needed or not, and how many can be pruned.
 
     A head is not said to be needed where no change is significant.
 
@@ -240,7 +302,7 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         if rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
             sentences.append(f"{key[0]}: {_needed(rows)}")
     if "pruning" in tables:
-        sentences += _unharmed(tables["pruning"])
+        sentences += _sets_needed(tables["pruning"])
     return sentences
 
 
@@ -248,11 +310,12 @@ def _needed(rows: pd.DataFrame) -> str:
     """The effect of removing the heads of one model in one mode, in a sentence."""
     task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
     worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
-    better = _better_without(rows[sure & (worse < 0)])
+    better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows)
+    verdicts = f" {counts}" if counts else ""
     if worst.empty:
         whole = f"{metric} {number_text(float(baseline))}"
-        none = f"none of {len(rows)} heads is needed for {task} on its own"
-        return f"{none}: without any one of them, {whole} or better.{better}"
+        none = f"without any one of {len(rows)} heads, {task} has {whole} or better on these examples"
+        return f"{none}.{better}{verdicts}"
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
     values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
     change = (
@@ -262,9 +325,9 @@ def _needed(rows: pd.DataFrame) -> str:
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
         none = f"none of {len(rows)} heads {effect} on its own"
-        return f"{none}; the largest loss is without {head_name(row)}: {change}{better}"
+        return f"{none}; the largest loss is without {head_name(row)}: {change}{better}{verdicts}"
     told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
-    return f"{task} suffers most without {head_name(row)}: {change} {told}{better}"
+    return f"{task} suffers most without {head_name(row)}: {change} {told}{better}{verdicts}"
 
 
 def _better_without(rows: pd.DataFrame) -> str:
@@ -279,8 +342,8 @@ def _better_without(rows: pd.DataFrame) -> str:
     return f" {which} {best}: {value}."
 
 
-def _unharmed(pruning: pd.DataFrame) -> list[str]:
-    """The most heads that a strategy takes out without a loss that shows: the paired interval of the change tells."""
+def _sets_needed(pruning: pd.DataFrame) -> list[str]:
+    """The most heads that a strategy takes out and that are shown not to be needed, or else what is not decided."""
     if "delta" not in pruning:
         return []
     sentences = []
@@ -289,18 +352,35 @@ def _unharmed(pruning: pd.DataFrame) -> list[str]:
         if chosen.empty:
             continue
         lower = set(rows["metric"]) <= LOWER_IS_BETTER
-        unharmed = chosen[(chosen["delta_low"] <= 0) if lower else (chosen["delta_high"] >= 0)]
+        baseline = float((float_column(chosen, "value") - float_column(chosen, "delta"))[0])
+        if "verdict" not in chosen:  # of an older version
+            found = [verdict_of_row(row, baseline) for row in chosen.to_dict("records")]
+            chosen = chosen.assign(verdict=found, margin=margin_of(str(rows["metric"].iloc[0]), baseline).size)
+        by_verdict = {name: chosen[chosen["verdict"] == name] for name in (NOT_NEEDED, NOT_DECIDED, NEEDED)}
+        name, among = next((name, own) for name, own in by_verdict.items() if len(own))
         # The most heads without harm, or else the fewest; of as many heads the best model counts.
-        most = len(unharmed) > 0
-        order = (unharmed if most else chosen).sort_values("value", ascending=lower, kind="stable")
-        row = order.sort_values("n_pruned", ascending=not most, kind="stable").iloc[0]
-        what = "shows no loss" if most else "already shows a loss, and no smaller number was tried"
-        if most and row["n"] < FEWEST:
-            what = f"was measured on {counted(int(row['n']), 'example')}, too few to reveal a loss"
-        value, delta, low, high = (number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high"))
-        gone, left = int(row["n_pruned"]), int(row["n_heads"])
-        sentences.append(
-            f"{model}: {row['task']} with {gone} of {gone + left} heads pruned ({row['strategy']}) {what}: "
-            f"{row['metric']} {value}, a change of {delta} [{low}, {high}]."
-        )
+        order = among.sort_values("value", ascending=lower, kind="stable")
+        row = order.sort_values("n_pruned", ascending=name == NEEDED, kind="stable").iloc[0]
+        sentences.append(f"{model}: {_set_text(row.to_dict(), name, len(chosen))}")
     return sentences
+
+
+def _set_text(row: Row, name: str, sets: int) -> str:
+    """What is known of a set of pruned heads, in a sentence."""
+    values = [number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high")]
+    measured = f"{row['metric']} {values[0]}, a change of {values[1]} [{values[2]}, {values[3]}]"
+    gone, left = int(row["n_pruned"]), int(row["n_heads"])
+    pruned = f"{gone} of {gone + left} heads pruned ({row['strategy']})"
+    margin = amount_text(float(row["margin"]), str(row["metric"]))
+    corrected = f" (corrected for {sets} sets of heads)" if "p_margin_holm" in row and sets > 1 else ""
+    if name == NOT_NEEDED:
+        return f"{row['task']} with {pruned} loses less than the margin of {margin}{corrected}: {measured}."
+    if name == NEEDED:
+        return f"{row['task']} with {pruned} already loses significantly{corrected}: {measured}."
+    bound = bound_text(row)
+    number = float(row["n_to_decide"]) if "n_to_decide" in row else math.nan
+    decide = to_decide_text(number, more="evaluation ")
+    told = "; ".join(filter(None, (bound, decide)))
+    return f"whether {row['task']} needs the {pruned} is not decided for a margin of {margin}: {measured}" + (
+        f"; {told}." if told else "."
+    )

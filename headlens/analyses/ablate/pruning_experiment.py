@@ -27,10 +27,12 @@ from headlens.analyses.ablate.scorers import (
 from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
+from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts
 from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError, counted
 from headlens.heads import Head
-from headlens.interventions.compacting import without_heads
+from headlens.interventions.pruned_model import can_cut, pruned_model
 from headlens.models.loading import LoadedModel
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.progress import Advance
@@ -46,6 +48,7 @@ ChosenHeads = tuple[str, int | None, tuple[Head, ...]]
 PRUNING_COLUMNS = [
     *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
     *("parameters", "speedup", "removed", "delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"),
+    *("p_holm", *VERDICT_COLUMNS),
 ]
 
 
@@ -107,6 +110,18 @@ class PruningExperiment:
     @property
     def notes(self) -> list[str]:
         """What the reader should know about how heads were chosen."""
+        return [*self._layout_note(), *self._relevance_notes()]
+
+    def _layout_note(self) -> list[str]:
+        sites = find_sites(self.loaded.model)
+        if can_cut(self.loaded.model, [sites[0].heads[0]]):
+            return []
+        return [
+            "Heads of this architecture cannot be cut out of the weights, so pruned models were measured with the "
+            "outputs of their heads set to 0: `parameters` and `speedup` are empty."
+        ]
+
+    def _relevance_notes(self) -> list[str]:
         if not self.by_relevance:
             return []
         if self._recorded is not None:
@@ -131,20 +146,31 @@ class PruningExperiment:
         """
         choices: list[ChosenHeads] = [(NONE, None, ()), *self._choices()]
         sets = list(dict.fromkeys(frozenset(removed) for _, _, removed in choices))
-        text, found = f"evaluating {counted(len(sets) - 1, 'pruned model')}", {}
+        text, found, whole_model = f"evaluating {counted(len(sets) - 1, 'pruned model')}", {}, self.loaded.model
         total = len(sets) * self.run.processes.shard_size(len(self.examples))
         with self.run.reporter.progress(text, total, None) as advance:
             for removed in sets:
                 sweep = self._sweep(self._keeper("pruned", removed), advance)
-                found[removed] = evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
+                with pruned_model(self.loaded.model, removed) as model:
+                    found[removed] = evaluated(model, self.examples, sweep, cut=not removed or model is not whole_model)
         keys = [k for k, ranked in zip(self.examples.keys, self.ranked_on, strict=True) if not ranked]
         draws = Draws.of(keys, self.options.replicates, self.options.seed)
         whole = found[frozenset()]
-        compare = paired_comparison(self.examples.task, self.metric, whole.records[~self.ranked_on], draws)
+        random = np.array([strategies.STRATEGY_ENTRIES[s].seeded for s, _, _ in choices[1:]], bool)
+        baseline, tests = whole.records[~self.ranked_on], int((~random).sum())
+        margin = margin_of(
+            self.metric, self.examples.task.value(baseline, metric=self.metric), self.options.margin, tests
+        )
+        compare = paired_comparison(self.examples.task, self.metric, baseline, draws, margin)
         models = [found[frozenset(removed)] for _, _, removed in choices]
         rows = [self._row(*pair, whole, compare, draws) for pair in zip(choices, models, strict=True)]
         # whole numbers also where most strategies have no seed, or all
-        table = pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
+        table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})
+        # Random orders are the control, and no sets that anybody would choose among.
+        families = [table.iloc[1:][own] for own in (~random, random)]
+        told = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
+        more = told[["p_holm", *VERDICT_COLUMNS[1:]]]
+        table = table.drop(columns="n_to_decide").join(more)[PRUNING_COLUMNS[1:]]
         return table, np.stack([model.records for model in models])
 
     def _row(
@@ -163,12 +189,14 @@ class PruningExperiment:
             "n_heads": len(self.records.heads) - len(removed),
             **asdict(estimate(task, self.metric, records, draws)),
             "parameters": pruned.parameters,
-            "speedup": whole.operations / pruned.operations,
+            "speedup": whole.operations / pruned.operations if whole.operations and pruned.operations else None,
             "removed": " ".join(map(str, strategies.in_order(removed))),
             "delta": compared.delta,
             "delta_low": compared.low,
             "delta_high": compared.high,
             "p_value": compared.p_value,
+            "p_margin": compared.p_margin,
+            "n_to_decide": compared.n_to_decide,
             "n": draws.examples,
             "ranking_value": task.value(pruned.records[self.ranked_on], metric=self.metric),
         }
@@ -256,18 +284,20 @@ class PrunedModel:
 
     Args:
         records: of its examples.
-        parameters: that are left.
-        operations: of a forward pass over an example of median length.
+        parameters: that are left; None where heads are set to 0 and nothing is smaller.
+        operations: of a forward pass over an example of median length; None likewise.
     """
 
     records: Floats
-    parameters: int
-    operations: int
+    parameters: int | None = None
+    operations: int | None = None
 
 
-def evaluated(model: PreTrainedModel, examples: Examples, sweep: TaskSweep) -> PrunedModel:
-    """Run a model over the evaluation part."""
+def evaluated(model: PreTrainedModel, examples: Examples, sweep: TaskSweep, *, cut: bool) -> PrunedModel:
+    """Run a model over the evaluation part; whether its heads were cut out, so that it has a size of its own."""
     records: HeadRecords = sweep.run(model, examples, heads=())
+    if not cut:
+        return PrunedModel(records.intact)
     return PrunedModel(records.intact, sum(p.numel() for p in model.parameters()), operations(model, examples))
 
 

@@ -23,7 +23,7 @@ from headlens.analyses.relevance.shares import described, requested_rule
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, counted
 from headlens.heads import KEY_COLUMNS, Head
-from headlens.interventions.compacting import without_heads
+from headlens.interventions.pruned_model import pruned_model
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.accumulator import Accumulator
 from headlens.models.loading import LoadedModel
@@ -147,7 +147,8 @@ class RankingScorer:
         """The metric without each candidate, its sign turned where lower is better."""
         if not removed and all(head in self.known for head in candidates):
             return {head: self.score(self.known[head]) for head in candidates}
-        swept = self.sweep(removed).run(without_heads(self.model, removed), self.examples, candidates)
+        with pruned_model(self.model, removed) as model:
+            swept = self.sweep(removed).run(model, self.examples, candidates)
         return {head: self.score(records) for head, records in swept.items()}
 
     def score(self, records: Floats) -> Score:
@@ -176,8 +177,8 @@ class ImportanceEstimator:
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The importance of the heads that are left."""
-        model, task = without_heads(self.model, removed), self.examples.task.differentiable
-        with ImportanceSession(task.network(model)) as session:
+        task = self.examples.task.differentiable
+        with pruned_model(self.model, removed) as model, ImportanceSession(task.network(model)) as session:
 
             def measure(batch: TaskBatch, inputs: Mapping[str, Any]) -> Mapping[Site, Tensor]:
                 rows = [len(p.rows) for p in batch.prepared]
@@ -239,8 +240,11 @@ class RelevanceEstimator(ImportanceEstimator):
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The relevance of the heads that are left."""
-        model, task = without_heads(self.model, removed), self.examples.task.differentiable
-        with RelevanceSession(task.network(model), self.target) as session:
+        task = self.examples.task.differentiable
+        with (
+            pruned_model(self.model, removed) as model,
+            RelevanceSession(task.network(model), self.target) as session,
+        ):
 
             def measure(batch: TaskBatch, inputs: Mapping[str, Any]) -> Mapping[Site, Tensor]:
                 del batch

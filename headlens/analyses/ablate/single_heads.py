@@ -8,23 +8,24 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.options import AblationOptions, Mode
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts
 from headlens.errors import OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable
 from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.paired_tests import Comparison, PairedComparison, Right, holm
+from headlens.statistics.non_inferiority import Margin
+from headlens.statistics.paired_tests import Comparison, PairedComparison, Right
 from headlens.tasks.task import Floats, Task
 
 How = Callable[[Mode], AbstractContextManager[TaskSweep]]
 ABLATION_COLUMNS = [
     *("model", "task", "metric", "mode", *KEY_COLUMNS),
-    *("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm"),
+    *("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm", *VERDICT_COLUMNS),
 ]
 
 
@@ -67,7 +68,7 @@ def ablate_heads(
         with nullcontext(TaskSweep(mode, options.batch_tokens)) if how is None else how(mode) as sweep:
             records[mode] = sweep.run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
-    tables = [ablation_table(examples.task, metric, mode, own, draws) for mode, own in records.items()]
+    tables = [ablation_table(examples.task, metric, mode, own, draws, options.margin) for mode, own in records.items()]
     return Ablation(pd.concat(tables, ignore_index=True), records)
 
 
@@ -85,7 +86,9 @@ def chosen_metric(task: Task, metric: str | None) -> str:
     return name
 
 
-def paired_comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -> Comparison:
+def paired_comparison(
+    task: Task, metric: str, baseline: Floats, draws: Draws, margin: Margin | None = None
+) -> Comparison:
     """Compares records of a task with a baseline: by right examples where the metric is their share, see `Comparison`.
 
     Args:
@@ -93,13 +96,17 @@ def paired_comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -
         metric: a metric of the task.
         baseline: records of the baseline, (examples, k).
         draws: draws of the same examples.
+        margin: the smallest loss that matters; None tests no margin.
     """
     is_share = task.right(baseline, metric) is not None
     right = cast("Right", partial(task.right, metric=metric)) if is_share else None
-    return Comparison(baseline, partial(task.replicates, metric=metric), draws, right)
+    deciding = partial(task.deciding, metric=metric)
+    return Comparison(baseline, partial(task.replicates, metric=metric), draws, right, margin, deciding)
 
 
-def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, draws: Draws) -> pd.DataFrame:
+def ablation_table(
+    task: Task, metric: str, mode: Mode, records: HeadRecords, draws: Draws, margin: float | None = None
+) -> pd.DataFrame:
     """What becomes of a metric without each head: one row per head.
 
     Args:
@@ -109,14 +116,19 @@ def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, dr
             its layer.
         records: of all examples.
         draws: of the same examples, for the intervals.
+        margin: the smallest loss that matters; None for the usual one, see `headlens.tasks.task_options.usual_margin`.
 
     Returns:
         Columns `ABLATION_COLUMNS` without `model`: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
         paired 95 % interval; where the metric is the share of examples that are right, this is the score interval and
         `p_value` McNemar's exact test, otherwise both are those of the paired bootstrap, see `Comparison`; `p_holm` is
-        corrected for the number of heads (Holm 1979).
+        corrected for the number of heads (Holm 1979). `p_margin` is of the hypothesis that the loss is `margin` or
+        more, `p_margin_holm` is corrected, too; `verdict` says whether what was taken out is needed, see
+        `headlens.statistics.non_inferiority.verdict`, and if that is not decided, `n_to_decide` about how many examples
+        would.
     """
-    compare = paired_comparison(task, metric, records.intact, draws)
+    tested = margin_of(metric, task.value(records.intact, metric=metric), margin, len(records.heads))
+    compare = paired_comparison(task, metric, records.intact, draws, tested)
     rows = pd.DataFrame(
         [{**head._asdict(), **asdict(compare.of(record))} for head, record in records.items()],
         columns=[*KEY_COLUMNS, *(f.name for f in fields(PairedComparison))],
@@ -128,5 +140,5 @@ def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, dr
         "n": len(records.intact),
         "baseline": compare.value,
     }
-    table = HeadTable(rows.assign(**told, p_holm=holm(rows["p_value"].to_numpy(np.float64))))
+    table = HeadTable(with_verdicts(rows.assign(**told), tested))
     return table.rows[ABLATION_COLUMNS[1:]]

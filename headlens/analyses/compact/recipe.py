@@ -43,7 +43,7 @@ from headlens.runs.progress import Advance, Reporter
 from headlens.runs.reading import check_rows
 from headlens.runs.run import Run, open_run
 from headlens.runs.run_record import read_run
-from headlens.statistics.intervals import geometric_mean_interval
+from headlens.statistics.intervals import FEWEST, geometric_mean_interval
 from headlens.weights.head_map import FILE
 
 Inputs = dict[str, Any]
@@ -277,6 +277,11 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
                 with run.file(file.name) as path:
                     shutil.move(file, path)
         notes = _notes(request, loaded, done, counts) + run.warnings
+        if request.measure.rounds < FEWEST:
+            notes.append(
+                f"{request.measure.rounds} rounds are too few for intervals of times and speed-ups: --rounds {FEWEST} "
+                "or more gives some."
+            )
         if run.folder is not None:
             run.folder.table("compact", table)
             facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(counts)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from headlens.analyses.sparsefinder.block_masks import block_means
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, QueryKeyVectors, directions
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.errors import OptionError, read_errors
+from headlens.errors import DivergedError, OptionError, read_errors
 from headlens.files import atomic_path, output_errors
 
 _FORMAT = "headlens sparsefinder 1"
@@ -102,6 +103,7 @@ def fit_projections(
 
     Raises:
         OptionError: if there are no sentences.
+        DivergedError: if the loss or a weight is no longer finite.
     """
     options = options or FitOptions()
     generator = torch.Generator().manual_seed(options.seed)
@@ -129,6 +131,14 @@ def fit_projections(
             total, queries_seen = total + float(losses.detach().sum()), queries_seen + count
             advance(len(batch.queries))
         epoch_losses.append(total / max(queries_seen, 1))
+        weights = (bool(torch.isfinite(weight).all()) for weight in projections.parameters())
+        if not (math.isfinite(epoch_losses[-1]) and all(weights)):
+            raise DivergedError(
+                f"Learning projections diverged: in epoch {len(epoch_losses)} the mean loss is {epoch_losses[-1]:g}, "
+                "and not all weights are finite.",
+                f"Start again in another folder, or with --overwrite, and a smaller --learning-rate (it was "
+                f"{options.learning_rate:g}) or --clip.",
+            )
     return projections.requires_grad_(requires_grad=False), epoch_losses
 
 

@@ -14,6 +14,7 @@ from headlens.analyses.ablate.overviews import (
     heads_alone,
     most_damage,
     needed_heads,
+    one_row_for_orders,
     pruned_by_stack,
     pruned_models,
 )
@@ -39,6 +40,7 @@ def changes(values: list[float], mode: str = "zero", metric: str = "accuracy") -
     """Changes of the six heads, with intervals of ± 0.1."""
     frame = ablation_tables(modes=(mode,), metric=metric)["ablation"].assign(delta=values)
     frame = frame.assign(value=0.5 + frame["delta"], ci_low=frame["delta"] - 0.1, ci_high=frame["delta"] + 0.1)
+    frame = frame.drop(columns="verdict")  # as of an older version
     return {"ablation": frame.assign(p_holm=np.where(frame["delta"].abs() > 0.25, 0.01, 1.0))}
 
 
@@ -105,16 +107,17 @@ def test_what_has_no_interval_has_an_empty_cell() -> None:
 
 def test_pruned_models_beside_the_whole_one() -> None:
     table = pruned_models([run(ablation_tables())])
-    assert column(table, "strategy") == ["none", "ranked", "ranked", *["random"] * 4]
-    assert column(table, "seed") == ["", "", "", "0", "0", "1", "1"]
-    assert column(table, "pruned") == ["0", "1", "2", "1", "2", "1", "2"]
-    assert column(table, "left") == ["6", "5", "4", "5", "4", "5", "4"]
+    assert column(table, "strategy") == ["none", "ranked", "ranked", *["random, mean of 2"] * 2]
+    assert column(table, "pruned") == ["0", "1", "2", "1", "2"]
+    assert column(table, "left") == ["6", "5", "4", "5", "4"]
+    assert column(table, "verdict") == ["", "not decided", "needed", "", ""]
+    assert column(table, "examples that would decide") == ["", "about 1,200", "", "", ""]
     assert column(table, "value")[:3] == ["0.875", "0.825", "0.775"]
     assert column(table, "selection split")[0] == "0.885"
     assert column(table, "parameters")[:2] == ["10,000", "9,999"]
-    assert column(table, "speed-up")[2] == "1.200"
-    # from 0.625 to 0.925; the tick is the whole model's 0.875
-    assert intervals(table)[1] == pytest.approx((0.15 / 0.3, 0.2 / 0.3, 0.25 / 0.3, 0.25 / 0.3))
+    assert column(table, "theoretical speed-up")[2] == "1.200"
+    # from 0.675, the random orders with 2 heads, to 0.925; the tick is the whole model's 0.875
+    assert intervals(table)[1] == pytest.approx((0.1 / 0.25, 0.15 / 0.25, 0.2 / 0.25, 0.2 / 0.25))
 
 
 def test_a_table_without_the_whole_model_has_no_picture() -> None:
@@ -152,6 +155,34 @@ def test_damage_by_stack_and_layer() -> None:
     assert worse == "encoder.0.2"
     assert damage_by_layer([run({"ablation": rows.assign(n=29)})]).rows == ()
     assert damage_by_layer([run(changes(CHANGES, "keep-only"))]).rows == ()
+
+
+def test_verdicts_are_shown_and_counted() -> None:
+    tables = ablation_tables(modes=("zero",))
+    table = damage_by_layer([run(tables)])
+    counts = [column(table, name) for name in ("needed", "not needed", "not decided")]
+    assert counts == [["1", "1", "0"], ["1", "0", "1"], ["4", "2", "2"]]
+    heads = needed_heads([run(tables)])
+    assert column(heads, "verdict")[0] == "needed"
+    assert set(column(heads, "verdict")[1:]) == {"not decided"}
+    assert column(heads, "examples that would decide")[:2] == ["", "about 2,300"]
+
+
+def test_several_random_orders_are_one_row_with_their_range() -> None:
+    pruning = ablation_tables()["pruning"].convert_dtypes()
+    random = pruning["strategy"] == "random"
+    pruning.loc[random, "value"] = [0.7, 0.6, 0.8, 0.5]
+    pruning["parameters"] = pruning["parameters"].astype("Int64").mask(random)
+    rows = one_row_for_orders(pruning)
+    assert rows["strategy"].tolist() == ["none", "ranked", "ranked", *["random, mean of 2"] * 2]
+    assert rows["value"].tolist()[3:] == pytest.approx([0.75, 0.55])
+    assert list(zip(rows["ci_low"], rows["ci_high"], strict=True))[3:] == [(0.7, 0.8), (0.5, 0.6)]
+    assert rows["verdict"].isna().tolist() == [True, False, False, True, True]
+    # A single order has an interval of its own, and another package's strategy without a seed stays as it is.
+    assert one_row_for_orders(pruning[pruning["seed"].isna() | (pruning["seed"] == 0)])["strategy"].tolist()[3:] == [
+        "random",
+        "random",
+    ]
 
 
 def test_pruned_heads_are_counted_by_stack() -> None:

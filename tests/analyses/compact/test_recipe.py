@@ -126,9 +126,11 @@ def test_times_are_means_over_the_batches(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_intervals_against_a_hand_computation() -> None:
-    mean, low, high = geometric_mean_interval(np.array([1.0, 2.0, 4.0]))
-    # t of 2 degrees of freedom: 4.30265; standard error of the logarithms ln 2 / sqrt(3)
-    factor = 2 ** (4.30265 / 3**0.5)
+    assert geometric_mean_interval([1.0, 4.0])[0] == pytest.approx(2)
+    assert np.isnan(geometric_mean_interval([1.0, 2.0, 2.0, 4.0])[1:]).all(), "too few for an interval"
+    mean, low, high = geometric_mean_interval(np.array([0.5, 1.0, 2.0, 4.0, 8.0]))
+    # t of 4 degrees of freedom: 2.77645; standard error of the logarithms ln 2 sqrt(2.5) / sqrt(5)
+    factor = 2 ** (2.77645 / 2**0.5)
     assert (mean, low, high) == pytest.approx((2.0, 2 / factor, 2 * factor), abs=1e-4)
     assert np.isnan(geometric_mean_interval(np.array([1.0]))[1:]).all()
 
@@ -143,7 +145,7 @@ def test_sizes_count_shared_weights_once() -> None:
 
 
 def test_comparison_has_a_row_for_each_state() -> None:
-    seconds = np.array([[0.4, 0.2], [0.6, 0.3], [0.2, 0.1]])
+    seconds = np.array([[0.4, 0.2], [0.6, 0.3], [0.2, 0.1], [0.4, 0.2], [0.6, 0.3], [0.2, 0.1]])
     names = ("heads", "masked", "parameters", "weight_bytes")
     sizes = [dict(zip(names, size, strict=True)) for size in ((8, 0, 100, 400), (4, 1, 60, 240))]
     table = compact_table("m", ["original", "compacted"], sizes, seconds)
