@@ -310,9 +310,10 @@ def head_columns() -> list[str]:
 
 
 def _ordered(heads: HeadTable) -> HeadTable:
-    """The columns of the contract first, empty where nothing was measured; others follow."""
+    """The columns of the contract first, empty where nothing was measured; others follow, last those of null heads."""
     first = [*KEY_COLUMNS, *head_columns()]
-    return HeadTable(heads.rows.reindex(columns=[*first, *(c for c in heads.rows.columns if c not in first)]))
+    others = sorted((c for c in heads.rows.columns if c not in first), key=lambda name: name.endswith("_null"))
+    return HeadTable(heads.rows.reindex(columns=[*first, *others]))
 
 
 def group_of(example: EncodedExample) -> int:

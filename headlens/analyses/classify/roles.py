@@ -67,6 +67,8 @@ class Role:
         baselines: columns of shares of which the largest has to be passed by the margin, with what they are.
         norm: column of the share of norms that a role of weights should have, too.
         rests: whether a head with this role rests, and may do something else with the weight that is left.
+        even: from where on the share is that of a head which spreads its attention evenly, and says nothing else; of
+            the other roles a head has to be above the null head, see `headlens.metrics.metric.Metric.null`.
     """
 
     name: str
@@ -80,7 +82,13 @@ class Role:
     baselines: Mapping[str, str] = field(default_factory=dict)
     norm: str = ""
     rests: bool = False
+    even: float = math.inf
 
+
+# From which normalised entropy on a head attends evenly: what it gives to a token differs from token to token as little
+# as in a model that was not trained.
+EVEN = 0.99
+_ROUNDING = 1e-6  # of shares of float32 weights
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
 # Kovaleva et al. (2019) for the diagonal; Voita et al. (2019), section 5, for positional and rare-word heads; Wang et
@@ -136,11 +144,14 @@ ROLES = (
         more=True,
         chance="rare_chance",
     ),
-    Role("broad", ("entropy_norm",), "spreads its attention, with {share} of the maximum entropy"),
+    Role("broad", ("entropy_norm",), "spreads its attention, with {share} of the maximum entropy", even=EVEN),
 )
 
 
-ROLE_COLUMNS = ["stack", "role", "heads", "held", "layer", "head", "value", "score"]
+ROLE_COLUMNS = [
+    *("stack", "role", "heads", "held", "layer", "head", "value", "score"),
+    *("needed", "null", "above_threshold"),
+]
 
 
 class Candidate(NamedTuple):
@@ -148,11 +159,14 @@ class Candidate(NamedTuple):
 
     Args:
         name: the role as the table names it.
-        held: whether the threshold is passed, on enough instances.
+        held: whether the threshold is passed on enough instances, and the interval is above what the null head has.
         margin: 0 at the threshold, 1 at the most that is possible.
         share: the score as a share of the threshold; of a role with baselines what it is above the largest of them, as
             a share of the margin.
         value: the score.
+        needed: the threshold; of a role with baselines the largest of them with the margin.
+        null: the score of the null head, NaN where it is not known.
+        passed: whether the threshold is passed on enough instances, whatever the null head has.
         by_weight: whether the head passes the threshold with its weights and not with the norms of what it reads.
         noise: whether so many heads would be as near to it by chance that it says nothing about this one.
     """
@@ -162,6 +176,9 @@ class Candidate(NamedTuple):
     margin: float
     share: float
     value: float
+    needed: float
+    null: float
+    passed: bool
     by_weight: bool = False
     noise: bool = False
 
@@ -208,17 +225,20 @@ def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
 
     Returns:
         Rows of roles.csv without the model: stack, role, heads (that have a number for it), held, layer and head of the
-        best, its number (`value`) and its `score`, as `nearest_score` of `label`. Of equal heads the first is the best.
-        It was picked on the text that it is scored on.
+        best, its number (`value`) and its `score`, as `nearest_score` of `label`; the threshold (`needed`), what the
+        null head has (`null`), and how many heads pass the threshold, whatever that is (`above_threshold`). Of equal
+        heads the first is the best. It was picked on the text that it is scored on.
     """
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for row, candidates in zip(heads.rows.to_dict("records"), _candidates(heads, syntax, thresholds), strict=True):
         for role in candidates:
             name = "positional" if role_family(role.name) == "positional" else role.name
             known = best.setdefault((row["stack"], name), {"heads": 0, "held": 0, "score": -math.inf})
-            known |= {"heads": known["heads"] + 1, "held": known["held"] + role.held}
+            passed = known.get("above_threshold", 0) + role.passed
+            known |= {"heads": known["heads"] + 1, "held": known["held"] + role.held, "above_threshold": passed}
             if role.share > known["score"]:
                 known |= {"layer": row["layer"], "head": row["head"], "value": role.value, "score": role.share}
+                known |= {"needed": role.needed, "null": role.null}
     records = [{"stack": stack, "role": name} | known for (stack, name), known in best.items()]
     return pd.DataFrame(records, columns=ROLE_COLUMNS)
 
@@ -233,8 +253,11 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         name = f"syntactic({row['relation']} {row['direction']})"
         share = _of_threshold(value - row["baseline"], needed - row["baseline"])
         # Of all heads, relations and directions some are above the margin by chance.
-        held, noise = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
-        candidate = Candidate(name, held, _scaled(value, needed), share, value, noise=noise)
+        passed, noise = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
+        null = float(row.get("accuracy_null", math.nan))
+        held = passed and _above(row.get("ci_low", value), null)
+        told = (value, needed, null, passed)
+        candidate = Candidate(name, held, _scaled(value, needed), share, *told, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     for row in heads.rows.to_dict("records"):
         yield [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
@@ -244,10 +267,10 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
     """Yields the roles that a row of heads.csv has a number for, held or not."""
     offset = row.get("positional_offset", math.nan)
     for role in ROLES:
-        values = [row[name] for name in role.columns if name in row and not math.isnan(row[name])]
+        values = [(row[name], name) for name in role.columns if name in row and not math.isnan(row[name])]
         if not values:
             continue
-        value = max(values)
+        value, column = max(values)
         baseline = max((row[name] for name in role.baselines), default=0.0)
         field_name = role.threshold or role.name
         above = thresholds.syntactic(np.array(baseline)) if role.baselines else getattr(thresholds, field_name)
@@ -257,10 +280,17 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         passed = value > threshold if role.more else value >= threshold - (1e-12 if role.baselines else 0)
         by_chance = role.above_chance and role.chance in row and value <= row[role.chance]
         name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
-        held = passed and not few and not by_chance
+        passed = passed and not few and not by_chance
+        null, low = row.get(f"{column}_null", math.nan), row.get(f"{column}_ci_low", value)
+        held = passed and (value < role.even if math.isfinite(role.even) else _above(low, null))
         by_weight = row.get(role.norm, math.nan) < threshold
         share = _of_threshold(value - baseline, threshold - baseline)
-        yield Candidate(name, held, _scaled(value, threshold), share, value, by_weight)
+        yield Candidate(name, held, _scaled(value, threshold), share, value, threshold, null, passed, by_weight)
+
+
+def _above(low: float, null: float) -> bool:
+    """Whether an interval is above what the null head has by more than rounding; also where that is not known."""
+    return math.isnan(null) or math.isnan(low) or low > null + _ROUNDING
 
 
 def _scaled(value: float, threshold: float) -> float:
