@@ -271,8 +271,16 @@ class NullView(CallView):
 
     def targets(self, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Targets:
         """Where the words asked about point: at every key, by its share."""
-        share = tied_words(self.token_weights, chosen, self._keys, others=others, allowed=allowed)
+        if allowed is None and not others and chosen is self.queried.plan:
+            share = self._word_shares
+        else:
+            share = tied_words(self.token_weights, chosen, self._keys, others=others, allowed=allowed)
         return Targets(torch.arange(share.shape[1], device=share.device).expand_as(share), share)
+
+    @cached_property
+    def _word_shares(self) -> Tensor:
+        """Shares of the words that several metrics ask about; (rows, key)."""
+        return tied_words(self.token_weights, self.queried.plan, self._keys)
 
     @cached_property
     def peak_shares(self) -> Tensor:

@@ -71,8 +71,9 @@ class Positions(Metric):
         share = view.peak_shares  # (batch, query, key)
         query = view.start + torch.arange(share.shape[1], device=share.device)
         offset = torch.arange(share.shape[2], device=share.device) - query[:, None]
-        column = (offset.clamp(-REACH - 1, REACH + 1) + REACH + 1).flatten()
-        counts = share.new_zeros(len(share), len(OFFSETS)).index_add_(1, column, share.flatten(1))
+        column = (offset.clamp(-REACH - 1, REACH + 1) + REACH + 1).flatten().expand(len(share), -1)
+        counts = torch.zeros((len(share), len(OFFSETS)), dtype=view.sums_dtype, device=share.device)
+        counts.scatter_add_(1, column, share.flatten(1).to(counts.dtype))
         return self._moments(view, counts[:, None])
 
     def _moments(self, view: CallView, counts: Tensor) -> Mapping[str, Tensor]:

@@ -386,14 +386,14 @@ def tied_words(
         sums.scatter_(1, chosen.word[:, None], 0)
     if allowed is not None:
         sums.mul_(allowed.gather(1, first))
-    return torch.zeros_like(rows).scatter_add_(1, first, equal_shares(sums))
+    return torch.zeros_like(rows, dtype=torch.float32).scatter_add_(1, first, equal_shares(sums))
 
 
 def equal_shares(values: Tensor) -> Tensor:
-    """What each of the largest of some numbers, none below 0, gets if they share 1; 0 throughout where all are 0.
+    """What each of the largest of some numbers, none below 0, gets if they share 1; 0 throughout if all are; float32.
 
     Numbers that differ by rounding are equal.
     """
     most = values.amax(-1, keepdim=True) if values.shape[-1] else values
-    tied = ((values >= most * (1 - 1e-6)) & (most > 0)).to(values.dtype)
+    tied = ((values >= most * (1 - 1e-6)) & (most > 0)).float()
     return tied / tied.sum(-1, keepdim=True).clamp(min=1)

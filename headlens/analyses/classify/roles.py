@@ -35,7 +35,8 @@ def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
     # Counts are whole: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
     above = rows["accuracy"] >= thresholds.syntactic(rows["baseline"].to_numpy()) - 1e-12
     syntactic = enough & above
-    return HeadTable(rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05)))
+    rows = rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05))
+    return HeadTable(rows[sorted(rows.columns, key=lambda name: name == "accuracy_null")])  # the last column
 
 
 def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> list[str]:
@@ -260,7 +261,10 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         candidate = Candidate(name, held, _scaled(value, needed), share, *told, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     for row in heads.rows.to_dict("records"):
-        yield [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        found = [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        # Of equal weights the order of the tokens decides what a head points at.
+        equal = row.get("entropy_norm", 0.0) > 1 - _ROUNDING
+        yield [candidate._replace(held=candidate.held and not equal) for candidate in found]
 
 
 def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Candidate]:
