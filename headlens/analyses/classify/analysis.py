@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
-from headlens.analyses.classify.roles import label, mark_syntactic, role_scores, too_little_notes
+from headlens.analyses.classify.roles import label, mark_syntactic, null_notes, role_scores, too_little_notes
 from headlens.analyses.relevance.analysis import HeadRelevances, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.attention.edits_and_observers import Tokens
@@ -164,6 +164,7 @@ def classify_heads(
     scores = role_scores(tables["heads"], tables.get("syntax"), thresholds)
     scores = scores.assign(held=0) if too_little else scores
     notes = [
+        *null_notes(tables["heads"].rows, scores),
         *too_little,
         *encoding_notes(feed, encoding),
         *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),

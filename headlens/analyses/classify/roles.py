@@ -19,10 +19,10 @@ from headlens.analyses.classify.options import Thresholds
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable
 from headlens.pages.page_tables import number_cell
-from headlens.plots.head_grid import head_name
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 
 MOST_NOTES = 3  # pairs of models that are told of one by one
-COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high"]
+COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high", "with_role"]
 
 
 def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
@@ -49,6 +49,29 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> lis
         f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences "
         "and --min-tokens."
     ]
+
+
+def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
+    """Notes on the null head: whether the heads are like it, and which thresholds it would pass.
+
+    Args:
+        heads: rows of heads.csv of one model.
+        roles: rows of roles.csv.
+    """
+    parts = [(part.stack, part.rows) for part in by_model_and_stack(heads.assign(model=""))]
+    notes = [f"{stack}: {even_sentence(rows)}" for stack, rows in parts if is_even(rows)]
+    passed = roles[(roles["null"] >= roles["needed"]) & (roles["role"] != "broad")]
+    shares = [
+        f"{row['role']} ({row['null']:.2f}, threshold {row['needed']:.2f}; {row['above_threshold']} of {row['heads']} "
+        f"heads pass that and {row['held']} {'holds' if row['held'] == 1 else 'hold'} the role)"
+        for row in passed.to_dict("records")
+    ]
+    if shares:
+        notes.append(
+            f"On this text uniform attention passes the threshold of {'; '.join(shares)}. A head has a role only if "
+            "its interval is above what uniform attention has."
+        )
+    return notes
 
 
 @dataclass(frozen=True)
@@ -89,6 +112,7 @@ class Role:
 # From which normalised entropy on a head attends evenly: what it gives to a token differs from token to token as little
 # as in a model that was not trained.
 EVEN = 0.99
+NEARLY_ALL = 0.9  # of the heads of a stack
 _ROUNDING = 1e-6  # of shares of float32 weights
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
@@ -315,12 +339,42 @@ def count_families(heads: pd.DataFrame) -> pd.Series[int]:
     return heads["role"].map(role_family).value_counts()
 
 
+def is_even(heads: pd.DataFrame) -> bool:
+    """Whether all heads of a stack, or nearly all, spread their attention evenly: rows of heads.csv."""
+    return len(heads) > 0 and _even_heads(heads) >= NEARLY_ALL * len(heads)
+
+
+def even_models(heads: pd.DataFrame | None) -> list[str]:
+    """Returns the models all of whose stacks are such; none where there are no rows of heads.csv."""
+    parts = [] if heads is None or heads.empty else by_model_and_stack(heads)
+    others = {part.model for part in parts if not is_even(part.rows)}
+    return sorted({part.model for part in parts} - others)
+
+
+def even_sentence(heads: pd.DataFrame) -> str:
+    """What is to be said first of such a stack; no more than its heads show."""
+    even, roled = _even_heads(heads), int((heads["roles"].fillna("") != "").sum())
+    all_heads = f"all {counted(even, 'head')}" if even > 1 else "the only head"
+    who = all_heads if even == len(heads) else f"{even} of {counted(len(heads), 'head')}"
+    spread = "spreads its" if len(heads) == 1 else "spread their"
+    start = f"{who} {spread} attention evenly (entropy ≥ {EVEN:.0%})"
+    if roled:
+        return f"{start}; {counted(roled, 'head')} {'has' if roled == 1 else 'have'} a role, see heads.csv."
+    whose = "this model's attention" if even == len(heads) else "nearly all of this model's attention"
+    return f"{start}: {whose} has learned nothing that these measures see."
+
+
+def _even_heads(heads: pd.DataFrame) -> int:
+    return int((float_column(heads, "entropy_norm") >= EVEN).sum())
+
+
 def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
     """Compares the roles of heads of the same place, of every two models and stack by stack.
 
     Roles are compared by family (`syntactic` for any relation), "none" among them. `same` counts the heads with the
     same one; `kappa` is what of that is beyond chance (Cohen 1960), with its asymptotic 95 % interval (Fleiss et al.
-    1969). It is empty where one of two models has a single role throughout.
+    1969). It is empty where one of two models has a single role throughout. `with_role` counts the heads that have a
+    role in one model at least.
 
     Args:
         heads: rows of heads.csv of several models.
@@ -338,7 +392,9 @@ def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
             both = of[one, stack].merge(of[other, stack], on=place)
             if len(both) >= 2:
                 roles = [both[side].map(role_family) for side in ("role_x", "role_y")]
-                rows.append([one, other, stack, len(both), int((roles[0] == roles[1]).sum()), *_kappa(*roles)])
+                with_role = int(((roles[0] != "none") | (roles[1] != "none")).sum())
+                numbers = (len(both), int((roles[0] == roles[1]).sum()), *_kappa(*roles), with_role)
+                rows.append([one, other, stack, *numbers])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -373,6 +429,7 @@ def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
         {name: row[name] for name in ("stack", "role", "model")}
         | {"held by": f"{row['held']:.0f} of {row['heads']:.0f}", "best head": head_name(row)}
         | {"its value": number_cell(row["value"]), "score": number_cell(row["score"])}
+        | {"uniform attention": number_cell(row.get("null", math.nan))}
         for row in shown.to_dict("records")
     ]
 
@@ -391,6 +448,9 @@ def agreement_notes(agreement: pd.DataFrame) -> list[str]:
     notes = []
     for row in agreement.to_dict("records"):
         where = f", {row['stack']}" if several else ""
+        if not row.get("with_role", row["heads"]):
+            notes.append(f"{row['model']} and {row['other_model']}{where}: no head has a role in either of them.")
+            continue
         interval = f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
         beyond = "" if pd.isna(row["kappa"]) else f", Cohen's κ {row['kappa']:.2f} {interval}"
         notes.append(
