@@ -34,11 +34,13 @@ def classify(request: Any, screen: Screen) -> None:
         tables: Mapping[str, pd.DataFrame] = run.tables
         screen.say(run.findings)
         heads = tables["heads"]
+        even = even_models(heads)
         held, nearest = (heads[name].map(role_family) for name in ("role", "nearest"))
         told = {
             f"{model}{name}": own[heads["model"] == model]
             for model in heads["model"].unique()
             for name, own in (("", held), (" (closest, if no role)", nearest.where(held == "none", "")))
+            if not (name and model in even)  # heads that attend evenly are near no role
         }
         roles = [*sorted({*held, *nearest} - {"none"}), "none"]
         rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
@@ -49,7 +51,6 @@ def classify(request: Any, screen: Screen) -> None:
         screen.table("Measures", list(measure_records(heads, registered_declarations())))
         if "smoothness" in tables:
             screen.show(*smoothness_on_console(tables["smoothness"]))
-        even = even_models(heads)
         for name, group in best_heads(tables["syntax"]).groupby("model", sort=False) if "syntax" in tables else ():
             if name in even:
                 continue

@@ -164,8 +164,8 @@ def classify_heads(
     scores = role_scores(tables["heads"], tables.get("syntax"), thresholds)
     scores = scores.assign(held=0) if too_little else scores
     notes = [
-        *null_notes(tables["heads"].rows, scores),
         *too_little,
+        *null_notes(tables["heads"].rows, scores),
         *encoding_notes(feed, encoding),
         *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),
         *statistics.notes(),

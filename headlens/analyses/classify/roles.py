@@ -59,7 +59,8 @@ def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
         roles: rows of roles.csv.
     """
     parts = [(part.stack, part.rows) for part in by_model_and_stack(heads.assign(model=""))]
-    notes = [f"{stack}: {even_sentence(rows)}" for stack, rows in parts if is_even(rows)]
+    even = [(f"{stack}: " if len(parts) > 1 else "", even_sentence(rows)) for stack, rows in parts if is_even(rows)]
+    notes = [where + (text if where else text[0].upper() + text[1:]) for where, text in even]
     passed = roles[(roles["null"] >= roles["needed"]) & (roles["role"] != "broad")]
     shares = [
         f"{row['role']} ({row['null']:.2f}, threshold {row['needed']:.2f}; {row['above_threshold']} of {row['heads']} "
@@ -357,7 +358,7 @@ def even_sentence(heads: pd.DataFrame) -> str:
     all_heads = f"all {counted(even, 'head')}" if even > 1 else "the only head"
     who = all_heads if even == len(heads) else f"{even} of {counted(len(heads), 'head')}"
     spread = "spreads its" if len(heads) == 1 else "spread their"
-    start = f"{who} {spread} attention evenly (entropy ≥ {EVEN:.0%})"
+    start = f"{who} {spread} attention evenly (entropy ≥ {100 * EVEN:.0f} %)"
     if roled:
         return f"{start}; {counted(roled, 'head')} {'has' if roled == 1 else 'have'} a role, see heads.csv."
     whose = "this model's attention" if even == len(heads) else "nearly all of this model's attention"

@@ -305,7 +305,7 @@ def test_roles_come_from_the_thresholds(make: Make) -> None:
 
 
 def test_too_little_text_gives_no_roles(make: Make) -> None:
-    loaded, thresholds = make("BertModel"), Thresholds(sink=0.0, min_instances=1)
+    loaded, thresholds = make("BertModel"), Thresholds(sink=0.0, neighbour=0.0, punctuation=0.0, min_instances=1)
     read = usual(loaded).encoding
     for sentences, tokens, given in ((0, 0, True), (1, 0, False), (0, 1, False)):
         least = replace(thresholds, min_sentences=read.sentences + sentences, min_tokens=read.tokens + tokens)
