@@ -165,7 +165,7 @@ def classify_heads(
     scores = scores.assign(held=0) if too_little else scores
     notes = [
         *too_little,
-        *null_notes(tables["heads"].rows, scores),
+        *([] if too_little else null_notes(tables["heads"].rows, scores)),
         *encoding_notes(feed, encoding),
         *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),
         *statistics.notes(),

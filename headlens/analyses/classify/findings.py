@@ -76,10 +76,10 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
         told = [] if relations is None else [_best_relation(relations.rows)]
         if part is not None:
             told = [*_resting(part), *told, *_best_of_others(part)]
-            if is_even(part.rows):
-                told = [even_sentence(part.rows)]
-            elif part.model in few:
+            if part.model in few:
                 told = ["no head is given a role because too little text was read; the notes say how much."]
+            elif is_even(part.rows):
+                told = [even_sentence(part.rows)]
             elif all(family == NONE for family in families(part.rows["role"])):
                 told.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
         found += [f"{name}: {sentence}" for sentence in told]

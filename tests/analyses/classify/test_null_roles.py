@@ -46,7 +46,7 @@ def roles(**columns: float) -> str:
     ],
 )
 def test_the_interval_has_to_be_above_the_null_head(column: str, value: float, low: float, role: str) -> None:
-    known = {column: value, f"{column}_ci_low": low}
+    known = {column: value, f"{column}_ci_low": low, "coreference_nearest": 0.1, "coreference_same_word": 0.1}
     assert roles(**known) == role  # as in runs of earlier versions
     assert roles(**known, **{f"{column}_null": low - 0.01}) == role
     assert roles(**known, **{f"{column}_null": low}) == ""
