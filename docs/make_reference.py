@@ -55,11 +55,10 @@ def columns_page() -> str:
         "|---|---|---|---|",
     ]
     metrics = registered_metrics()
-    lines += [
-        f"| {', '.join(f'`{name}`' for name in (*column.names, *column.null_names))} | {column.unit} | {_cell(column.about)} | {metric.name} |"
-        for metric in metrics
-        for column in metric.columns
-    ]
+    for metric in metrics:
+        for column in metric.columns:
+            names = ", ".join(f"`{name}`" for name in (*column.names, *column.null_names))
+            lines.append(f"| {names} | {column.unit} | {_cell(column.about)} | {metric.name} |")
     own = ", ".join(f"`{metric.name}.csv`" for metric in metrics if metric.own_table)
     lines += ["", f"Metrics with a table of their own: {own}.", "", "## Figures", ""]
     for declaration in map(MetricDeclaration.of, metrics):
