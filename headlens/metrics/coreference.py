@@ -30,7 +30,7 @@ class Coreference(MeanMetric):
     heading = "Coreference"
     caption = (
         "How often every head points from the head word of a mention at that of an earlier mention of the same entity; "
-        "above the map, how often the nearest earlier mention is an antecedent."
+        "above the map, how often the nearest earlier mention and uniform attention find one."
     )
     columns = (
         MetricColumn("mentions", "Number of mentions that have an antecedent in their text.", unit="mentions"),

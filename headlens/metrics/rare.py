@@ -29,7 +29,7 @@ class RareWords(MeanMetric):
     heading = "Rare words"
     caption = (
         "How often every head points at the least frequent word of the sentence (left) or at one of the two least "
-        "frequent (right); above each map, the share expected by chance."
+        "frequent (right); above each map, what chance and uniform attention give."
     )
     columns = (
         MetricColumn(

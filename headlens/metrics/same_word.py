@@ -29,7 +29,7 @@ class SameWord(MeanMetric):
     heading = "Same word"
     caption = (
         "How often every head points from a word that occurs more than once in its text at another occurrence of it; "
-        "above the map, the share expected by chance."
+        "above the map, what chance and uniform attention give."
     )
     columns = (
         MetricColumn("repeated_words", "Number of words that occur more than once in their text.", unit="words"),
