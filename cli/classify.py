@@ -24,20 +24,23 @@ def classify(request: Any, screen: Screen) -> None:
     """
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.recipe import run_classify
-    from headlens.analyses.classify.roles import role_family, role_records
+    from headlens.analyses.classify.roles import even_models, role_family, role_records
     from headlens.analyses.classify.syntax_figure import best_heads, gain, verdicts
     from headlens.analyses.layer_smoothness import smoothness_on_console
+    from headlens.pages.formatting import by_sign
     from headlens.pages.page_tables import page_table
 
     def show(run: Any) -> None:
         tables: Mapping[str, pd.DataFrame] = run.tables
         screen.say(run.findings)
         heads = tables["heads"]
+        even = even_models(heads)
         held, nearest = (heads[name].map(role_family) for name in ("role", "nearest"))
         told = {
             f"{model}{name}": own[heads["model"] == model]
             for model in heads["model"].unique()
             for name, own in (("", held), (" (closest, if no role)", nearest.where(held == "none", "")))
+            if not (name and model in even)  # heads that attend evenly are near no role
         }
         roles = [*sorted({*held, *nearest} - {"none"}), "none"]
         rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
@@ -49,12 +52,22 @@ def classify(request: Any, screen: Screen) -> None:
         if "smoothness" in tables:
             screen.show(*smoothness_on_console(tables["smoothness"]))
         for name, group in best_heads(tables["syntax"]).groupby("model", sort=False) if "syntax" in tables else ():
+            if name in even:
+                continue
             judged = group.assign(
                 verdict=verdicts(group, request.options.thresholds.min_instances), gain=gain(group)
             ).sort_values("gain", ascending=False, kind="stable")
             title = f"Best head of each relation and direction, {name}"
             if len(judged) > MOST_RELATIONS:
-                title += f" (the {MOST_RELATIONS} of {len(judged)} farthest above their baselines; all: syntax.csv)"
+                shown = by_sign(
+                    judged["gain"].head(MOST_RELATIONS).to_numpy(),
+                    above="farthest above their baselines",
+                    below="nearest to their baselines, none of which is beaten",
+                    mixed="highest above their baselines, or nearest below",
+                    equal="first ones, all at their baselines",
+                    none="first ones",
+                )
+                title += f" (the {MOST_RELATIONS} of {len(judged)} {shown}; all: syntax.csv)"
             best = [
                 {
                     "relation": f"{row['relation']} {row['direction']}",
@@ -63,6 +76,7 @@ def classify(request: Any, screen: Screen) -> None:
                     "accuracy": f"{row['accuracy']:.2f}",
                     "95 % CI": f"{row['ci_low']:.2f}-{row['ci_high']:.2f}",
                     "baseline": f"{row['baseline']:.2f}",
+                    "uniform": f"{row['accuracy_null']:.2f}",
                     "syntactic": row["verdict"],
                 }
                 for row in judged.head(MOST_RELATIONS).to_dict("records")

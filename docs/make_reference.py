@@ -48,17 +48,17 @@ def columns_page() -> str:
         "",
         "One row for each head. The columns `model`, `stack`, `layer` and `head` identify it; `relevance` is filled by",
         "`classify --relevance`; `role` is the strongest role and `roles` lists all. Columns that end in `_ci_low` and",
-        "`_ci_high` are the bounds of 95 % intervals.",
+        "`_ci_high` are the bounds of 95 % intervals. Columns that end in `_null`, the last ones, are what a head with",
+        "the same weight for every token that a query may see has on the same text; exact ties are shared.",
         "",
         "| column | unit | what it is | metric |",
         "|---|---|---|---|",
     ]
     metrics = registered_metrics()
-    lines += [
-        f"| {', '.join(f'`{name}`' for name in column.names)} | {column.unit} | {_cell(column.about)} | {metric.name} |"
-        for metric in metrics
-        for column in metric.columns
-    ]
+    for metric in metrics:
+        for column in metric.columns:
+            names = ", ".join(f"`{name}`" for name in (*column.names, *column.null_names))
+            lines.append(f"| {names} | {column.unit} | {_cell(column.about)} | {metric.name} |")
     own = ", ".join(f"`{metric.name}.csv`" for metric in metrics if metric.own_table)
     lines += ["", f"Metrics with a table of their own: {own}.", "", "## Figures", ""]
     for declaration in map(MetricDeclaration.of, metrics):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,7 +13,16 @@ from headlens.attention.edits_and_observers import AttentionCall, Tokens, repeat
 from headlens.errors import SelfCheckError
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import exact_type, largest
-from headlens.metrics.words import GatherPlan, WordLevel, plan, pointed_at, word_level, word_weights
+from headlens.metrics.words import (
+    GatherPlan,
+    WordLevel,
+    equal_shares,
+    plan,
+    pointed_at,
+    tied_words,
+    word_level,
+    word_weights,
+)
 from headlens.options import Level
 
 # Columns that are cheaper to fetch one by one than with a pass over all weights.
@@ -27,6 +37,26 @@ class Peak(NamedTuple):
 
     weight: Tensor
     key: Tensor
+
+
+class Targets(NamedTuple):
+    """Where rows point, see `CallView.targets`; (rows, heads) each.
+
+    Args:
+        token: first token of the word, -1 for none.
+        share: of a `NullView`, how much of the row points there; None where all of it does.
+    """
+
+    token: Tensor
+    share: Tensor | None = None
+
+    def at(self, rows: Tensor) -> Targets:
+        """Returns those of some rows, by their numbers."""
+        return Targets(self.token[rows], None if self.share is None else self.share[rows])
+
+    def mean(self, values: Tensor) -> Tensor:
+        """What is true of the targets, (rows, heads), of every head; where several tie, its mean over them."""
+        return values if self.share is None else (values * self.share).sum(1, keepdim=True)
 
 
 class QueriedTokens(NamedTuple):
@@ -215,6 +245,12 @@ class CallView:
         """The same among the other words."""
         return pointed_at(self.token_weights, self.queried.plan, others=True)
 
+    def targets(self, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Targets:
+        """Where the words asked about point, as `pointed_at` finds it."""
+        if allowed is None and chosen is self.queried.plan:
+            return Targets(self.other_targets if others else self.word_targets)
+        return Targets(pointed_at(self.token_weights, chosen, others=others, allowed=allowed))
+
     @cached_property
     def available(self) -> Tensor:
         """How many keys each query may attend to; (batch, query)."""
@@ -222,6 +258,49 @@ class CallView:
         if not self.causal:
             return keys
         return torch.minimum(keys, self.start + torch.arange(1, self.queries.shape[1] + 1, device=keys.device))
+
+
+class NullView(CallView):
+    """What a metric sees of the null head: it gives the same weight to every token that a query may see.
+
+    That is all tokens but padding, in a causal stack those up to the query. The largest of its weights are equal, and
+    the first of them is not what the head points at: what it points at are all of them, each to an equal share. So
+    `targets` has keys in place of heads, and `Targets.mean` their mean. It depends on the tokens of a batch alone, and
+    is the same for all layers of a stack.
+    """
+
+    def __init__(self, call: AttentionCall, level: Level = "token") -> None:
+        if call.queries is None or call.keys is None:
+            raise SelfCheckError(f"{call.site}: the null head needs the tokens of the batch.")
+        length, keys = call.queries.shape[1], call.keys
+        seen = keys.real[:, None].expand(-1, length, -1)
+        if call.causal:
+            query = call.start + torch.arange(length, device=seen.device)
+            seen = seen & (torch.arange(keys.shape[1], device=seen.device) <= query[:, None])
+        weights = seen.to(exact_type(call.query)) / seen.sum(2, keepdim=True).clamp(min=1)
+        one = {name: getattr(call, name)[:, :1] for name in ("query", "key", "value")}
+        super().__init__(
+            replace(call, weights=weights[:, None], output=call.output[:, :, :1], projection=None, **one), level
+        )
+
+    def targets(self, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Targets:
+        """Where the words asked about point: at every key, by its share."""
+        if allowed is None and not others and chosen is self.queried.plan:
+            share = self._word_shares
+        else:
+            share = tied_words(self.token_weights, chosen, self._keys, others=others, allowed=allowed)
+        return Targets(torch.arange(share.shape[1], device=share.device).expand_as(share), share)
+
+    @cached_property
+    def _word_shares(self) -> Tensor:
+        """Shares of the words that several metrics ask about; (rows, key)."""
+        return tied_words(self.token_weights, self.queried.plan, self._keys)
+
+    @cached_property
+    def peak_shares(self) -> Tensor:
+        """How the most attended keys that are not special share each query that is not; (batch, query, key)."""
+        allowed = ~self.keys.special[:, None] & ~self.queries.special[:, :, None]
+        return equal_shares(self.weights[:, 0] * allowed)
 
 
 def _received(weights: Tensor, queries: Tokens) -> Tensor:

@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import Tensor
 
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
 
@@ -18,6 +18,7 @@ _mean_weight = partial(
     scale="confidence (mean largest weight)",
     interval=True,
     contract=True,
+    null=True,
 )
 
 
@@ -64,3 +65,7 @@ class Confidence(MeanMetric):
             **ratio_sums("confidence", view, between, counted),
             **ratio_sums("confidence_all", view, everywhere, view.queries.real),
         }
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the sums of the null head."""
+        return self.measure(view)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, row_sums
@@ -30,7 +30,7 @@ class Coreference(MeanMetric):
     heading = "Coreference"
     caption = (
         "How often every head points from the head word of a mention at that of an earlier mention of the same entity; "
-        "above the map, how often the nearest earlier mention is an antecedent."
+        "above the map, how often the nearest earlier mention and uniform attention find one."
     )
     columns = (
         MetricColumn("mentions", "Number of mentions that have an antecedent in their text.", unit="mentions"),
@@ -44,6 +44,7 @@ class Coreference(MeanMetric):
             chance="coreference_nearest",
             chance_name="always the nearest mention",
             interval=True,
+            null=True,
         ),
         MetricColumn(
             "coreference_nearest",
@@ -69,13 +70,18 @@ class Coreference(MeanMetric):
         row, mentions = asked_mentions(view.queried.queries, tokens)
         sentence, word, entity = mentions[:, :3].unbind(1)
         asked, nearest, same_word = mentions[:, 3:].bool().unbind(1)
-        target = view.word_targets[row]  # (mentions, heads)
+        targets = view.targets(view.queried.plan).at(row)
+        target = targets.token  # (mentions, heads)
         pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
         same_entity = mention_heads(tokens)[sentence[:, None], pointed, entity[:, None]]
         hit = same_entity & (target >= 0) & (pointed < word[:, None])
-        sums = row_sums("coreference", view, sentence, hit, asked)
+        sums = row_sums("coreference", view, sentence, targets.mean(hit), asked)
         sums |= row_sums("coreference_nearest", view, sentence, nearest[:, None], asked)
         return sums | row_sums("coreference_same_word", view, sentence, same_word[:, None], asked)
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the sums of the null head."""
+        return self.measure(view)
 
 
 @once_per_batch

@@ -18,7 +18,7 @@ from headlens.errors import ExtensionError, HeadlensError
 from headlens.heads import STACKS, Head, HeadTable, Stack
 from headlens.memory import is_out_of_memory
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.options import Level
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]
+NULL = "null."  # begins the names of the sums of the null head, which are among those of every site of a stack
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Metric(ABC):
         parts_of_sentences: whether `measure` takes views of some of the queries of a sentence (`CallView.start`), so
             that memory does not grow with the square of its length: what is no sum over queries goes through
             `CallView.of_sentences`, as `ratio_sums` and `row_sums` do.
+        without_null: why a metric has no `null`; nothing is told of its absence then.
     """
 
     name: ClassVar[str]
@@ -81,6 +83,7 @@ class Metric(ABC):
     stacks: ClassVar[tuple[Stack, ...]] = STACKS
     sums_of_tokens: ClassVar[frozenset[str] | None] = None
     parts_of_sentences: ClassVar[bool] = False
+    without_null: ClassVar[str] = ""
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Refuse a metric that would be measured and reach no table."""
@@ -92,6 +95,13 @@ class Metric(ABC):
         of_heads = cls.columns and cls.head_columns is Metric.head_columns
         if hasattr(cls, "name") and cls.compute is Metric.compute and (of_heads or cls.table is Metric.table):
             raise TypeError(f"The metric {cls.name} makes nothing of its sums: define compute, or a table of its own.")
+        if any(column.null for column in cls.columns) and not cls.has_null():
+            raise TypeError(f"The metric {cls.name} declares columns with null=True: define null.")
+
+    @classmethod
+    def has_null(cls) -> bool:
+        """Whether the metric tells what the null head has."""
+        return cls.null is not Metric.null
 
     @classmethod
     def of(cls, settings: MetricSettings) -> Self:
@@ -102,6 +112,16 @@ class Metric(ABC):
     @abstractmethod
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Sums of one call, the head first: integers for counts, `view.sums_dtype` for the rest."""
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """The same sums of the null head, which gives the same weight to every token that a query may see.
+
+        A share says little without them: the longest word, which gets the most weight of uniform attention, is often
+        the rarest. By default there are none, which a run tells; a metric of weights, rather than of the most attended
+        token or word, returns `self.measure(view)`. Where keys tie each counts by its share, see `NullView`.
+        """
+        del view
+        return {}
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """The table of all sites; None if nothing was measured."""
@@ -127,6 +147,16 @@ class Metric(ABC):
     def head_columns(self, sums: Sums) -> Mapping[str, Array]:
         """Columns of heads.csv of one site, each (heads,); by default all that `compute` gives."""
         return self.compute(sums)
+
+    def null_table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
+        """The columns `<name>_null` of heads.csv, alike for all heads of a stack; None where there are none."""
+        names = [column.name for column in self.columns if column.null]
+        found: dict[Site, Mapping[str, Array]] = {}
+        for site, own in sums.items() if names else ():
+            if null := {name.removeprefix(NULL): value for name, value in own.items() if name.startswith(NULL)}:
+                columns = self.head_columns(null)
+                found[site] = {f"{name}_null": np.repeat(columns[name], len(site.heads)) for name in names}
+        return _table(found)
 
     def head_table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """The metric's part of heads.csv; None if it has none, or nothing was measured.
@@ -244,6 +274,8 @@ class Statistics(Observer):
         self._earlier: dict[tuple[Site, str], dict[str, tuple[Tensor, ...]]] = {}
         self._before: CallView | None = None  # the view of the queries before, of the same sentences
         self._waiting: list[AttentionCall] = []
+        # The null head is measured at one site of each stack: it is the same at all.
+        self._null_sites = {site.stack: site for site in reversed(self.sites) if site.heads}
 
     def observe(self, call: AttentionCall) -> None:
         """Applies every metric that covers the call's stack, perhaps later with calls that follow."""
@@ -282,6 +314,19 @@ class Statistics(Observer):
                 own = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}
                 self.totals.add(metric.name, str(call.site), own)
 
+        for call in calls:
+            if self._null_sites.get(call.site.stack) == call.site:
+                self._measure_null(call)
+
+    def _measure_null(self, call: AttentionCall) -> None:
+        """Adds the sums of the null head to the pending totals."""
+        view = NullView(call, self.level)
+        for metric in self.metrics:
+            if call.site.stack in metric.stacks and metric.has_null():
+                place = f"{NULL}{call.site.stack}"
+                view.earlier = self._earlier.setdefault((call.site, f"{NULL}{metric.name}"), {})
+                self.totals.add(metric.name, place, _told(metric, "null", metric.null, view))
+
     def prepare(self) -> None:
         """Fetches the pending sums of the forward pass from the device and adds them up, without committing them."""
         if self._waiting:
@@ -298,9 +343,13 @@ class Statistics(Observer):
         self.totals.discard()
 
     def sums(self, metric: Metric) -> dict[Site, Sums]:
-        """What a metric's `measure` added up to, by site."""
+        """What a metric's `measure` added up to, by site; names of sums of the null head begin with `NULL`."""
         totals = self.totals.of(metric.name)
-        return {site: totals[str(site)] for site in self.sites if str(site) in totals}
+        nulls = {
+            stack: {f"{NULL}{name}": value for name, value in totals.get(f"{NULL}{stack}", {}).items()}
+            for stack in STACKS
+        }
+        return {site: totals[str(site)] | nulls[site.stack] for site in self.sites if str(site) in totals}
 
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""
@@ -314,9 +363,15 @@ class Statistics(Observer):
 
     def notes(self) -> list[str]:
         """What to know about the numbers, of every metric."""
-        return [note for m in self.metrics for note in _told(m, "notes", m.notes, self.sums(m), self.sites)]
+        own = [note for m in self.metrics for note in _told(m, "notes", m.notes, self.sums(m), self.sites)]
+        without = [m.name for m in self.metrics if not m.has_null() and not m.without_null]
+        if not without:
+            return own
+        names, it = ", ".join(without), "it" if len(without) == 1 else "them"
+        return [*own, f"What uniform attention has is not known of {names}: no method null tells of {it}."]
 
     def head_tables(self) -> list[HeadTable]:
         """The parts of heads.csv, of every metric that fills columns of it."""
         found = [_told(m, "compute", m.head_table, self.sums(m)) for m in self.metrics]
+        found += [_told(m, "compute", m.null_table, self.sums(m)) for m in self.metrics]  # last in heads.csv
         return [table for table in found if table is not None]

@@ -22,6 +22,7 @@ class MetricColumn:
         offset: the column of the offset that the number is a share at; the card of a head tells it.
         colours: matplotlib's name of the colours.
         interval: whether its interval is measured, too.
+        null: whether the column `<name>_null` says what the null head has, see `Metric.null`.
         contract: whether it stands among the first columns of heads.csv, which every run has.
     """
 
@@ -37,9 +38,15 @@ class MetricColumn:
     offset: str = ""
     colours: str = "viridis"
     interval: bool = False
+    null: bool = False
     contract: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the column and, where an interval is measured, of the columns of its ends."""
         return (self.name, f"{self.name}_ci_low", f"{self.name}_ci_high") if self.interval else (self.name,)
+
+    @property
+    def null_names(self) -> tuple[str, ...]:
+        """Name of the column with what the null head has, if there is one."""
+        return (f"{self.name}_null",) if self.null else ()

@@ -79,7 +79,7 @@ def refuse_collisions(metrics: Sequence[type[Metric] | Metric]) -> None:
         if metric.name in names:
             raise ExtensionError(f"Two metrics are called {metric.name}.", "Give yours another name.")
         names.add(metric.name)
-        for column in (name for declared in metric.columns for name in declared.names):
+        for column in (name for declared in metric.columns for name in (*declared.names, *declared.null_names)):
             if column in columns:
                 raise ExtensionError(
                     f"The metric {metric.name} fills the column {column!r}, which is that of {columns[column]}.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
 
@@ -27,6 +27,7 @@ class Monotonicity(MeanMetric):
             "Share of steps to the next target token at which the most attended source token does not move backwards.",
             "monotonicity",
             "share of steps",
+            null=True,
         ),
     )
     stacks = ("cross",)
@@ -36,3 +37,10 @@ class Monotonicity(MeanMetric):
         steps = view.peaked[:, :, 1:] & view.peaked[:, :, :-1]
         forward = (view.peak.key[:, :, 1:] >= view.peak.key[:, :, :-1]).to(view.weights.dtype)
         return ratio_sums("monotonicity", view, forward, steps)
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the same of the null head, over all pairs of source tokens that a step may lead from and to."""
+        share = view.peak_shares  # (batch, query, key)
+        counted = share.sum(2) > 0
+        forward = (share[:, 1:] * share[:, :-1].cumsum(2)).sum(2)
+        return ratio_sums("monotonicity", view, forward[:, None], counted[:, 1:] & counted[:, :-1])

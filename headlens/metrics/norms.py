@@ -39,6 +39,7 @@ class Norms(MeanMetric):
     """
 
     name = "norms"
+    without_null = "Heads read values of their own, whatever their weights."
     drawn = False
     columns = (
         MetricColumn(

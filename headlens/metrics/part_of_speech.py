@@ -34,6 +34,7 @@ class PartOfSpeech(Metric):
     """
 
     name = "pos"
+    without_null = "Its table has weights between all parts of speech, and no score."
     sums_of_tokens = frozenset({"n"})
     parts_of_sentences = True
     own_table = True

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headlens.metrics.accumulator import Array
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import ratio_interval
@@ -51,8 +51,9 @@ class Positions(Metric):
             offset="positional_offset",
             interval=True,
             contract=True,
+            null=True,
         ),
-        MetricColumn("self_share", "Share of tokens that attend most to themselves."),
+        MetricColumn("self_share", "Share of tokens that attend most to themselves.", null=True),
     )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
@@ -63,6 +64,20 @@ class Positions(Metric):
         # What is not counted goes to a column of its own.
         column = offset.masked_fill(~view.peaked, len(OFFSETS)) + rows * (len(OFFSETS) + 1)
         counts = count(column, rows.numel() * (len(OFFSETS) + 1)).view(*offset.shape[:2], -1)[:, :, :-1]
+        return self._moments(view, counts)
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the same of the null head, whose queries count at many offsets by their shares; (1, 19) each."""
+        share = view.peak_shares  # (batch, query, key)
+        query = view.start + torch.arange(share.shape[1], device=share.device)
+        offset = torch.arange(share.shape[2], device=share.device) - query[:, None]
+        column = (offset.clamp(-REACH - 1, REACH + 1) + REACH + 1).flatten().expand(len(share), -1)
+        counts = torch.zeros((len(share), len(OFFSETS)), dtype=view.sums_dtype, device=share.device)
+        counts.scatter_add_(1, column, share.flatten(1).to(counts.dtype))
+        return self._moments(view, counts[:, None])
+
+    def _moments(self, view: CallView, counts: Tensor) -> Mapping[str, Tensor]:
+        """Sums over sentences, from counts (batch, heads, offset)."""
         whole = view.of_sentences("share", counts)
         if whole is None:
             return {}

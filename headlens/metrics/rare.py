@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, row_sums
@@ -29,7 +29,7 @@ class RareWords(MeanMetric):
     heading = "Rare words"
     caption = (
         "How often every head points at the least frequent word of the sentence (left) or at one of the two least "
-        "frequent (right); above each map, the share expected by chance."
+        "frequent (right); above each map, what chance and uniform attention give."
     )
     columns = (
         MetricColumn(
@@ -47,6 +47,7 @@ class RareWords(MeanMetric):
             chance="rare_chance",
             interval=True,
             contract=True,
+            null=True,
         ),
         MetricColumn(
             "rare_top2",
@@ -56,6 +57,7 @@ class RareWords(MeanMetric):
             chance="rare_chance2",
             interval=True,
             contract=True,
+            null=True,
         ),
         MetricColumn(
             "rare_chance",
@@ -77,7 +79,8 @@ class RareWords(MeanMetric):
         if queried.keys.rarity is None:
             return {}
         rank, counted, up_to, rarest, two_rarest = rare_facts(queried.queries, queried.keys)
-        chosen, target = queried.plan, view.word_targets  # (rows, heads)
+        chosen, targets = queried.plan, view.targets(queried.plan)
+        target = targets.token  # (rows, heads)
         hit = rank[chosen.sentence[:, None], target.clamp(min=0)] * (target >= 0)
         sums: dict[str, Tensor] = {}
         # In a causal decoder a word can point at earlier words alone, of which none may be the rarest.
@@ -85,9 +88,13 @@ class RareWords(MeanMetric):
         kinds = ("rare_top1", "rare_chance", 2, rarest), ("rare_top2", "rare_chance2", 1, two_rarest)
         for name, by_chance, least, rare in kinds:
             chance = rare[chosen.sentence, last] / up_to[chosen.sentence, last].clamp(min=1)
-            sums |= row_sums(name, view, chosen.sentence, hit >= least, counted)
+            sums |= row_sums(name, view, chosen.sentence, targets.mean(hit >= least), counted)
             sums |= row_sums(by_chance, view, chosen.sentence, chance[:, None], counted)
         return sums
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the sums of the null head."""
+        return self.measure(view)
 
 
 @once_per_batch

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, row_sums
@@ -29,7 +29,7 @@ class SameWord(MeanMetric):
     heading = "Same word"
     caption = (
         "How often every head points from a word that occurs more than once in its text at another occurrence of it; "
-        "above the map, the share expected by chance."
+        "above the map, what chance and uniform attention give."
     )
     columns = (
         MetricColumn("repeated_words", "Number of words that occur more than once in their text.", unit="words"),
@@ -42,6 +42,7 @@ class SameWord(MeanMetric):
             scale="share of repeated words",
             chance="same_word_chance",
             interval=True,
+            null=True,
         ),
         MetricColumn("same_word_chance", "`same_word` of a head that points at random."),
     )
@@ -58,13 +59,18 @@ class SameWord(MeanMetric):
             return {}
         own, form_at, *by_reach = form_facts(queries, keys)
         there, chance = by_reach[view.causal]
-        target = view.word_targets  # (rows, heads)
+        targets = view.targets(chosen)
+        target = targets.token  # (rows, heads)
         same = form_at[chosen.sentence[:, None], target.clamp(min=0)] == own[:, None]
         same &= (target >= 0) & (target != chosen.own[:, None])
         return {
-            **row_sums("same_word", view, chosen.sentence, same, there),
+            **row_sums("same_word", view, chosen.sentence, targets.mean(same), there),
             **row_sums("same_word_chance", view, chosen.sentence, chance[:, None], there),
         }
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the sums of the null head."""
+        return self.measure(view)
 
 
 @once_per_batch

@@ -16,9 +16,9 @@ from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.sites import Site
 from headlens.heads import HeadTable, Stack
 from headlens.metrics.accumulator import Array
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.metric import Metric, MetricSettings, Sums
+from headlens.metrics.metric import NULL, Metric, MetricSettings, Sums
 from headlens.metrics.reductions import count
 from headlens.metrics.words import places, plan
 from headlens.statistics.intervals import wilson
@@ -66,12 +66,17 @@ class Syntax(Metric):
         if view.queried.keys.arcs is None:
             return {}
         row, goal, slot = arc_facts(view.queried.queries, view.queried.keys)
-        target = view.other_targets if self.exclude_self else view.word_targets  # (rows, heads)
-        right = target[row] == goal[:, None]  # (2 x arcs, heads)
+        targets = view.targets(view.queried.plan, others=self.exclude_self).at(row)
+        right = targets.mean(targets.token == goal[:, None])  # (2 x arcs, heads)
         shape = len(self.relations), len(DIRECTIONS), _WIDTH
-        counts = torch.zeros((math.prod(shape), right.shape[1]), dtype=torch.int64, device=right.device)
-        correct = counts.index_add_(0, slot, right.long()).T.view(-1, *shape)
+        right = right.long() if right.dtype == torch.bool else right  # of the null head, shares
+        counts = torch.zeros((math.prod(shape), right.shape[1]), dtype=right.dtype, device=right.device)
+        correct = counts.index_add_(0, slot, right).T.view(-1, *shape)
         return {"n": count(slot, math.prod(shape)).view(shape), "correct": correct}
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the sums of the null head."""
+        return self.measure(view)
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """Rows of syntax.csv without the roles: one per head, relation and direction.
@@ -135,8 +140,17 @@ class Syntax(Metric):
                 "baseline_offset": np.where(count > 0, offset - _REACH - 1, np.nan),
                 "baseline": baseline,
                 "p_value": mcnemar_greater((right - both).ravel(), base - both.ravel(), count),
+                "accuracy_null": self._null_accuracy(sums, right.shape),
             }
         )
+
+    def _null_accuracy(self, sums: Sums, shape: tuple[int, ...]) -> Array:
+        """Accuracy of the null head, of every row of a site; NaN where it is not known."""
+        if (correct := sums.get(f"{NULL}correct")) is None:
+            return np.full(math.prod(shape), np.nan)
+        with np.errstate(invalid="ignore"):
+            found: Array = np.broadcast_to(correct.sum(3) / sums["n"].sum(2), shape).ravel()
+        return found
 
 
 @once_per_batch

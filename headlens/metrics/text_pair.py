@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.metrics.attention_view import CallView, peak_among
+from headlens.metrics.attention_view import CallView, NullView, peak_among
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
 
@@ -39,9 +39,10 @@ class TextPair(MeanMetric):
             panel="to the other text",
             scale="attention weight",
             interval=True,
+            null=True,
         ),
-        MetricColumn("first_to_second", "`to_pair`, only from the first text to the second.", interval=True),
-        MetricColumn("second_to_first", "`to_pair`, only from the second text to the first.", interval=True),
+        MetricColumn("first_to_second", "`to_pair`, only from the first text to the second.", interval=True, null=True),
+        MetricColumn("second_to_first", "`to_pair`, only from the second text to the first.", interval=True, null=True),
         MetricColumn("equal_tokens", "Number of tokens that also occur in the other text.", unit="tokens"),
         MetricColumn(
             "to_equal",
@@ -53,6 +54,7 @@ class TextPair(MeanMetric):
             scale="share of such tokens",
             chance="to_equal_chance",
             interval=True,
+            null=True,
         ),
         MetricColumn("to_equal_chance", "`to_equal` of a head that points at random."),
     )
@@ -80,8 +82,16 @@ class TextPair(MeanMetric):
             sums |= ratio_sums(name, view, to_other, sees & own)
         equal = other & (tokens.ids[:, :, None] == tokens.ids[:, None])  # (batch, query, key)
         asked = equal.any(2) & ~tokens.punct
+        chance = (equal.sum(2) / other.sum(2).clamp(min=1)).to(weights.dtype)[:, None].expand(weights.shape[:3])
+        if isinstance(view, NullView):  # all tokens of the other text tie
+            return (
+                sums | ratio_sums("to_equal", view, chance, asked) | ratio_sums("to_equal_chance", view, chance, asked)
+            )
         target = peak_among(weights, other).key  # (batch, heads, query)
         places = equal[:, None].expand(weights.shape).gather(3, target.clamp(min=0)[..., None])[..., 0]
         sums |= ratio_sums("to_equal", view, (places & (target >= 0)).to(weights.dtype), asked)
-        chance = (equal.sum(2) / other.sum(2).clamp(min=1)).to(weights.dtype)[:, None].expand(target.shape)
         return sums | ratio_sums("to_equal_chance", view, chance, asked)
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the sums of the null head."""
+        return self.measure(view)

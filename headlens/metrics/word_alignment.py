@@ -12,12 +12,12 @@ from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.accumulator import Array
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, NullView, Targets
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_mean, row_sums, sentence_sums, share_columns
-from headlens.metrics.words import GatherPlan, places, plan, pointed_at
+from headlens.metrics.words import GatherPlan, places, plan
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class WordAlignment(MeanMetric):
             scale="share of linked words",
             chance="aligned_chance",
             interval=True,
+            null=True,
         ),
         MetricColumn("aligned_chance", "`aligned` of a head that points at random."),
         MetricColumn(
@@ -95,8 +96,12 @@ class WordAlignment(MeanMetric):
             sums = _rate("aer", view, links, linked & (side == 1), sure)
             sums |= _rate("aer_reverse", view, links, linked & (side == 0), sure)
         asked, chance = links.partners > 0, links.partners / starts.sum(1).clamp(min=1)
-        sums |= row_sums("aligned", view, chosen.sentence, links.levels > 0, asked)
+        sums |= row_sums("aligned", view, chosen.sentence, links.points.mean(links.levels > 0), asked)
         return sums | row_sums("aligned_chance", view, chosen.sentence, chance[:, None], asked)
+
+    def null(self, view: NullView) -> Mapping[str, Tensor]:
+        """Returns the sums of the null head."""
+        return self.measure(view)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns the share, what chance gives, the number of words, and error rates, with their intervals."""
@@ -135,12 +140,14 @@ class _Links(NamedTuple):
     Args:
         sentence: of every row; (rows,).
         target: words that they point at, -1 for none; (rows, heads).
+        points: the tokens that they point at, and the shares of these.
         levels: 2 where gold has the link for sure, 1 where it is possible, else 0; (rows, heads).
         partners: number of words that gold links to a row; (rows,).
     """
 
     sentence: Tensor
     target: Tensor
+    points: Targets
     levels: Tensor
     partners: Tensor
 
@@ -154,11 +161,12 @@ def _links(view: CallView, chosen: GatherPlan, gold: Tensor, allowed: Tensor) ->
         gold: (batch, words that attend, words attended to).
         allowed: first tokens of words that a row may point at; (rows, key).
     """
-    token = pointed_at(view.token_weights, chosen, allowed=allowed)
+    targets = view.targets(chosen, allowed=allowed)
+    token = targets.token
     target = view.queried.keys.word[chosen.sentence[:, None], token.clamp(min=0)].masked_fill_(token < 0, -1)
     own = gold[chosen.sentence, chosen.word]  # (rows, words)
     levels = own.gather(1, target.clamp(min=0)).masked_fill_(target < 0, 0)
-    return _Links(chosen.sentence, target, levels, (own > 0).sum(1))
+    return _Links(chosen.sentence, target, targets, levels, (own > 0).sum(1))
 
 
 def _rate(name: str, view: CallView, links: _Links, counted: Tensor, sure: Tensor) -> dict[str, Tensor]:
@@ -172,7 +180,8 @@ def _rate(name: str, view: CallView, links: _Links, counted: Tensor, sure: Tenso
         sure: sure gold links of every sentence; (batch,).
     """
     kept = counted[:, None]
-    right = ((links.levels == 2).long() + (links.levels > 0).long()) * kept
+    right = links.points.mean(((links.levels == 2).long() + (links.levels > 0).long()) * kept)
+    linked = links.points.mean(((links.target >= 0) & kept).long())
     none = right.new_zeros(len(sure), right.shape[1])
-    x, given = (none.index_add(0, links.sentence, rows) for rows in (right, ((links.target >= 0) & kept).long()))
+    x, given = (none.index_add(0, links.sentence, rows) for rows in (right, linked))
     return sentence_sums(name, view, x.to(view.sums_dtype), given + sure[:, None])

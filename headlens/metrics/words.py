@@ -360,3 +360,40 @@ def _largest_word(rows: Tensor, chosen: GatherPlan, *, others: bool, allowed: Te
         better = (most > weight) | ((most == weight) & (begin < token))
         weight, token = torch.where(better, most, weight), torch.where(better, begin, token)
     return token.masked_fill_(weight <= 0, -1)
+
+
+def tied_words(
+    weights: Tensor, chosen: GatherPlan, keys: Tokens, *, others: bool = False, allowed: Tensor | None = None
+) -> Tensor:
+    """How the words that tie for the largest weight of a row share it; (rows, key), at the first tokens of words.
+
+    As `pointed_at` compares them, for one head: each of n words gets 1/n; rows without any have 0 throughout.
+
+    Args:
+        weights: (batch, 1, query, key).
+        chosen: which rows.
+        keys: the tokens attended to.
+        others: leave attention of a word to itself out.
+        allowed: tokens that a row may point at; (rows, key).
+    """
+    rows = weights[chosen.sentence, 0, chosen.token].to(exact_type(weights))
+    place, sentence, token = chosen.piece
+    rows.index_add_(0, chosen.several[place], weights[sentence, 0, token].to(rows.dtype))
+    n_words, first = keys.n_pieces.shape[1], places(keys).first[chosen.sentence]
+    word = torch.where(keys.word >= 0, keys.word, n_words)[chosen.sentence]
+    sums = rows.new_zeros(len(rows), n_words + 1).scatter_add_(1, word, rows)[:, :-1]
+    if others:
+        sums.scatter_(1, chosen.word[:, None], 0)
+    if allowed is not None:
+        sums.mul_(allowed.gather(1, first))
+    return torch.zeros_like(rows, dtype=torch.float32).scatter_add_(1, first, equal_shares(sums))
+
+
+def equal_shares(values: Tensor) -> Tensor:
+    """What each of the largest of some numbers, none below 0, gets if they share 1; 0 throughout if all are; float32.
+
+    Numbers that differ by rounding are equal.
+    """
+    most = values.amax(-1, keepdim=True) if values.shape[-1] else values
+    tied = ((values >= most * (1 - 1e-6)) & (most > 0)).float()
+    return tied / tied.sum(-1, keepdim=True).clamp(min=1)

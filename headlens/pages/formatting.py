@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from headlens.visible_text import visible_text
 
+Floats = npt.NDArray[np.float64]
 NOTHING = "–"
 # Columns of the difference between a metric and that of the model that it is compared with.
 DELTA = ("delta", "delta_low", "delta_high")
@@ -70,3 +72,27 @@ def share_text(share: float) -> str:
 def unsigned(number: str) -> str:
     """Removes the sign of a formatted number that was rounded to zero."""
     return number if number.strip("-0.") else number.lstrip("-")
+
+
+def by_sign(
+    values: Sequence[float] | Floats, *, above: str, below: str, mixed: str = "", equal: str = "", none: str = ""
+) -> str:
+    """Returns the words for the largest of some differences: a superlative follows their sign.
+
+    Args:
+        values: the differences that are shown or compared; NaN does not count.
+        above: for values above 0.
+        below: for values none of which is above 0.
+        mixed: where some are above 0 and others not; by default as for `above`.
+        equal: where all are 0, by default as for `below`.
+        none: for no value.
+    """
+    known = np.asarray(values, np.float64)
+    known = known[~np.isnan(known)]
+    if not known.size:
+        return none
+    if not known.any():
+        return equal or below
+    if known.max() <= 0:
+        return below
+    return above if known.min() > 0 else mixed or above

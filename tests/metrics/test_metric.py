@@ -463,7 +463,8 @@ def test_operations_of_a_batch_hardly_grow_with_the_layers(monkeypatch: pytest.M
         numbers[layers] = counted.number - plain.number
     # Of every layer stay the rows that similarity keeps, whether its numbers are finite, and the joining.
     assert numbers[12] - numbers[3] < 9 * 12
-    assert numbers[12] < 800
+    # The null head takes nearly as many again, once for all layers.
+    assert numbers[12] < 1400
 
 
 def test_what_is_not_committed_does_not_count() -> None:

@@ -25,6 +25,7 @@ from headlens.analyses.verdicts import (
 )
 from headlens.errors import counted
 from headlens.heads import STACKS
+from headlens.pages.formatting import by_sign
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -221,7 +222,7 @@ def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
         "layer": layer,
         "heads": len(rows),
         "mean change": _cell(rows["delta"].mean()),
-        "largest loss": head_name(worst),
+        "largest loss": by_sign([float(worst["worse"])], above=head_name(worst), below="none"),
         "change when removed": _cell(worst["delta"]),
         **_verdict_counts(rows),
     }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
-from headlens.analyses.classify.roles import label, mark_syntactic, role_scores, too_little_notes
+from headlens.analyses.classify.roles import label, mark_syntactic, null_notes, role_scores, too_little_notes
 from headlens.analyses.relevance.analysis import HeadRelevances, nothing_read
 from headlens.analyses.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.attention.edits_and_observers import Tokens
@@ -165,6 +165,7 @@ def classify_heads(
     scores = scores.assign(held=0) if too_little else scores
     notes = [
         *too_little,
+        *([] if too_little else null_notes(tables["heads"].rows, scores)),
         *encoding_notes(feed, encoding),
         *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),
         *statistics.notes(),
@@ -310,9 +311,10 @@ def head_columns() -> list[str]:
 
 
 def _ordered(heads: HeadTable) -> HeadTable:
-    """The columns of the contract first, empty where nothing was measured; others follow."""
+    """The columns of the contract first, empty where nothing was measured; others follow, last those of null heads."""
     first = [*KEY_COLUMNS, *head_columns()]
-    return HeadTable(heads.rows.reindex(columns=[*first, *(c for c in heads.rows.columns if c not in first)]))
+    others = sorted((c for c in heads.rows.columns if c not in first), key=lambda name: name.endswith("_null"))
+    return HeadTable(heads.rows.reindex(columns=[*first, *others]))
 
 
 def group_of(example: EncodedExample) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.options import Thresholds
-from headlens.analyses.classify.roles import ROLES
-from headlens.analyses.classify.syntax_figure import gain, is_marked
+from headlens.analyses.classify.roles import ROLES, even_sentence, is_even
+from headlens.analyses.classify.syntax_figure import gain, is_syntactic
 from headlens.analyses.relevance.overviews import relevance_findings
 from headlens.errors import counted
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
@@ -78,6 +78,8 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
             told = [*_resting(part), *told, *_best_of_others(part)]
             if part.model in few:
                 told = ["no head is given a role because too little text was read; the notes say how much."]
+            elif is_even(part.rows):
+                told = [even_sentence(part.rows)]
             elif all(family == NONE for family in families(part.rows["role"])):
                 told.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
         found += [f"{name}: {sentence}" for sentence in told]
@@ -103,7 +105,7 @@ def _resting(part: StackRows) -> Iterator[str]:
 
 def _best_relation(syntax: pd.DataFrame) -> str:
     """The head that follows a relation farthest above a fixed offset, of those that do so significantly."""
-    sure = syntax[is_marked(syntax["significant"]) & is_marked(syntax["syntactic"])]
+    sure = syntax[is_syntactic(syntax)]
     if sure.empty:
         return "no head beats the fixed-offset baseline of any relation significantly and by the required margin."
     best = sure.iloc[int(np.argmax(gain(sure)))]
@@ -114,10 +116,12 @@ def _best_relation(syntax: pd.DataFrame) -> str:
     others = len(sure.drop_duplicates(["layer", "head"])) - 1
     also = "also follows" if others == 1 else "also follow"
     more = f" {counted(others, 'other head')} {also} a relation." if others else ""
+    null = best.get("accuracy_null", np.nan)
+    uniform = f", uniform attention in {null:.0%}" if np.isfinite(null) else ""
     return (
         f"{head_name(best)} finds the {found} of {article} {start} ({relation} {direction}) in "
         f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases; a fixed offset does so "
-        f"in {best['baseline']:.0%}.{more}"
+        f"in {best['baseline']:.0%}{uniform}.{more}"
     )
 
 
@@ -136,6 +140,9 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     baselines = {role.chance: "chance level"} if role.chance else role.baselines
     compared = "".join(f", {words} {best[name]:.0%}" for name, words in baselines.items() if name in best)
     share = _with_interval(best, role.columns[0], f"{role.columns[0]}_ci")
+    null = best.get(f"{role.columns[0]}_null", np.nan)
+    if np.isfinite(null) and not np.isfinite(role.even):
+        compared += f"; uniform attention: {null:.0%}"
     yield f"{head_name(best)} {role.told.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+from headlens.analyses.classify.roles import is_even
 from headlens.errors import InputError
 from headlens.metrics.metric_column import MetricColumn
 from headlens.plots.cell_drawing import Scale
@@ -124,7 +125,12 @@ class MetricDeclaration:
             column = next((column for column in drawn if column.name == name and column.chance), None)
             chance = float_column(part.rows, "" if column is None else column.chance)
             known = chance[np.isfinite(chance)]
-            return "" if column is None or not known.size else f"\n({column.chance_name} {known.mean():.3f})"
+            told = [] if column is None or not known.size else [f"{column.chance_name} {known.mean():.3f}"]
+            null = float_column(part.rows, f"{name}_null")
+            null = null[np.isfinite(null)]
+            if column is not None and null.size:
+                told.append(f"uniform attention {null.mean():.3f}")
+            return f"\n({', '.join(told)})" if told else ""
 
         return paired_maps(heads, shown, scales, self.title, remark)
 
@@ -171,6 +177,8 @@ def declarations_of(run: RecordedRun) -> list[MetricDeclaration]:
 def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaration]) -> Iterator[dict[str, Any]]:
     """Yields for each model, stack and metric the mean over heads of its first titled column, and its highest head.
 
+    What the null head has stands beside it. No head is named where all are alike, or spread their attention evenly.
+
     Args:
         heads: rows of `heads.csv`, of one model or several.
         declarations: of the metrics.
@@ -184,4 +192,8 @@ def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaratio
             best = part.rows.iloc[int(np.nanargmax(values))]
             about = {"model": part.model, "stack": part.stack, "measure": titled[0].title, "unit": titled[0].unit}
             numbers = {"mean": float(np.nanmean(values)), "lowest": float(np.nanmin(values))}
-            yield {**about, **numbers, "highest": float(np.nanmax(values)), "head": head_name(best)}
+            null = float_column(part.rows, f"{titled[0].name}_null")
+            uniform = float(null[0]) if np.isfinite(null).any() else ""
+            # Of heads that all do the same none is the highest.
+            named = "" if is_even(part.rows) or numbers["lowest"] == np.nanmax(values) else head_name(best)
+            yield {**about, **numbers, "highest": float(np.nanmax(values)), "head": named, "uniform": uniform}

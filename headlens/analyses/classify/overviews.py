@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
-from headlens.analyses.classify.roles import role_agreement, role_records
+from headlens.analyses.classify.roles import even_models, role_agreement, role_records
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
@@ -99,7 +99,7 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     """The best head of every relation and direction; those of several runs and models stand below each other."""
     by_relation: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for run, syntax in tables_of(runs, "syntax"):
-        best = best_heads(syntax)
+        best = best_heads(syntax[~syntax["model"].isin(even_models(run.tables.get("heads")))])
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             low, value, high, base = bounds = Interval(*(float(row[name]) for name in _BOUNDS))
             shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None
@@ -109,10 +109,12 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
                 | run_label(run, runs)
                 | {"model": row["model"], "head": head_name(row), "n": row["n"], "accuracy": number_cell(value)}
                 | {"95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown)}
-                | {"baseline": number_cell(base), "syntactic": verdict}
+                | {"baseline": number_cell(base), "uniform attention": number_cell(row.get("accuracy_null", np.nan))}
+                | {"syntactic": verdict}
             )
     about = (
-        "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the most frequent offset (tick); "
+        "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the most frequent offset (tick), "
+        "and what uniform attention has; "
         "words that are read as one unit count as one. The best head was picked on the instances it is scored on. "
         "Syntactic: above the baseline by the margin, and significantly so; n.s.: by the margin, but not "
         "significantly after the correction for all heads, "
@@ -125,7 +127,11 @@ def measures(runs: Sequence[RecordedRun]) -> PageTable:
     """What the metrics measured: mean over the heads of every stack, and the highest head."""
     measured = [(run, measure_records(heads, declarations_of(run))) for run, heads in tables_of(runs, "heads")]
     records = [run_label(run, runs) | record for run, own in measured for record in own]
-    return page_table("Measures", records, "Mean over the heads of a stack, and the lowest and highest head.")
+    return page_table(
+        "Measures",
+        records,
+        "Mean over the heads of a stack, the lowest and highest head, and what uniform attention has on this text.",
+    )
 
 
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
@@ -216,6 +222,8 @@ def _changed_roles(left: pd.DataFrame) -> str:
 def _changed_confidence(left: pd.DataFrame) -> str:
     change = (left["confidence_after"] - left["confidence_before"]).to_numpy()
     mean, low, high = map(number_text, mean_interval(change))
+    if not change.any():
+        return "the confidence of the heads that are left did not change."
     most = left.iloc[int(np.argmax(np.abs(change)))]
     interval = f" (95% interval over heads [{low}, {high}])" if len(left) > 1 else ""
     was, now = number_text(most["confidence_before"]), number_text(most["confidence_after"])

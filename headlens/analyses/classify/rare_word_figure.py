@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from headlens.analyses.classify.roles import is_even
 from headlens.heads import Head
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
@@ -69,7 +70,7 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
     found = []
     for part in by_model_and_stack(heads):
         shares = float_column(part.rows, "rare_top1")
-        if not np.isfinite(shares).any():
+        if not np.isfinite(shares).any() or is_even(part.rows):
             continue
         best = part.rows.iloc[int(np.nanargmax(shares))]
         head = Head(best["stack"], int(best["layer"]), int(best["head"]))

@@ -61,9 +61,13 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         if len(known_gains):
             best = known_gains.groupby(_KEYS, sort=False)["gain"].max().reset_index()
             about = "Accuracy on the head's best relation, minus that of the best fixed offset for this relation."
-            title = "best relation, gain over fixed offset"
+            title = "best relation, difference from the fixed offset"
             series.append(HeadSeries("margin", title, about, best, "gain", diverging=True, unit="points"))
-        texts.append(HeadWords("Relations with the largest gain over the best fixed offset", _relations(known_gains)))
+        texts.append(
+            HeadWords(
+                "Relations by how far the head is above the best fixed offset, or below it", _relations(known_gains)
+            )
+        )
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
     shares = []

@@ -19,10 +19,10 @@ from headlens.analyses.classify.options import Thresholds
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable
 from headlens.pages.page_tables import number_cell
-from headlens.plots.head_grid import head_name
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 
 MOST_NOTES = 3  # pairs of models that are told of one by one
-COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high"]
+COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high", "with_role"]
 
 
 def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
@@ -35,7 +35,8 @@ def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
     # Counts are whole: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
     above = rows["accuracy"] >= thresholds.syntactic(rows["baseline"].to_numpy()) - 1e-12
     syntactic = enough & above
-    return HeadTable(rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05)))
+    rows = rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05))
+    return HeadTable(rows[sorted(rows.columns, key=lambda name: name == "accuracy_null")])  # the last column
 
 
 def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> list[str]:
@@ -48,6 +49,30 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> lis
         f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences "
         "and --min-tokens."
     ]
+
+
+def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
+    """Notes on the null head: whether the heads are like it, and which thresholds it would pass.
+
+    Args:
+        heads: rows of heads.csv of one model.
+        roles: rows of roles.csv.
+    """
+    parts = [(part.stack, part.rows) for part in by_model_and_stack(heads.assign(model=""))]
+    even = [(f"{stack}: " if len(parts) > 1 else "", even_sentence(rows)) for stack, rows in parts if is_even(rows)]
+    notes = [where + (text if where else text[0].upper() + text[1:]) for where, text in even]
+    passed = roles[(roles["null"] >= roles["needed"]) & (roles["role"] != "broad")]
+    shares = [
+        f"{row['role']} ({row['null']:.2f}, threshold {row['needed']:.2f}; {row['above_threshold']} of {row['heads']} "
+        f"heads pass that and {row['held']} {'holds' if row['held'] == 1 else 'hold'} the role)"
+        for row in passed.to_dict("records")
+    ]
+    if shares:
+        notes.append(
+            f"On this text uniform attention passes the threshold of {'; '.join(shares)}. A head has a role only if "
+            "its interval is above what uniform attention has."
+        )
+    return notes
 
 
 @dataclass(frozen=True)
@@ -67,6 +92,8 @@ class Role:
         baselines: columns of shares of which the largest has to be passed by the margin, with what they are.
         norm: column of the share of norms that a role of weights should have, too.
         rests: whether a head with this role rests, and may do something else with the weight that is left.
+        even: from where on the share is that of a head which spreads its attention evenly, and says nothing else; of
+            the other roles a head has to be above the null head, see `headlens.metrics.metric.Metric.null`.
     """
 
     name: str
@@ -80,7 +107,14 @@ class Role:
     baselines: Mapping[str, str] = field(default_factory=dict)
     norm: str = ""
     rests: bool = False
+    even: float = math.inf
 
+
+# From which normalised entropy on a head attends evenly: what it gives to a token differs from token to token as little
+# as in a model that was not trained.
+EVEN = 0.99
+NEARLY_ALL = 0.9  # of the heads of a stack
+_ROUNDING = 1e-6  # of shares of float32 weights
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
 # Kovaleva et al. (2019) for the diagonal; Voita et al. (2019), section 5, for positional and rare-word heads; Wang et
@@ -136,11 +170,14 @@ ROLES = (
         more=True,
         chance="rare_chance",
     ),
-    Role("broad", ("entropy_norm",), "spreads its attention, with {share} of the maximum entropy"),
+    Role("broad", ("entropy_norm",), "spreads its attention, with {share} of the maximum entropy", even=EVEN),
 )
 
 
-ROLE_COLUMNS = ["stack", "role", "heads", "held", "layer", "head", "value", "score"]
+ROLE_COLUMNS = [
+    *("stack", "role", "heads", "held", "layer", "head", "value", "score"),
+    *("needed", "null", "above_threshold"),
+]
 
 
 class Candidate(NamedTuple):
@@ -148,11 +185,14 @@ class Candidate(NamedTuple):
 
     Args:
         name: the role as the table names it.
-        held: whether the threshold is passed, on enough instances.
+        held: whether the threshold is passed on enough instances, and the interval is above what the null head has.
         margin: 0 at the threshold, 1 at the most that is possible.
         share: the score as a share of the threshold; of a role with baselines what it is above the largest of them, as
             a share of the margin.
         value: the score.
+        needed: the threshold; of a role with baselines the largest of them with the margin.
+        null: the score of the null head, NaN where it is not known.
+        passed: whether the threshold is passed on enough instances, whatever the null head has.
         by_weight: whether the head passes the threshold with its weights and not with the norms of what it reads.
         noise: whether so many heads would be as near to it by chance that it says nothing about this one.
     """
@@ -162,6 +202,9 @@ class Candidate(NamedTuple):
     margin: float
     share: float
     value: float
+    needed: float
+    null: float
+    passed: bool
     by_weight: bool = False
     noise: bool = False
 
@@ -208,17 +251,20 @@ def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
 
     Returns:
         Rows of roles.csv without the model: stack, role, heads (that have a number for it), held, layer and head of the
-        best, its number (`value`) and its `score`, as `nearest_score` of `label`. Of equal heads the first is the best.
-        It was picked on the text that it is scored on.
+        best, its number (`value`) and its `score`, as `nearest_score` of `label`; the threshold (`needed`), what the
+        null head has (`null`), and how many heads pass the threshold, whatever that is (`above_threshold`). Of equal
+        heads the first is the best. It was picked on the text that it is scored on.
     """
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for row, candidates in zip(heads.rows.to_dict("records"), _candidates(heads, syntax, thresholds), strict=True):
         for role in candidates:
             name = "positional" if role_family(role.name) == "positional" else role.name
             known = best.setdefault((row["stack"], name), {"heads": 0, "held": 0, "score": -math.inf})
-            known |= {"heads": known["heads"] + 1, "held": known["held"] + role.held}
+            passed = known.get("above_threshold", 0) + role.passed
+            known |= {"heads": known["heads"] + 1, "held": known["held"] + role.held, "above_threshold": passed}
             if role.share > known["score"]:
                 known |= {"layer": row["layer"], "head": row["head"], "value": role.value, "score": role.share}
+                known |= {"needed": role.needed, "null": role.null}
     records = [{"stack": stack, "role": name} | known for (stack, name), known in best.items()]
     return pd.DataFrame(records, columns=ROLE_COLUMNS)
 
@@ -233,21 +279,27 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         name = f"syntactic({row['relation']} {row['direction']})"
         share = _of_threshold(value - row["baseline"], needed - row["baseline"])
         # Of all heads, relations and directions some are above the margin by chance.
-        held, noise = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
-        candidate = Candidate(name, held, _scaled(value, needed), share, value, noise=noise)
+        passed, noise = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
+        null = float(row.get("accuracy_null", math.nan))
+        held = passed and _above(row.get("ci_low", value), null)
+        told = (value, needed, null, passed)
+        candidate = Candidate(name, held, _scaled(value, needed), share, *told, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     for row in heads.rows.to_dict("records"):
-        yield [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        found = [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        # Of equal weights the order of the tokens decides what a head points at.
+        equal = row.get("entropy_norm", 0.0) > 1 - _ROUNDING
+        yield [candidate._replace(held=candidate.held and not equal) for candidate in found]
 
 
 def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Candidate]:
     """Yields the roles that a row of heads.csv has a number for, held or not."""
     offset = row.get("positional_offset", math.nan)
     for role in ROLES:
-        values = [row[name] for name in role.columns if name in row and not math.isnan(row[name])]
+        values = [(row[name], name) for name in role.columns if name in row and not math.isnan(row[name])]
         if not values:
             continue
-        value = max(values)
+        value, column = max(values)
         baseline = max((row[name] for name in role.baselines), default=0.0)
         field_name = role.threshold or role.name
         above = thresholds.syntactic(np.array(baseline)) if role.baselines else getattr(thresholds, field_name)
@@ -257,10 +309,17 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         passed = value > threshold if role.more else value >= threshold - (1e-12 if role.baselines else 0)
         by_chance = role.above_chance and role.chance in row and value <= row[role.chance]
         name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
-        held = passed and not few and not by_chance
+        passed = passed and not few and not by_chance
+        null, low = row.get(f"{column}_null", math.nan), row.get(f"{column}_ci_low", value)
+        held = passed and (value < role.even if math.isfinite(role.even) else _above(low, null))
         by_weight = row.get(role.norm, math.nan) < threshold
         share = _of_threshold(value - baseline, threshold - baseline)
-        yield Candidate(name, held, _scaled(value, threshold), share, value, by_weight)
+        yield Candidate(name, held, _scaled(value, threshold), share, value, threshold, null, passed, by_weight)
+
+
+def _above(low: float, null: float) -> bool:
+    """Whether an interval is above what the null head has by more than rounding; also where that is not known."""
+    return math.isnan(null) or math.isnan(low) or low > null + _ROUNDING
 
 
 def _scaled(value: float, threshold: float) -> float:
@@ -281,12 +340,42 @@ def count_families(heads: pd.DataFrame) -> pd.Series[int]:
     return heads["role"].map(role_family).value_counts()
 
 
+def is_even(heads: pd.DataFrame) -> bool:
+    """Whether all heads of a stack, or nearly all, spread their attention evenly: rows of heads.csv."""
+    return len(heads) > 0 and _even_heads(heads) >= NEARLY_ALL * len(heads)
+
+
+def even_models(heads: pd.DataFrame | None) -> list[str]:
+    """Returns the models all of whose stacks are such; none where there are no rows of heads.csv."""
+    parts = [] if heads is None or heads.empty else by_model_and_stack(heads)
+    others = {part.model for part in parts if not is_even(part.rows)}
+    return sorted({part.model for part in parts} - others)
+
+
+def even_sentence(heads: pd.DataFrame) -> str:
+    """What is to be said first of such a stack; no more than its heads show."""
+    even, roled = _even_heads(heads), int((heads["roles"].fillna("") != "").sum())
+    all_heads = f"all {counted(even, 'head')}" if even > 1 else "the only head"
+    who = all_heads if even == len(heads) else f"{even} of {counted(len(heads), 'head')}"
+    spread = "spreads its" if len(heads) == 1 else "spread their"
+    start = f"{who} {spread} attention evenly (entropy ≥ {100 * EVEN:.0f} %)"
+    if roled:
+        return f"{start}; {counted(roled, 'head')} {'has' if roled == 1 else 'have'} a role, see heads.csv."
+    whose = "this model's attention" if even == len(heads) else "nearly all of this model's attention"
+    return f"{start}: {whose} has learned nothing that these measures see."
+
+
+def _even_heads(heads: pd.DataFrame) -> int:
+    return int((float_column(heads, "entropy_norm") >= EVEN).sum())
+
+
 def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
     """Compares the roles of heads of the same place, of every two models and stack by stack.
 
     Roles are compared by family (`syntactic` for any relation), "none" among them. `same` counts the heads with the
     same one; `kappa` is what of that is beyond chance (Cohen 1960), with its asymptotic 95 % interval (Fleiss et al.
-    1969). It is empty where one of two models has a single role throughout.
+    1969). It is empty where one of two models has a single role throughout. `with_role` counts the heads that have a
+    role in one model at least.
 
     Args:
         heads: rows of heads.csv of several models.
@@ -304,7 +393,9 @@ def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
             both = of[one, stack].merge(of[other, stack], on=place)
             if len(both) >= 2:
                 roles = [both[side].map(role_family) for side in ("role_x", "role_y")]
-                rows.append([one, other, stack, len(both), int((roles[0] == roles[1]).sum()), *_kappa(*roles)])
+                with_role = int(((roles[0] != "none") | (roles[1] != "none")).sum())
+                numbers = (len(both), int((roles[0] == roles[1]).sum()), *_kappa(*roles), with_role)
+                rows.append([one, other, stack, *numbers])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -339,6 +430,7 @@ def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
         {name: row[name] for name in ("stack", "role", "model")}
         | {"held by": f"{row['held']:.0f} of {row['heads']:.0f}", "best head": head_name(row)}
         | {"its value": number_cell(row["value"]), "score": number_cell(row["score"])}
+        | {"uniform attention": number_cell(row.get("null", math.nan))}
         for row in shown.to_dict("records")
     ]
 
@@ -357,6 +449,9 @@ def agreement_notes(agreement: pd.DataFrame) -> list[str]:
     notes = []
     for row in agreement.to_dict("records"):
         where = f", {row['stack']}" if several else ""
+        if not row.get("with_role", row["heads"]):
+            notes.append(f"{row['model']} and {row['other_model']}{where}: no head has a role in either of them.")
+            continue
         interval = f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
         beyond = "" if pd.isna(row["kappa"]) else f", Cohen's κ {row['kappa']:.2f} {interval}"
         notes.append(

@@ -61,7 +61,7 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
 
 def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     """Draws the relations of a stack as rows of cells, one for each head, under the numbers of the layers."""
-    rows = part.rows.assign(marked=is_marked(part.rows["syntactic"]) & is_marked(part.rows["significant"]))
+    rows = part.rows.assign(marked=is_syntactic(part.rows))
     gains, marked = (
         rows.pivot_table(column, ["relation", "direction"], ["layer", "head"], aggfunc="max")
         for column in ("gain", "marked")
@@ -101,14 +101,15 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, relation, direction, stack, layer, head, n, accuracy, ci_low, ci_high, baseline,
-        significant (above baseline after the correction) and syntactic (above the margin); models,
-        relations and directions in order of appearance; among equals the first head.
+        significant (above baseline after the correction), syntactic (above the margin) and accuracy_null (of uniform
+        attention, empty where it is not known); models, relations and directions in order of appearance; among equals
+        the first head.
     """
     scored = syntax[np.isfinite(float_column(syntax, "accuracy"))].reset_index(drop=True)
     groups = scored.groupby(["model", "relation", "direction"], sort=False)["accuracy"]
     columns = ["model", "relation", "direction", "stack", "layer", "head", "n", "accuracy", "ci_low"]
-    columns += ["ci_high", "baseline", "significant", "syntactic"]
-    return scored.loc[groups.idxmax(), columns].reset_index(drop=True)
+    columns += ["ci_high", "baseline", "significant", "syntactic", "accuracy_null"]
+    return scored.loc[groups.idxmax()].reindex(columns=columns).reset_index(drop=True)
 
 
 def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figure | None:
@@ -131,7 +132,7 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
             for row, dagger in zip(best.itertuples(), daggers, strict=True)
         ]
         accuracy = best.rename(columns={"accuracy": "value"})
-        sure = is_marked(best["significant"]) & is_marked(best["syntactic"])
+        sure = is_syntactic(best)
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
         groups = [PointGroup("best fixed offset", INK, names, offset, "|")]
         kinds = (("best head, 95 % interval: syntactic", BLUE, sure), ("not syntactic", PALE_BLUE, ~sure))
@@ -141,14 +142,21 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
 
 
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
-    """Whether each of the best heads is syntactic: `yes`, `no`, `too few`, `no (n.s.)`.
+    """Whether each of the best heads is syntactic: `yes`, `no`, `too few`, `no (n.s.)`, `no (uniform)`.
 
-    The last one is above the margin without significance.
+    The last two are above the margin without significance, and not above uniform attention.
     """
     syntactic, significant = is_marked(best["syntactic"]), is_marked(best["significant"])
     few = float_column(best, "n") < min_instances
-    words = np.select([few, ~syntactic, significant], ["too few", "no", "yes"], "no (n.s.)")
+    kinds = ["too few", "no", "no (n.s.)", "yes"]
+    words = np.select([few, ~syntactic, ~significant, is_syntactic(best)], kinds, "no (uniform)")
     return [str(word) for word in words]
+
+
+def is_syntactic(syntax: pd.DataFrame) -> Marks:
+    """Which rows are above the margin, significantly above the offset, and above uniform attention, where known."""
+    uniform = float_column(syntax, "ci_low") <= float_column(syntax, "accuracy_null")
+    return is_marked(syntax["syntactic"]) & is_marked(syntax["significant"]) & ~uniform
 
 
 def is_marked(column: pd.Series) -> Marks:

@@ -185,7 +185,9 @@ def _findings(run: RecordedRun) -> list[str]:
             down = metric in LOWER_IS_BETTER
             order = layer_rows.sort_values("value", ascending=down, kind="stable")
             where = "all layers" if layers == "all" else f"layer{'' if str(layers).isdigit() else 's'} {layers}"
-            ends = {"best": order.iloc[0], "worst": order.iloc[-1]} if len(order) > 1 else {"": order.iloc[0]}
+            first, last = order.iloc[0], order.iloc[-1]
+            same = "" if len(order) == 1 else "all alike, such as"
+            ends = {same: first} if first["value"] == last["value"] else {"best": first, "worst": last}
             texts = [
                 f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of text positions masked) {_told(row)}".strip()
                 for name, row in ends.items()

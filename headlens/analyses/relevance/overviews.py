@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.relevance.shares import even_shares, of_rule, opposing, requested_rule, rules_of_table
+from headlens.pages.formatting import by_sign
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -127,15 +128,23 @@ def relevance_findings(run: RecordedRun) -> list[str]:
         place = int(np.nanargmax(values))
         best = part.rows.iloc[place]
         low, high = (number_text(float(best[name])) for name in ("ci_low", "ci_high"))
-        against = ", a layer that works against the target as a whole" * bool(opposing(part.rows)[place])
+        has = by_sign(
+            [values[place]],
+            above="has the largest share of its layer's relevance",
+            below="is the least negative, no head having a positive share of its layer's relevance",
+            equal="and all heads without a negative share have none of their layer's relevance",
+        )
+        against = ", of a layer that works against the target as a whole" * bool(opposing(part.rows)[place])
         found.append(
-            f"{part.name}: {head_name(best)} has the largest share of its layer's relevance{against} (rule {rule}): "
+            f"{part.name}: {head_name(best)} {has}{against} (rule {rule}): "
             f"{number_text(values[place])} [{low}, {high}]; an equal share is "
             f"{number_text(float(even_shares(part.rows)[place]))}."
         )
         for largest in largest_heads(part.rows, 1).to_dict("records"):
             found[-1] += (
-                f" Across layers {head_name(largest)} contributes most: {number_text(largest['raw'])} in units of the "
+                f" Across layers {head_name(largest)} "
+                f"{by_sign([largest['raw']], above='contributes most', below='contributes most, against the output')}: "
+                f"{number_text(largest['raw'])} in units of the "
                 f"output, {largest['share']:.1%} of the summed magnitudes of all heads."
             )
     return found

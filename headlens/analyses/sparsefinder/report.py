@@ -12,7 +12,7 @@ from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_fig
 from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.pages.command_report import Caption, CommandReport
-from headlens.pages.formatting import value_text
+from headlens.pages.formatting import by_sign, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, number_text, page_table
 from headlens.runs.reading import Columns, RecordedRun
@@ -108,10 +108,16 @@ def _findings(run: RecordedRun) -> list[str]:
             sentences.append(f"{sentence}: nothing to predict.")
             continue
         best, worst = (methods.iloc[int(place(methods["area"]))] for place in (np.argmax, np.argmin))
-        sentences.append(
-            f"{sentence}. Best predicted by {LOOKS[best['method']][2]} (area under the recall-sparsity "
-            f"curve {float(best['area']):.3f}), worst by {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})."
+        area = f"area under the recall-sparsity curve {float(best['area']):.3f}"
+        last = f", worst by {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})"
+        names = ", ".join(LOOKS[method][2] for method in methods["method"])
+        apart = [float(best["area"]) - float(worst["area"])]
+        told = by_sign(
+            apart,
+            above=f"Best predicted by {LOOKS[best['method']][2]} ({area}){last}",
+            below=f"Predicted by {names}{' equally well' if len(methods) > 1 else ''} ({area})",
         )
+        sentences.append(f"{sentence}. {told}.")
     return sentences
 
 

@@ -292,21 +292,26 @@ def test_roles_come_from_the_thresholds(make: Make) -> None:
     distinct = Frequencies(lambda word: float(sum(map(ord, word))))  # hardly two words tie
     found = run(make("BertModel"), options=ClassifyOptions(("nsubj",), generous), frequencies=distinct)
     rows = found.tables["heads"].rows
-    for roles in rows["roles"]:
-        held = roles.split("; ")
-        # Heads of random weights follow no relation significantly, however low the margin.
-        assert {r.partition("(")[0] for r in held} == {"positional", "self", "rare", "separator", "broad"}
+    scores = found.more["roles"].set_index("role")
+    # Heads of random weights follow no relation significantly, however low the margin.
+    passed = {"positional", "self", "rare", "separator", "broad"}
+    assert set(scores.index[scores["above_threshold"] == len(rows)]) == passed
+    assert scores["above_threshold"].drop(list(passed)).eq(0).all()
+    # They attend as evenly as the null head, which holds no role.
+    assert (scores["held"] <= scores["above_threshold"]).all()
+    assert scores.loc["broad", "held"] == 0
+    assert rows["entropy_norm"].min() > 0.99
     assert rows["role"].tolist() == [r.split("; ")[0] for r in rows["roles"]]
 
 
 def test_too_little_text_gives_no_roles(make: Make) -> None:
-    loaded, thresholds = make("BertModel"), Thresholds(broad=0.0, min_instances=1)
+    loaded, thresholds = make("BertModel"), Thresholds(sink=0.0, neighbour=0.0, punctuation=0.0, min_instances=1)
     read = usual(loaded).encoding
     for sentences, tokens, given in ((0, 0, True), (1, 0, False), (0, 1, False)):
         least = replace(thresholds, min_sentences=read.sentences + sentences, min_tokens=read.tokens + tokens)
         found = run(loaded, options=ClassifyOptions(("nsubj",), least))
         rows = found.tables["heads"].rows
-        assert rows["role"].ne("").all() == rows["roles"].ne("").all() == given
+        assert rows["role"].ne("").any() == rows["roles"].ne("").any() == given
         for column in ("role", "roles", "roles_by_weight"):
             assert rows[column].eq("").all() or given
         assert rows["nearest"].ne("").all()
@@ -463,7 +468,7 @@ def test_no_head_is_called_rare_when_most_rarest_words_tie(make: Make) -> None:
     clear = run(make("BertModel"), corpus, options, frequencies=Frequencies(ranks.__getitem__))
     vague = run(make("BertModel"), corpus, options, frequencies=Frequencies(lambda _: 0.0))
     assert clear.annotation.tied_sentences == 0
-    assert clear.tables["heads"].rows["roles"].str.contains("rare").any()
+    assert clear.more["roles"].set_index("role").loc["rare", "above_threshold"] > 0
     assert vague.annotation.tied_sentences == vague.annotation.rare_sentences == 8
-    assert not vague.tables["heads"].rows["roles"].str.contains("rare").any()
+    assert vague.more["roles"].set_index("role").loc["rare", "above_threshold"] == 0
     assert any("tie for the rarest" in note for note in vague.notes)

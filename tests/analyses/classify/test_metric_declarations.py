@@ -98,7 +98,10 @@ def test_the_records_of_measures() -> None:
         "lowest": 0.1,
         "highest": 0.7,
         "head": "encoder.1.0",
+        "uniform": "",
     }
+    (record,) = measure_records(heads.assign(confidence_null=0.25, entropy_norm=0.995), registered_declarations()[:1])
+    assert (record["head"], record["uniform"]) == ("", 0.25), "no head is named where all attend evenly"
 
 
 def test_what_is_not_said_is_taken_from_the_docstring() -> None:

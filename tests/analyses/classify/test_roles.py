@@ -390,7 +390,7 @@ def test_a_role_by_weights_alone_is_told(column: str, norm: str, role: str) -> N
 
 def scores(table: HeadTable, trees: HeadTable | None = None, stack: str = "encoder") -> dict[str, tuple[Any, ...]]:
     found = role_scores(table, trees, Thresholds())
-    found = found[found["stack"] == stack].drop(columns="stack")
+    found = found[found["stack"] == stack].drop(columns=["stack", "needed", "null", "above_threshold"])
     return {role: tuple(rest) for role, *rest in found.itertuples(index=False)}
 
 

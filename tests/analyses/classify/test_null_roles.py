@@ -1,0 +1,132 @@
+"""What a head needs beside a threshold: an interval above the null head; what is said of heads that are all alike."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headlens.analyses.classify.findings import classify_findings
+from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.classify.roles import (
+    agreement_notes,
+    even_sentence,
+    is_even,
+    label,
+    mark_syntactic,
+    null_notes,
+    role_agreement,
+    role_scores,
+)
+from headlens.analyses.classify.syntax_figure import verdicts
+from headlens.heads import Head, HeadTable
+
+
+def table(n: int = 1, **columns: float) -> HeadTable:
+    usual = {"tokens": 2000.0, "entropy_norm": 0.5, "to_first": 0.1, "positional_offset": -1.0}
+    heads = [Head("encoder", 0, number) for number in range(n)]
+    return HeadTable.from_columns(heads, **{name: [value] * n for name, value in (usual | columns).items()})
+
+
+def roles(**columns: float) -> str:
+    return str(label(table(**columns), None, Thresholds()).rows["roles"].iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "low", "role"),
+    [
+        ("rare_top1", 0.64, 0.6, "rare"),
+        ("same_word", 0.7, 0.6, "same word"),
+        ("positional_share", 0.95, 0.93, "positional(-1)"),
+        ("first_to_second", 0.8, 0.7, "pair(first->second)"),
+        ("coreference", 0.6, 0.5, "coreference"),
+    ],
+)
+def test_the_interval_has_to_be_above_the_null_head(column: str, value: float, low: float, role: str) -> None:
+    known = {column: value, f"{column}_ci_low": low, "coreference_nearest": 0.1, "coreference_same_word": 0.1}
+    assert roles(**known) == role  # as in runs of earlier versions
+    assert roles(**known, **{f"{column}_null": low - 0.01}) == role
+    assert roles(**known, **{f"{column}_null": low}) == ""
+    assert roles(**known, **{f"{column}_null": value}) == ""
+
+
+@pytest.mark.parametrize("column", ["to_first", "to_sep", "to_punct", "to_prev"])
+def test_a_share_without_an_interval_has_to_be_above_it_itself(column: str) -> None:
+    assert roles(**{column: 0.6, f"{column}_null": 0.5}) != ""
+    assert roles(**{column: 0.6, f"{column}_null": 0.6}) == ""
+
+
+def test_an_even_head_is_not_broad_and_one_of_equal_weights_holds_no_role() -> None:
+    assert roles(entropy_norm=0.95, entropy_norm_null=1.0) == "broad"
+    assert roles(entropy_norm=0.99, entropy_norm_null=1.0) == ""
+    assert roles(entropy_norm=0.995, to_first=0.6) == "sink"
+    assert roles(entropy_norm=1.0, to_first=0.6) == ""
+
+
+def trees(null: float) -> HeadTable:
+    row = {"stack": "encoder", "layer": 0, "head": 0, "relation": "nsubj", "direction": "dep->head", "n": 100}
+    numbers = {"accuracy": 0.6, "ci_low": 0.5, "ci_high": 0.7, "baseline": 0.2, "p_value": 0.0, "p_holm": 0.0}
+    return mark_syntactic(HeadTable(pd.DataFrame([row | numbers | {"accuracy_null": null}])), Thresholds())
+
+
+@pytest.mark.parametrize(
+    ("null", "held", "verdict"), [(0.49, True, "yes"), (0.5, False, "no (uniform)"), (math.nan, True, "yes")]
+)
+def test_a_syntactic_head_is_above_the_null_head_too(null: float, held: bool, verdict: str) -> None:
+    syntax = trees(null)
+    assert list(syntax.rows)[-1] == "accuracy_null"
+    row = label(table(), syntax, Thresholds()).rows.iloc[0]
+    assert (row["roles"] == "syntactic(nsubj dep->head)") == held
+    assert verdicts(syntax.rows, 30) == [verdict]
+    told = classify_findings({"syntax": syntax.rows.assign(model="m")})[0]
+    assert ("finds the verb" in told) == held
+
+
+def test_roles_csv_says_what_the_threshold_alone_would_give() -> None:
+    heads = table(2, rare_top1=0.64, rare_top1_ci_low=0.6, rare_top1_null=0.63, rare_words=500.0)
+    scores = role_scores(heads, None, Thresholds())
+    rare = scores.set_index("role").loc["rare"]
+    assert rare[["held", "above_threshold", "null", "needed"]].tolist() == [0, 2, 0.63, 0.5]
+    (note,) = null_notes(label(heads, None, Thresholds()).rows, scores)
+    assert "rare (0.63, threshold 0.50; 2 of 2 heads pass that and 0 hold the role)" in note
+
+
+def heads_of(entropies: list[float], **columns: Any) -> pd.DataFrame:
+    rows = pd.DataFrame({"model": "m", "stack": "encoder", "layer": 0, "head": range(len(entropies))})
+    return rows.assign(entropy_norm=entropies, **{"role": "", "roles": "", **columns})
+
+
+@pytest.mark.parametrize(
+    ("entropies", "told"),
+    [
+        ([1.0] * 40, "all 40 heads spread their attention evenly (entropy ≥ 99 %): this model's attention has learned"),
+        ([0.995] * 38 + [0.4] * 2, "38 of 40 heads spread their attention evenly (entropy ≥ 99 %): nearly all of"),
+        ([0.99], "the only head spreads its attention evenly (entropy ≥ 99 %): this model's attention has learned"),
+        ([0.995] * 8 + [0.4] * 2, ""),
+        ([math.nan] * 4, ""),
+        ([], ""),
+    ],
+)
+def test_heads_that_all_attend_evenly_are_told_of_first(entropies: list[float], told: str) -> None:
+    rows = heads_of(entropies)
+    assert is_even(rows) == bool(told)
+    if told:
+        (sentence,) = classify_findings({"heads": rows})
+        assert sentence.startswith(f"m, encoder: {told}")
+
+
+def test_even_heads_that_hold_a_role_have_learned_something() -> None:
+    """In 512 tokens a head may give the previous one 13 times the weight of others, with an entropy of 99 %."""
+    sentence = even_sentence(heads_of([0.995] * 3, roles=["positional(-1)", "", ""]))
+    assert sentence == "all 3 heads spread their attention evenly (entropy ≥ 99 %); 1 head has a role, see heads.csv."
+
+
+def test_models_without_roles_do_not_agree_on_them() -> None:
+    both = pd.concat([heads_of([1.0] * 4), heads_of([1.0] * 4).assign(model="other")])
+    found = role_agreement(both)
+    assert found[["heads", "same", "with_role"]].to_numpy().tolist() == [[4, 4, 0]]
+    assert agreement_notes(found) == ["m and other: no head has a role in either of them."]
+    assert np.isnan(found["kappa"]).all()
