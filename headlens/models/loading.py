@@ -39,6 +39,7 @@ from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_we
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
+from headlens.models.tokenizer_file import follow_file
 from headlens.models.unembedded_padding import UnembeddedPadding
 from headlens.options import DEMO, Given
 from headlens.unchanged_files import unchanged
@@ -269,12 +270,14 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             (model, missing, unused, notes), tokenizer = read_weights(name, kind, read), load_tokenizer(files)
             checkpoint_settings.check_settings(name, model)
             notes += checkpoint_settings.settings_notes(config, files)
+            stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
+            if tokenizer is not None and (written_file := files.path("tokenizer.json")) is not None:
+                notes += follow_file(tokenizer, written_file, stated)
             if tokenizer is not None and writes_lower_case(tokenizer):
                 notes += filter(None, [case_note(tokenizer)])
             if config.is_encoder_decoder:
                 notes += checkpoint_settings.set_start_token(name, model, written, files)
             settings_hash = files.settings_hash()
-            stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
         restore_class(model)
         restore_attention(name, model)
         if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
