@@ -51,19 +51,15 @@ class TaskRow:
     number: int
 
     def text(self, column: str) -> str:
-        """Returns the text of a column, white space trimmed; empty where the cell is null.
+        """Returns the text of a column as it stands there, also white space around it; empty where the cell is null.
 
         Raises:
             CorpusError: no such column, or something other than text in it, also where that is written as text.
         """
-        return self.untrimmed(column).strip()
-
-    def untrimmed(self, column: str) -> str:
-        """Returns the text of a column with white space around it; errors as in `text`."""
         return text_cell(self.cells, column, self.place, self.line)
 
     def texts(self, column: str, number: int) -> list[str]:
-        """Returns the texts of a list in a column, white space trimmed; none but empty ones where the cell is null.
+        """Returns the texts of a list in a column; none but empty ones where the cell is null.
 
         Args:
             column: the column.
