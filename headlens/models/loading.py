@@ -36,6 +36,7 @@ from headlens.languages import (
 from headlens.models import checkpoint_settings
 from headlens.models.checkpoint_files import CheckpointFiles, load_tokenizer
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
+from headlens.models.given_models import check_weights_at_hand
 from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -285,6 +286,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             if config.is_encoder_decoder:
                 notes += checkpoint_settings.set_start_token(name, model, written, files)
             settings_hash = files.settings_hash()
+        check_weights_at_hand(name, model)
         restore_class(model)
         restore_attention(name, model)
         if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
