@@ -329,6 +329,7 @@ def function_of(command: CommandOptions) -> Callable[..., Result]:
     return _documented(function, command)
 
 
+@random_numbers_untouched()
 def _run(command: str | CommandOptions, values: Mapping[str, Any], draw: Any = None) -> Result:
     """Runs a command in the folder that is asked for, or in one that is there as long as its result."""
     command = commands()[command] if isinstance(command, str) else command
@@ -342,7 +343,6 @@ def _run(command: str | CommandOptions, values: Mapping[str, Any], draw: Any = N
         named |= {"out": folder / "run"}
     with ExitStack() as undo:
         undo.enter_context(only_cache(enabled=bool(named.get("offline"))))
-        undo.enter_context(random_numbers_untouched())
         opened = {name: _opened(value, undo) for name, value in named.items()}
         run = command.execute(command.request(opened))
     return Result(command.name, run, folder, draw)

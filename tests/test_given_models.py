@@ -20,7 +20,7 @@ from tiers import rest_slow
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-import headlens
+import headlens.api  # some module that this imports draws a random number
 from headlens.errors import HeadlensError, ModelError, OptionError
 from headlens.models.given_models import check_weights_at_hand, made_ready
 from headlens.models.loading import LoadedModel
@@ -44,7 +44,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "relevance": lambda model, _: headlens.relevance(model, TEXTS, replicates=5),
     "ablate": lambda model, tsv: headlens.ablate(model, "sst2", data=tsv, replicates=5, prune="1"),
     "probe": lambda model, _: headlens.probe(model, limit=20, replicates=5),
-    "compact": lambda model, _: headlens.compact(model, ["encoder.0.0"], limit=2, rounds=1),
+    "compact": lambda model, _: headlens.compact(model, ["encoder.0.0"], limit=2, rounds=2),
     "train": lambda model, tsv: headlens.train(model, **trained(tsv)),
     "train_dam": lambda model, tsv: headlens.train_dam(model, **trained(tsv), lambdas=(0.0,)),
     "prune": lambda model, tsv: headlens.prune(model, **trained(tsv), lambdas=(0.0,)),
