@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
+from headlens.models.checkpoint_settings import parts_of
 
 _HOW = "Give (model, tokenizer), a name, a folder, or what headlens.load returns."
 # Attributes by which wrappers around a model are known, without the packages that they come from.
@@ -125,7 +126,7 @@ def made_ready(model: PreTrainedModel) -> Iterator[None]:
             undo.callback(_restore_module, module, type(module), dict(vars(module)), _containers(module))
             for name in ("config", "generation_config"):
                 if (config := vars(module).get(name)) is not None:
-                    configs |= {id(own): own for own in _with_parts(config)}
+                    configs |= {id(own): own for own in parts_of(config)}
         for parameter in model.parameters():
             undo.callback(parameter.requires_grad_, parameter.requires_grad)
             undo.callback(_restore_tensors, parameter, parameter.data, parameter.grad)
@@ -135,12 +136,6 @@ def made_ready(model: PreTrainedModel) -> Iterator[None]:
                 own.return_dict = True
         model.eval().zero_grad(set_to_none=True)
         yield
-
-
-def _with_parts(config: Any) -> list[Any]:
-    """A configuration and those within it."""
-    parts = [part for part in vars(config).values() if isinstance(part, PreTrainedConfig)]
-    return [config, *(own for part in parts for own in _with_parts(part))]
 
 
 def _copied(value: Any) -> Any:
