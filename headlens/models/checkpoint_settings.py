@@ -119,7 +119,7 @@ def set_form(config: PreTrainedConfig, written: Mapping[str, Any]) -> list[str]:
     """
     # Both setters reach the configurations of all parts.
     config._attn_implementation = config._experts_implementation = None
-    for own in parts_of(config):
+    for own in nested_configs(config):
         own.return_dict = True
     others = sorted({name for name in _implementations(written) if name not in _OUR_IMPLEMENTATIONS})
     if not others:
@@ -130,12 +130,12 @@ def set_form(config: PreTrainedConfig, written: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def parts_of(config: Any) -> Iterator[Any]:
+def nested_configs(config: Any) -> Iterator[Any]:
     """Yields a configuration of transformers, and then the configurations of the parts of its model."""
     yield config
     for part in vars(config).values():
         if isinstance(part, PreTrainedConfig):
-            yield from parts_of(part)
+            yield from nested_configs(part)
 
 
 def _implementations(written: Mapping[str, Any]) -> Iterator[str]:

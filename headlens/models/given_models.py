@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
-from headlens.models.checkpoint_settings import parts_of
+from headlens.models.checkpoint_settings import nested_configs
 
 _HOW = "Give (model, tokenizer), a name, a folder, or what headlens.load returns."
 # Attributes by which wrappers around a model are known, without the packages that they come from.
@@ -126,7 +126,7 @@ def made_ready(model: PreTrainedModel) -> Iterator[None]:
             undo.callback(_restore_module, module, type(module), dict(vars(module)), _containers(module))
             for name in ("config", "generation_config"):
                 if (config := vars(module).get(name)) is not None:
-                    configs |= {id(own): own for own in parts_of(config)}
+                    configs |= {id(own): own for own in nested_configs(config)}
         for parameter in model.parameters():
             undo.callback(parameter.requires_grad_, parameter.requires_grad)
             undo.callback(_restore_tensors, parameter, parameter.data, parameter.grad)
