@@ -13,7 +13,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, replace
+from contextlib import ExitStack
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -27,6 +28,12 @@ from headlens.corpora.text import TextList
 from headlens.errors import OptionError
 from headlens.files import output_errors
 from headlens.hub_access import only_cache
+from headlens.models.given_models import (
+    check_given,
+    check_weights_at_hand,
+    made_ready,
+    random_numbers_untouched,
+)
 from headlens.models.loading import LoadedModel
 from headlens.options import DEMO, CommandOptions, Given
 from headlens.result import Result
@@ -322,6 +329,7 @@ def function_of(command: CommandOptions) -> Callable[..., Result]:
     return _documented(function, command)
 
 
+@random_numbers_untouched()
 def _run(command: str | CommandOptions, values: Mapping[str, Any], draw: Any = None) -> Result:
     """Runs a command in the folder that is asked for, or in one that is there as long as its result."""
     command = commands()[command] if isinstance(command, str) else command
@@ -333,9 +341,21 @@ def _run(command: str | CommandOptions, values: Mapping[str, Any], draw: Any = N
         # Figures are drawn when they are asked for.
         named = {"figures": False, **named} if "figures" in command.options else named
         named |= {"out": folder / "run"}
-    with only_cache(enabled=bool(named.get("offline"))):
-        run = command.execute(command.request(named))
+    with ExitStack() as undo:
+        undo.enter_context(only_cache(enabled=bool(named.get("offline"))))
+        opened = {name: _opened(value, undo) for name, value in named.items()}
+        run = command.execute(command.request(opened))
     return Result(command.name, run, folder, draw)
+
+
+def _opened(value: Any, undo: ExitStack) -> Any:
+    """The value of an option; models that were given are ready to be read, and as they were when `undo` is closed."""
+    if isinstance(value, tuple):
+        return tuple(_opened(one, undo) for one in value)
+    if not isinstance(value, Given) or not isinstance(value.value, _Pair | LoadedModel):
+        return value
+    undo.enter_context(made_ready(value.value.model))
+    return Given(str(value), value.value.loaded(str(value)) if isinstance(value.value, _Pair) else value.value)
 
 
 def _named(command: CommandOptions, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -348,24 +368,29 @@ def _named(command: CommandOptions, values: Mapping[str, Any]) -> dict[str, Any]
     return command.named({n: v for n, v in values.items() if n not in more}, f"headlens.{command.name}") | more
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """A model with its tokenizer as they were given; a `LoadedModel` would set some of the model's settings."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+
+    def loaded(self, name: str) -> LoadedModel:
+        return LoadedModel(name, self.model, self.tokenizer, None)
+
+
 def _model(model: Model, *, copied: bool = False) -> str:
     """A model as options name it; one that the command would change is copied."""
     if isinstance(model, str | Path):
         return str(model)
+    given: LoadedModel | _Pair
     if isinstance(model, LoadedModel):
-        loaded = model
+        name, given = model.name, model
     else:
-        if not isinstance(model, tuple) or len(model) != 2 or not hasattr(model[0], "config"):
-            kind = type(model).__name__
-            raise OptionError(
-                f"{'An' if kind[0] in 'AEIOU' else 'A'} {kind} is no model that headlens can read text with.",
-                "Give (model, tokenizer), a name, a folder, or what headlens.load returns.",
-            )
-        network, tokenizer = model
-        loaded = LoadedModel(network.name_or_path or type(network).__name__, network.eval(), tokenizer, None)
-    if copied:
-        loaded = replace(loaded, model=copy.deepcopy(loaded.model))
-    return Given(loaded.name, loaded)
+        check_given(model)
+        name, given = model[0].name_or_path or type(model[0]).__name__, _Pair(*model)
+    check_weights_at_hand(name, given.model)
+    return Given(name, replace(given, model=copy.deepcopy(given.model)) if copied else given)
 
 
 def _models(model: Model | Sequence[Model]) -> tuple[str, ...]:

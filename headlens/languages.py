@@ -120,11 +120,13 @@ def told_languages(tokenizer: Any, model: Any, untold: Collection[str]) -> dict[
 def _begin_with(token: int, tokenizer: Any, model: Any) -> None:
     """Makes a model begin translations with the token of their language, where `generate` puts it."""
     settings = getattr(model, "generation_config", None)
-    if tokenizer(text_target="a")["input_ids"][0] == token:
+    # mBART of 25 languages and PLBart have the token at the end of a text, from where it comes to the front of the
+    # decoder's input. NLLB may have it there, too (`legacy_behaviour`), but starts with the token of its files.
+    is_moved = model.config.model_type in ("mbart", "plbart") and tokenizer(text_target="a")["input_ids"][0] != token
+    if not is_moved:
         if settings is not None:
             settings.forced_bos_token_id = token
         return
-    # mBART of 25 languages has the token at the end of a text, from where it comes to the front of the decoder's input.
     for own in (model.config, settings):
         if own is not None:
             own.decoder_start_token_id = token

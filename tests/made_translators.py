@@ -26,6 +26,7 @@ SOURCE, TARGET = "a cat sees the dog", "die katze sieht den hund"
 MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "m2m100": ("M2M100ForConditionalGeneration", "fr", "de", {"decoder_start_token_id": 2}),
     "nllb": ("M2M100ForConditionalGeneration", "fra_Latn", "deu_Latn", {"decoder_start_token_id": 2}),
+    "nllb-legacy": ("M2M100ForConditionalGeneration", "fra_Latn", "deu_Latn", {"decoder_start_token_id": 2}),
     "mbart": ("MBartForConditionalGeneration", "fr_XX", "de_DE", {}),
     "mbart50": ("MBartForConditionalGeneration", "fr_XX", "de_DE", {"decoder_start_token_id": 2}),
 }
@@ -52,8 +53,9 @@ def made_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
     scored = [(token, 0.0) for token in SPECIAL] + [(c, -2.0) for c in CHARACTERS]
     if name == "m2m100":
         return m2m100(folder)
-    if name == "nllb":
-        return NllbTokenizer(vocab={t: i for i, t in enumerate([*SPECIAL, *CHARACTERS])}, merges=[])
+    if name.startswith("nllb"):
+        words = {t: i for i, t in enumerate([*SPECIAL, *CHARACTERS])}
+        return NllbTokenizer(vocab=words, merges=[], legacy_behaviour=name == "nllb-legacy")
     codes = MBartTokenizer() if name == "mbart" else MBart50Tokenizer()
     named = [(code, 0.0) for code in sorted(language_tokens(codes))]
     return type(codes)(vocab=[*scored, *named, ("<mask>", 0.0)])

@@ -81,7 +81,7 @@ def predicted_rows(source: str | None, data: TaskData, *, offline: bool = False)
                 raise row
             by_role = by_role or choose_columns(row, roles, layouts, columns)
             texts = tuple(row.text(by_role[role]) for role in roles)
-            if not any(texts):  # told here, before a model is trained for hours
+            if not any(map(str.strip, texts)):  # told here, before a model is trained for hours
                 raise row.error("there is no text to make predictions for.", "Every row needs one.")
             index = next((str(row.value(name)) for name in _INDEX if name in row.cells), str(row.number - 1))
             yield TextExample(_cell(index), texts, 0.0)

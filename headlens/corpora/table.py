@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
@@ -26,6 +28,9 @@ CSV_FAULTS = {
 }
 Row = tuple[int, Mapping[str, Any] | CorpusError]
 MOST_NAMES, MOST_CHARACTERS, MOST_LEVELS = 30, 40, 8
+_QUOTED_NAME = re.compile(r'"\w+"')
+_BYTES = re.compile(r"""(?:(?:np|numpy)\.bytes_\()?(b(?P<mark>['"]).*(?P=mark))\)?""", re.DOTALL)
+_LOOKED_AT, _NEARLY_ALL = 50, 0.9
 _MISSING = object()  # cell of a column that a row does not have; None is a cell that is null
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
@@ -34,8 +39,8 @@ TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 class TableCorpus(NamedFile, CheckedCorpus):
     """A UTF-8 table (`.tsv`, `.csv`) or one JSON object per line (`.jsonl`); also `.gz`.
 
-    Tabs separate without quoting, as in the files of GLUE; commas with quoting, where a cell may span lines. A `.csv`
-    may have tabs or semicolons, see `separated_rows`. The first row names the columns. If it does not name those asked
+    Tabs separate as in `tab_rows`; commas with quoting, where a cell may span lines. A `.csv` may have tabs or
+    semicolons, see `separated_rows`. The first row names the columns. If it does not name those asked
     for and they are numbers, the table has no header and columns count from 1: parallel text as SOURCE<tab>TARGET has
     the columns `1` and `2`.
 
@@ -59,6 +64,9 @@ class TableCorpus(NamedFile, CheckedCorpus):
         return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name)
 
     def _rows(self) -> Iterator[Row]:
+        return without_bytes(self._written_rows(), self.path)
+
+    def _written_rows(self) -> Iterator[Row]:
         kind = file_kind(self.path)
         if kind not in TABLES:
             advice = f"Name it {', '.join(TABLES)}, according to its format."
@@ -94,17 +102,35 @@ class TableCorpus(NamedFile, CheckedCorpus):
                 yield line, dict(zip(names, cells, strict=True))
 
 
-def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields lines and their cells between tabs, nothing quoted; blank lines are skipped. Errors as in `open_text`."""
-    return ((line.number, line.text.split("\t")) for line in open_text(path) if line.text.strip())
+def tab_rows(path: str | Path, quoted: AbstractSet[str] = frozenset()) -> Iterator[tuple[int, list[str]]]:
+    """Yields lines and their cells between tabs; blank lines are skipped.
+
+    Quotation marks are text, as in the files of GLUE, but where only a writer of CSV (pandas) can have put them: around
+    a cell within which they are doubled, and around all cells of a file whose first row has all its names in them.
+
+    Args:
+        path: the file.
+        quoted: columns of files in which every cell that stands in quotation marks has them from a writer.
+
+    Raises:
+        CorpusError: as in `open_text`, and where all cells are quoted as in `comma_rows`.
+    """
+    with closing(open_text(path)) as lines:
+        first = next((line for line in lines if line.text.strip()), None)
+        if first is not None and all(map(_QUOTED_NAME.fullmatch, first.text.split("\t"))):
+            yield from comma_rows(path, "\t")
+        elif first is not None:
+            every = not quoted.isdisjoint(first.text.split("\t"))
+            for line in chain([first], lines):
+                if line.text.strip():
+                    yield line.number, [unquoted(c) if every or '""' in c[1:-1] else c for c in line.text.split("\t")]
 
 
 def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Iterator[tuple[int, list[str]]]:
     """Yields lines and cells of a `.csv`, whose first line tells what separates them: tabs, commas or semicolons.
 
     Those do that part off a column that is known. Where none do, and there are at least two columns, tabs do if there
-    are any, and semicolons if there are too few commas. Between tabs quotation marks around a cell are taken off where
-    those within it are doubled.
+    are any, and semicolons if there are too few commas. Tabs separate as in `tab_rows`.
 
     Args:
         path: the file.
@@ -124,10 +150,7 @@ def separated_rows(path: str | Path, names: AbstractSet[str], least: int) -> Ite
             raise CorpusError("commas or semicolons may separate its columns.", advice, path=path, line=1)
         in_semicolons = len(cells[","]) < least <= len(cells[";"])
         mark = "\t" if len(cells["\t"]) > 1 else ";" if in_semicolons else ","
-    if mark == "\t":
-        # Only what writes CSV doubles the quotation marks within others.
-        return ((line, [unquoted(c) if '""' in c[1:-1] else c for c in row]) for line, row in tab_rows(path))
-    return comma_rows(path, mark or ",")
+    return tab_rows(path) if mark == "\t" else comma_rows(path, mark or ",")
 
 
 def unquoted(cell: str) -> str:
@@ -261,6 +284,61 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
         check_length(cell, path, line)
         return cell
     raise CorpusError(message, advice, path=path, line=line)
+
+
+def without_bytes(rows: Iterator[tuple[Any, Any]], path: str | Path) -> Iterator[tuple[Any, Any]]:
+    """Yields rows in which texts that were written as Python shows bytes (`b'A dog.'`) are texts again.
+
+    Those are columns of which nearly all texts in the first rows, and at least two, are written so: a single text may
+    begin with these letters.
+
+    Args:
+        rows: line and cells of every row, or what is wrong with it.
+        path: file or data set, for errors.
+
+    Yields:
+        The same; for a row with bytes that are not UTF-8, what is wrong with it.
+    """
+    first: list[tuple[Any, Any]] = []
+    broken: Exception | None = None
+    try:
+        first.extend(islice(rows, _LOOKED_AT))
+    except Exception as error:  # what can be read comes first, as without looking ahead
+        broken = error
+    texts: dict[str, list[str]] = {}
+    for _, cells in first:
+        for column, cell in cells.items() if isinstance(cells, Mapping) else ():
+            if isinstance(cell, str) and cell:
+                texts.setdefault(str(column), []).append(cell)
+    counts = {column: sum(map(_is_bytes, own)) for column, own in texts.items()}
+    written = {column for column, n in counts.items() if n >= max(2, _NEARLY_ALL * len(texts[column]))}
+    for line, cells in chain(first, rows):
+        yield line, _without_bytes(cells, written, path, line) if isinstance(cells, Mapping) else cells
+    if broken is not None:
+        raise broken
+
+
+def _is_bytes(cell: Any) -> bool:
+    return isinstance(cell, str) and _BYTES.fullmatch(cell) is not None
+
+
+def _without_bytes(cells: Mapping[str, Any], columns: AbstractSet[str], path: str | Path, line: int | None) -> Any:
+    try:
+        return {c: _text_of(cell) if c in columns and _is_bytes(cell) else cell for c, cell in cells.items()}
+    except UnicodeDecodeError:
+        advice = "Decode them before they are written as text."
+        return CorpusError("a cell holds bytes (b'…') that are not UTF-8.", advice, path=path, line=line)
+
+
+def _text_of(cell: str) -> str:
+    """Returns the text of bytes as Python shows them; a cell that only looks so as it is."""
+    match = _BYTES.fullmatch(cell)
+    try:
+        return str(ast.literal_eval(match[1]).decode("utf-8")) if match else cell
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, SyntaxError, AttributeError):
+        return cell
 
 
 def has_cell(row: Mapping[str, Any], column: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +30,15 @@ _SIZE = re.compile(
     r"^(?:num|n|encoder|decoder)_(?!\w*_per_)(?:\w+_)?(layer|head|label)s?$|^(?:num_hidden_groups|inner_group_num)$"
     r"|(?:vocab|hidden|intermediate|embedding)_size$|^max_position_embeddings$"
 )
+# How sentence-transformers reads texts; earlier versions named the file by the family of the model.
+_SENTENCE_FILES = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_FOLDER = re.compile(r"[\w-]+")
 _SHARED_LAYERS, _MOST_LABELS = 256, 1_000_000
+# What transformers itself computes attention and experts with, and what torch does.
+_OUR_IMPLEMENTATIONS = ("None", "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
 # Models that normalise before their layers whatever the setting says, as their own always does.
 _BEFORE = ("mbart", "pegasus", "blenderbot", "m2m_100", "xglm", "plbart")
 
@@ -103,6 +111,49 @@ def set_class_names(config: PreTrainedConfig, written: Mapping[str, Any]) -> Non
         config.id2label = {number: names[str(number)] for number in range(count)}
 
 
+def set_form(config: PreTrainedConfig, written: Mapping[str, Any]) -> list[str]:
+    """Takes from a configuration, and those of its parts, what says how outputs are handed over and computed.
+
+    Attention is what headlens puts in the model's place, so that no file chooses a package, or code to fetch from the
+    hub, for it; outputs have names.
+
+    Args:
+        config: the configuration, which is changed.
+        written: what config.json holds.
+
+    Returns:
+        What to know where the file names an implementation of its own: one note, or none.
+    """
+    # Both setters reach the configurations of all parts.
+    config._attn_implementation = config._experts_implementation = None
+    for own in nested_configs(config):
+        own.return_dict = True
+    others = sorted({name for name in _implementations(written) if name not in _OUR_IMPLEMENTATIONS})
+    if not others:
+        return []
+    return [
+        f"config.json asks for {' and '.join(map(repr, others))} to compute with. It is neither loaded nor fetched: "
+        "headlens takes the implementations of transformers."
+    ]
+
+
+def nested_configs(config: Any) -> Iterator[Any]:
+    """Yields a configuration of transformers, and then the configurations of the parts of its model."""
+    yield config
+    for part in vars(config).values():
+        if isinstance(part, PreTrainedConfig):
+            yield from nested_configs(part)
+
+
+def _implementations(written: Mapping[str, Any]) -> Iterator[str]:
+    """The names that a config.json has for implementations of its attention or experts, also of its parts."""
+    for key, value in written.items():
+        if key.removeprefix("_").removesuffix("_internal") in ("attn_implementation", "experts_implementation"):
+            yield from map(str, value.values() if isinstance(value, Mapping) else [value])
+        elif isinstance(value, Mapping):
+            yield from _implementations(value)
+
+
 def set_start_token(name: str, model: PreTrainedModel, written: Mapping[str, Any], files: CheckpointFiles) -> list[str]:
     """Makes the configurations of an encoder-decoder agree on the token that its decoder starts with.
 
@@ -170,8 +221,8 @@ def check_settings(name: str, model: PreTrainedModel) -> None:
                 )
 
 
-def settings_notes(config: Any, files: CheckpointFiles) -> list[str]:
-    """What files beside the weights ask for and headlens does not do."""
+def settings_notes(config: Any) -> list[str]:
+    """What config.json asks for and headlens does not do."""
     notes = []
     if (own := getattr(config, "auto_map", None)) and type(config).__module__.startswith("transformers."):
         notes.append(
@@ -185,16 +236,63 @@ def settings_notes(config: Any, files: CheckpointFiles) -> list[str]:
             f"config.json names prefixes of texts by task, such as {prefixes[0]!r}. headlens does not add them: "
             "write them into the data where the model expects them."
         )
-    return notes + _pooling_notes(files)
+    return notes
 
 
-def _pooling_notes(files: CheckpointFiles) -> list[str]:
+def sentence_notes(files: CheckpointFiles, *, lowers: bool, longest: float) -> list[str]:
+    """Tells of what sentence-transformers does to texts and embeddings and headlens does not.
+
+    Args:
+        files: the checkpoint.
+        lowers: whether the tokenizer writes text in lower case by itself.
+        longest: most tokens that headlens reads; 0 tells of no other limit.
+    """
+    modules = files.read_json("modules.json")
+    listed = [m for m in modules if isinstance(m, Mapping)] if isinstance(modules, list) else []
+    notes = _pooling_notes(files, listed)
+    whole = _mapping(files.read_json("config_sentence_transformers.json"))
+    prompts, name = _mapping(whole.get("prompts")), whole.get("default_prompt_name")
+    asked = {key: str(prompt) for key, prompt in prompts.items() if prompt}
+    where = "(config_sentence_transformers.json). headlens does not add it: write it into the data where the model"
+    if name in asked:
+        notes.append(f"sentence-transformers begins every text with the prompt {asked[name]!r} {where} expects it.")
+    elif asked:
+        shown = ", ".join(f"{key}: {prompt!r}" for key, prompt in list(asked.items())[:3])
+        notes.append(
+            f"sentence-transformers begins texts with a prompt where one is named, {shown} {where} expects it."
+        )
+    if (similarity := whole.get("similarity_fn_name")) not in (None, "cosine"):
+        notes.append(
+            f"sentence-transformers compares this model's embeddings by {similarity}; headlens takes the cosine."
+        )
+    # Files that are not there are asked for on the hub each time, so those of earlier versions where there may be any.
+    reading = [_mapping(files.read_json(file)) for file in _SENTENCE_FILES[: None if listed else 1]]
+    if not lowers and any(own.get("do_lower_case") for own in reading):
+        notes.append(
+            "sentence-transformers writes texts in lower case for this model (do_lower_case in "
+            "sentence_bert_config.json); headlens does not: write the data in lower case."
+        )
+    limits = [limit for own in reading if isinstance(limit := own.get("max_seq_length"), int) and limit < longest]
+    if limits:
+        notes.append(
+            f"sentence-transformers cuts texts off after {limits[0]} tokens (max_seq_length); headlens reads up to "
+            f"{longest}."
+        )
+    return notes
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _pooling_notes(files: CheckpointFiles, modules: list[Mapping[str, Any]]) -> list[str]:
     """Tells of embeddings that sentence-transformers makes otherwise than headlens does: as the mean of all tokens."""
-    modules, pooling = (files.read_json(name) for name in ("modules.json", "1_Pooling/config.json"))
-    kinds = [str(m.get("type")).rpartition(".")[2] for m in modules or () if isinstance(m, Mapping)]
-    others = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+    kinds = [(str(m.get("path") or ""), str(m.get("type")).rpartition(".")[2]) for m in modules]
+    others = [kind for _, kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+    place = next((path for path, kind in kinds if kind == "Pooling" and _FOLDER.fullmatch(path)), "1_Pooling")
+    pooling = _mapping(files.read_json(f"{place}/config.json"))
     # Older versions write a switch for every mode, newer ones the name of the mode.
-    settings = {k: v for k, v in (pooling or {}).items() if k.startswith("pooling_mode")}
+    settings = {k: v for k, v in pooling.items() if k.startswith("pooling_mode")}
     ways = [k.removeprefix("pooling_mode_") if v is True else str(v) for k, v in settings.items() if v]
     if set(ways) - {"mean_tokens", "mean"}:
         others.insert(0, ", ".join(ways))

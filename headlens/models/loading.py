@@ -36,9 +36,11 @@ from headlens.languages import (
 from headlens.models import checkpoint_settings
 from headlens.models.checkpoint_files import CheckpointFiles, load_tokenizer
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
-from headlens.models.loading_errors import explained
+from headlens.models.given_models import check_weights_at_hand
+from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
+from headlens.models.tokenizer_file import follow_file
 from headlens.models.unembedded_padding import UnembeddedPadding
 from headlens.options import DEMO, Given
 from headlens.unchanged_files import unchanged
@@ -255,26 +257,36 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             place, options.revision or "main", offline, options.trust_remote_code, options.allow_pickle
         )
         with unchanged(place), only_cache(enabled=offline):
-            if files.path("adapter_config.json") is not None:
+            if files.path(ADAPTER) is not None:
                 raise ModelError(
                     f"{name} has an adapter next to its weights, which headlens does not read.", f"{MERGE}."
                 )
             written, stored = PreTrainedConfig.get_config_dict(place, **files.arguments)[0], files.weights()
             checkpoint_settings.check_sizes(name, written, len(stored))
             config = AutoConfig.from_pretrained(place, **files.trusting)
+            form_notes = checkpoint_settings.set_form(config, written)
             checkpoint_settings.set_class_names(config, written)
             if getattr(config, "quantization_config", None) is None:
                 check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
             kind, read = checkpoint_settings.class_of(config), _reader(files, config, options, stored)
             (model, missing, unused, notes), tokenizer = read_weights(name, kind, read), load_tokenizer(files)
             checkpoint_settings.check_settings(name, model)
-            notes += checkpoint_settings.settings_notes(config, files)
-            if tokenizer is not None and writes_lower_case(tokenizer):
+            stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
+            if tokenizer is not None and (written_file := files.path("tokenizer.json")) is not None:
+                notes += follow_file(tokenizer, written_file, stated)
+            # The note would stand in every run of the bundled model.
+            longest = min(
+                getattr(config, "max_position_embeddings", None) or 0, getattr(tokenizer, "model_max_length", 0)
+            )
+            lowers = tokenizer is not None and writes_lower_case(tokenizer)
+            notes += form_notes + checkpoint_settings.settings_notes(config)
+            notes += checkpoint_settings.sentence_notes(files, lowers=lowers, longest=0 if name == DEMO else longest)
+            if tokenizer is not None and lowers:
                 notes += filter(None, [case_note(tokenizer)])
             if config.is_encoder_decoder:
                 notes += checkpoint_settings.set_start_token(name, model, written, files)
             settings_hash = files.settings_hash()
-            stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
+        check_weights_at_hand(name, model)
         restore_class(model)
         restore_attention(name, model)
         if tokenizer is not None and getattr(config, "type_vocab_size", 2) < 2:
@@ -393,9 +405,7 @@ def local_or_hub(name: str) -> str | Path:
         raise ModelError(f"{name} stands for the output of an earlier step of a recipe.", "Name a model in its place.")
     if (path := Path(name).expanduser()).is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(
-                f"{name}: the folder has no config.json.", "Give the folder of a saved Hugging Face model."
-            )
+            raise without_config(name, path)
         return path
     if path.is_file() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelError(f"{name}: no such model folder.", "Give a folder with a config.json, a hub id, or 'demo'.")

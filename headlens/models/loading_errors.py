@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import transformers
 from huggingface_hub import errors as hub_errors
@@ -15,10 +18,13 @@ from headlens.attention.supported_models import FAMILIES
 from headlens.errors import HeadlensError, ModelError, error_chain, reason_of
 from headlens.files import full_disk
 from headlens.hub_access import FULL_CACHE
+from headlens.models.checkpoint_weights import MERGE
 from headlens.models.model_options import ModelOptions
 from headlens.nested_text import parse_json
 from headlens.weights.head_map import FILE as HEAD_MAP
 
+ADAPTER = "adapter_config.json"
+_MOST_SHOWN, _MOST_FOUND = 8, 200
 _Kinds = set[type[BaseException]]
 _Says = Callable[[str], bool]
 _DEMO_WORKS = "`headlens classify demo` works without a network."
@@ -163,6 +169,52 @@ def _unknown(name: str, error: Exception) -> ModelError:
         f"{name} cannot be loaded: {kind}{reason}",
         "Check its config.json and weights; --debug shows where it failed.",
     )
+
+
+def without_config(name: str, folder: Path) -> ModelError:
+    """The error for a folder without a config.json: where below it there are models, or what it holds instead."""
+    if (folder / ADAPTER).is_file():
+        base = _json(folder / ADAPTER).get("base_model_name_or_path")
+        of = f" for {base}" if isinstance(base, str) and base else ""
+        return ModelError(f"{name} is an adapter{of} ({ADAPTER}), without a model of its own.", f"{MERGE}.")
+    below = [path.parent for path in _configs(folder)]
+    if below:
+        shown = ", ".join(str(Path(name) / path.relative_to(folder)) for path in below[:_MOST_SHOWN])
+        more = f" … ({len(below)} in all)" if len(below) > _MOST_SHOWN else ""
+        advice = (
+            f"Give {shown}." if len(below) == 1 else f"Give one of the folders below it that have one: {shown}{more}."
+        )
+        return ModelError(f"{name}: the folder has no config.json.", advice)
+    adapters = [path.parent for path in _below(folder, ADAPTER)]
+    if adapters:
+        problem = f"{name}: the folder has no config.json; {Path(name) / adapters[0].relative_to(folder)} is an adapter"
+        return ModelError(f"{problem}.", f"{MERGE}.")
+    return ModelError(f"{name}: the folder has no config.json.", "Give the folder of a saved Hugging Face model.")
+
+
+def _configs(folder: Path) -> list[Path]:
+    """The config.json of models in folders below one; those of the parts of sentence-transformers are none."""
+    return [
+        path for path in _below(folder, "config.json") if "model_type" in (own := _json(path)) or "architectures" in own
+    ]
+
+
+def _below(folder: Path, file: str) -> list[Path]:
+    """Files of this name in the folders below one, at most three deep, in the order of the numbers in their names."""
+    patterns = ("/".join(["*"] * depth) + f"/{file}" for depth in (1, 2, 3))
+    found: list[Path] = []
+    with suppress(OSError):
+        for pattern in patterns:
+            found += islice(folder.glob(pattern), _MOST_FOUND)
+    order = {path: [int(n) if n.isdecimal() else n for n in re.split(r"(\d+)", str(path))] for path in found}
+    return sorted(found, key=order.__getitem__)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        content = parse_json(path.read_text(encoding="utf-8"))
+        return content if isinstance(content, dict) else {}
+    return {}
 
 
 def first_line(error: Exception) -> str:

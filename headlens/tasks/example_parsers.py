@@ -77,7 +77,7 @@ class TextReader(ExampleReader):
         texts = tuple(row.text(columns[role]) for role in self.texts)
         label = None if self.labels is None else self.labels.read(row, columns["label"])
         unlabelled = self.labels is not None and label is None
-        return None if unlabelled or not all(texts) else TextExample(str(row.number), texts, label)
+        return None if unlabelled or not all(map(str.strip, texts)) else TextExample(str(row.number), texts, label)
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,10 @@ class EndingReader(ExampleReader):
         endings = row.texts(places[0], len(places)) if in_list else [row.text(place) for place in places]
         label = ClassLabels(("0", "1", "2", "3")).read(row, columns["label"])
         sentence, beginning = row.text(first), row.text(second)
-        texts = (sentence, *(f"{beginning} {ending}".strip() for ending in endings))
-        return None if label is None or not sentence or not all(endings) else TextExample(str(row.number), texts, label)
+        # Without a beginning an ending begins with a space, as in the example script of transformers (run_swag.py).
+        texts = (sentence, *(f"{beginning} {ending}" for ending in endings))
+        blank = not all(map(str.strip, (sentence, *endings)))
+        return None if label is None or blank else TextExample(str(row.number), texts, label)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class QuestionReader(ExampleReader):
             CorpusError: also where answers are not in the context, or not where they are said to be.
         """
         key = str(row.cells.get("id", row.number))
-        question, context = row.text(columns["question"]), row.untrimmed(columns["context"])
+        question, context = row.text(columns["question"]), row.text(columns["context"])
         column = columns["answers"]
         cell = row.value(column)
         # What stands in the context is a text, whatever it looks like.
@@ -144,7 +146,7 @@ class QuestionReader(ExampleReader):
         if answers and answers[0].text not in context:
             message = f"question {key}: the answer {answers[0].text[:40]!r} is not in its context."
             raise row.error(message, "Answers must be copied verbatim from the context.")
-        if not question or not context.strip() or not (answers or self.no_answer):
+        if not question.strip() or not context.strip() or not (answers or self.no_answer):
             return None
         return Question(key, question, context, tuple(answers))
 

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from headlens.corpora.batches import IGNORED, padded
 from headlens.corpora.encoded_corpus import Masking
 from headlens.corpora.encoding import SentenceEncoder
-from headlens.corpora.sentence import Example
-from headlens.corpora.text import plain_sentence
+from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.text import split_words
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means
 from headlens.tasks.examples import TaskExample, texts_of
@@ -116,7 +116,8 @@ class MaskedLM(Likelihood):
             raise OptionError(
                 f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
             )
-        sentence = plain_sentence(texts_of(example)[0], example.id)
+        text = texts_of(example)[0]
+        sentence = Sentence(text, tuple(split_words(text)), example.id)
         plain = SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
         masked = None if plain is None else Masking(int(mask_id), self.share, self.seed).mask(plain)
         if plain is None or masked is None or masked is plain:

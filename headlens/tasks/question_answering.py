@@ -85,7 +85,8 @@ class QuestionAnswering(Task):
                 "token covers.",
                 "Use a model with a fast tokenizer (a tokenizer.json next to the weights).",
             )
-        question = example.question.strip()
+        # SQuAD has questions with much white space before them: taken off as in the script of transformers (run_qa.py).
+        question = example.question.lstrip()
         length = self.window if reader.limit is None else min(self.window, reader.limit)
         question_length = len(reader.encode(question, add_special_tokens=False)["input_ids"])
         room = length - question_length - reader.tokenizer.num_special_tokens_to_add(pair=True)

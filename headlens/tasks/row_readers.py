@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from headlens.corpora.sources import HubCorpus
-from headlens.corpora.table import json_array, json_rows, list_names, separated_rows, tab_rows, text_cell, unquoted
+from headlens.corpora.table import (
+    json_array,
+    json_rows,
+    list_names,
+    separated_rows,
+    tab_rows,
+    text_cell,
+    unquoted,
+    without_bytes,
+)
 from headlens.corpora.text import NamedFile, distinct_names, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
 from headlens.nested_text import looks_nested, nested_value
@@ -42,19 +51,15 @@ class TaskRow:
     number: int
 
     def text(self, column: str) -> str:
-        """Returns the text of a column, white space trimmed; empty where the cell is null.
+        """Returns the text of a column as it stands there, also white space around it; empty where the cell is null.
 
         Raises:
             CorpusError: no such column, or something other than text in it, also where that is written as text.
         """
-        return self.untrimmed(column).strip()
-
-    def untrimmed(self, column: str) -> str:
-        """Returns the text of a column with white space around it; errors as in `text`."""
         return text_cell(self.cells, column, self.place, self.line)
 
     def texts(self, column: str, number: int) -> list[str]:
-        """Returns the texts of a list in a column, white space trimmed; none but empty ones where the cell is null.
+        """Returns the texts of a list in a column; none but empty ones where the cell is null.
 
         Args:
             column: the column.
@@ -106,7 +111,7 @@ class TaskRow:
 class FileRows(NamedFile):
     """A UTF-8 file with tabs (`.tsv`, `.txt`), commas (`.csv`), JSON lines (`.jsonl`) or JSON; also `.gz`.
 
-    Tabs separate without quoting; a `.csv` may have tabs or semicolons, see `separated_rows`. A file of either
+    Tabs separate as in `tab_rows`; a `.csv` may have tabs or semicolons, see `separated_rows`. A file of either
     whose first row is no header has the columns `headerless`. Further cells of its rows are left out where the original
     files have such, and behind a pair between tabs.
 
@@ -129,12 +134,12 @@ class FileRows(NamedFile):
         Raises:
             CorpusError: with file and line: not UTF-8, broken CSV, a broken file of JSON.
         """
-        for number, (line, cells) in enumerate(self._rows(), 1):
+        for number, (line, cells) in enumerate(without_bytes(self._rows(), self.path), 1):
             yield cells if isinstance(cells, CorpusError) else TaskRow(cells, str(self.path), line, number)
 
     def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any] | CorpusError]]:
         if (kind := file_kind(self.path)) in TABS:
-            return self._named(tab_rows(self.path))
+            return self._named(tab_rows(self.path, self.quoted))
         if kind in COMMAS:
             # Tasks that are in files without a header, too, say how many columns these have; all others have labels.
             return self._named(separated_rows(self.path, self.expected, len(self.headerless) or 2))
@@ -156,7 +161,7 @@ class FileRows(NamedFile):
             raise CorpusError(message, "Give the columns names of their own.", path=self.path, line=first[0])
         if tuple(names[-2:]) == ONE_ANNOTATOR:
             rows = ((line, without_others(cells, len(names))) for line, cells in rows)
-        quoted, known = bool(self.quoted & set(names)), len(self.headerless)
+        known = len(self.headerless)
         has_more = bare and (known > 2 or (known == 2 and file_kind(self.path) in TABS))
         for line, cells in chain([first], rows) if bare else rows:
             if len(cells) < len(names) or (len(cells) > len(names) and not has_more):
@@ -164,7 +169,7 @@ class FileRows(NamedFile):
                 advice = f"Correct the line{', or name the columns in the first row' if bare else ''}."
                 yield line, CorpusError(message, advice, path=self.path, line=line)
             else:
-                yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))
+                yield line, dict(zip(names, cells, strict=False))
 
     def _names(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
         """Returns the names of the columns, and whether the first row is data."""

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,7 +120,7 @@ def test_quotation_marks_between_tabs_are_text_unless_doubled(tmp_path: Path) ->
     rows = 'text\tlabel\n"So," he said.\t1\n"So."\t1\n"He said ""so""."\t1\n'
     texts = ['"So," he said.', '"So."', 'He said "so".']
     assert [text for _, text, _ in read(save(tmp_path, "a.csv", rows))] == texts
-    assert [text for _, text, _ in read(save(tmp_path, "a.tsv", rows))] == [*texts[:2], '"He said ""so""."']
+    assert [text for _, text, _ in read(save(tmp_path, "a.tsv", rows))] == [*texts[:2], 'He said "so".']
 
 
 def test_the_text_of_a_csv_of_one_column_is_not_cut(tmp_path: Path) -> None:
@@ -307,3 +308,56 @@ def test_lists_that_are_written_as_text_are_no_sentences(tmp_path: Path, cell: s
         csv.writer(file).writerows([["sentence"], ["A cat."], [cell]])
     with pytest.raises(CorpusError, match=r"'sentence' holds a list or mapping written out as text"):
         list(open_corpus(str(path), CorpusOptions(column="sentence")))
+
+
+def texts(path: Path) -> list[str]:
+    return [example.source.text for example in TableCorpus(path, "text")]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_tabs_as_pandas_writes_them(tmp_path: Path, name: str, quoting: Any) -> None:
+    cells = ['the film is "bad"', '"all of it"', 'a "b" c', '"', "plain", "it's", 'the "film', '""']
+    pd.DataFrame({"text": cells, "label": 1}).to_csv(tmp_path / name, sep="\t", index=False, quoting=quoting)
+    assert texts(tmp_path / name) == cells
+
+
+def test_bare_quotation_marks_between_tabs_stay(tmp_path: Path) -> None:
+    cells = ['" the movie is bad', 'the "good" film', '"a whole one"', 'at the end "', '"two" and "three"']
+    (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *(f"{cell}\t1" for cell in cells)]))
+    assert texts(tmp_path / "a.tsv") == cells
+
+
+SAID = ["the dog sees", 'it\'s a "b"', "café ☺", "a\\b", 'say "no"', "so it's"]
+
+
+@pytest.mark.parametrize("form", ["{!r}", "np.bytes_({!r})"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
+def test_bytes_that_are_written_as_text(tmp_path: Path, name: str, form: str) -> None:
+    frame = pd.DataFrame({"text": [form.format(text.encode()) for text in SAID], "label": range(len(SAID))})
+    if name == "a.jsonl":
+        frame.to_json(tmp_path / name, orient="records", lines=True)
+    else:
+        frame.to_csv(tmp_path / name, sep="\t" if name == "a.tsv" else ",", index=False)
+    assert texts(tmp_path / name) == SAID
+
+
+def test_a_single_text_that_looks_like_bytes_stays(tmp_path: Path) -> None:
+    cells = ["b'two'", "b' is a letter", "one more", "and one", "b"]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": cell}) for cell in cells))
+    assert texts(tmp_path / "a.jsonl") == cells
+
+
+def test_one_text_among_bytes_stays(tmp_path: Path) -> None:
+    cells = [f"b'number {number}'" for number in range(80)]
+    cells[30], cells[70] = "plain", "b'not closed"
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": cell}) for cell in cells))
+    read = texts(tmp_path / "a.jsonl")
+    assert (read[0], read[30], read[70], read[79]) == ("number 0", "plain", "b'not closed", "number 79")
+
+
+def test_bytes_of_another_encoding_are_refused(tmp_path: Path) -> None:
+    rows = [json.dumps({"text": repr(text.encode("latin1"))}) for text in ("abc", "def", "café")]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    with pytest.raises(CorpusError, match=r"a\.jsonl:3: a cell holds bytes \(b'…'\) that are not UTF-8"):
+        texts(tmp_path / "a.jsonl")

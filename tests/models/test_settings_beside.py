@@ -11,6 +11,7 @@ import torch
 import transformers
 import zoo
 from saved import build, rewrite, save
+from tiers import rest_slow
 from transformers import CONFIG_MAPPING, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
@@ -172,3 +173,142 @@ def test_heads_that_do_not_divide_the_size_are_told(kind: str, tmp_path: Path) -
     (tmp_path / "config.json").write_text(json.dumps(written | {"num_attention_heads": 7}))
     with pytest.raises(ModelError, match=r"(?s)hidden size.*multiple of the number of attention heads \(7\)"):
         load(str(tmp_path))
+
+
+def put(folder: Path, file: str, content: object) -> None:
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"q": "ask: "}, "default_prompt_name": "q"},
+            "prompt 'ask: '",
+        ),
+        ("config_sentence_transformers.json", {"prompts": {"q": "ask: ", "p": ""}}, "where one is named, q: 'ask: '"),
+        ("config_sentence_transformers.json", {"prompts": {"q": ""}, "default_prompt_name": "q"}, None),
+        ("config_sentence_transformers.json", {"prompts": None, "similarity_fn_name": "dot"}, "by dot; headlens takes"),
+        ("config_sentence_transformers.json", ["no", "object"], None),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "write the data in lower case"),
+        ("sentence_bert_config.json", {"max_seq_length": 16, "do_lower_case": False}, "after 16 tokens"),
+        ("sentence_bert_config.json", {"max_seq_length": 4000}, None),
+        ("sentence_xlm-roberta_config.json", {"do_lower_case": True}, "write the data in lower case"),
+        ("2_Pooling/config.json", {"pooling_mode": "cls"}, "embeddings with cls"),
+    ],
+)
+def test_what_sentence_transformers_reads_is_told(
+    tmp_path: Path, bytebpe_tokenizer: PreTrainedTokenizerBase, file: str, content: object, told: str | None
+) -> None:
+    folder = Path(save(build("BertModel", 600), tmp_path / "m", bytebpe_tokenizer))
+    places = {"Transformer": "", "Pooling": "2_Pooling"}
+    put(folder, "modules.json", [{"type": f"a.{kind}", "path": path} for kind, path in places.items()])
+    put(folder, file, content)
+    notes = load(str(folder)).notes
+    assert [told in note for note in notes] == [True] if told else notes == ()
+
+
+def test_lower_case_that_the_tokenizer_writes_is_not_told(
+    tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    model = build("BertModel", len(wordpiece_tokenizer), max_position_embeddings=512)
+    folder = Path(save(model, tmp_path / "m", wordpiece_tokenizer))
+    put(folder, "sentence_bert_config.json", {"do_lower_case": True, "max_seq_length": 512})
+    assert load(str(folder)).notes == ()
+
+
+IDS = torch.tensor([[5, 6, 7, 8]])
+
+
+def logits(folder: str) -> torch.Tensor:
+    with torch.no_grad():
+        output: torch.Tensor = load(folder).model(IDS).logits
+    return output
+
+
+FORMS = [
+    {"return_dict": False},
+    {"torchscript": True},
+    {"output_attentions": True},
+    {"output_hidden_states": True, "return_dict": False},
+]
+KERNELS = [
+    {"attn_implementation": "flash_attention_2"},
+    {"attn_implementation": "kernels-community/flash-attn3"},
+    {"_attn_implementation": "someone/attention"},
+    {"attn_implementation": {"": "paged|flash_attention_2"}},
+    {"attn_implementation": "of a plug-in"},
+    {"experts_implementation": "someone/experts"},
+]
+
+
+@pytest.mark.parametrize("kind", rest_slow(["GPT2LMHeadModel", "BertForSequenceClassification"]))
+@pytest.mark.parametrize("settings", [*FORMS, *KERNELS])
+def test_settings_of_form_change_nothing(
+    tmp_path: Path, kind: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(*names: object, **more: object) -> None:
+        raise AssertionError(f"{names} was to be fetched")
+
+    monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", fetched)
+    folder = save(build(kind), tmp_path / "m")
+    expected = logits(folder)
+    assert torch.equal(logits(rewrite(folder, same, **settings)), expected)
+    named = [note for note in load(folder).notes if "neither loaded nor fetched" in note]
+    assert len(named) == (settings in KERNELS)
+
+
+@pytest.mark.parametrize("name", ["sdpa", "eager", "flex_attention", None])
+def test_usual_implementations_are_not_told(tmp_path: Path, name: str | None) -> None:
+    path = Path(save(build("BertModel"), tmp_path / "m")) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"attn_implementation": name}))
+    assert load(str(path.parent)).notes == ()
+
+
+def test_settings_of_form_in_both_parts(tmp_path: Path) -> None:
+    encoder, decoder = build("BertModel"), build("BertLMHeadModel", is_decoder=True, add_cross_attention=True)
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder.config, decoder.config)
+    config.decoder_start_token_id, config.pad_token_id = 1, 0
+    folder = Path(save(transformers.EncoderDecoderModel(config).eval(), tmp_path / "m"))
+    content = json.loads((folder / "config.json").read_text())
+    for part, kernel in (("encoder", "a/b"), ("decoder", "flash_attention_2")):
+        content[part] |= {"return_dict": False, "attn_implementation": kernel}
+    (folder / "config.json").write_text(json.dumps(content))
+    loaded = load(str(folder))
+    assert "asks for 'a/b' and 'flash_attention_2' to compute with" in loaded.notes[0]
+    model: Any = loaded.model
+    assert model(IDS, decoder_input_ids=IDS).logits.shape == (1, 4, 60)
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        (["checkpoint-500"], r"Give .*/top/checkpoint-500\."),
+        (["0_Transformer"], r"Give .*/top/0_Transformer\."),
+        (["snapshots/0123abc"], r"Give .*/top/snapshots/0123abc\."),
+        (["run/out/checkpoint-1"], r"Give .*/top/run/out/checkpoint-1\."),
+        (["checkpoint-900", "checkpoint-1000"], r"Give one of .*: .*/top/checkpoint-900, .*/top/checkpoint-1000\."),
+        ([f"checkpoint-{n}" for n in range(1, 13)], r"Give one of .*checkpoint-8 … \(12 in all\)\."),
+        ([], r"Give the folder of a saved Hugging Face model\."),
+    ],
+)
+def test_a_model_in_a_folder_below_is_named(tmp_path: Path, places: list[str], said: str) -> None:
+    top = tmp_path / "top"
+    (top / "1_Pooling").mkdir(parents=True)
+    put(top, "1_Pooling/config.json", {"pooling_mode": "cls"})
+    for place in places:
+        (top / place).mkdir(parents=True)
+        put(top, f"{place}/config.json", {"model_type": "bert"})
+    with pytest.raises(ModelError, match=rf"top: the folder has no config\.json\.\n{said}$"):
+        load(str(top))
+
+
+@pytest.mark.parametrize("place", ["", "checkpoint-3"])
+def test_an_adapter_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "top" / place).mkdir(parents=True)
+    put(tmp_path / "top" / place, "adapter_config.json", {"base_model_name_or_path": "org/base"})
+    said = rf"top/{place} is an adapter\." if place else r"top is an adapter for org/base \(adapter_config\.json\)"
+    with pytest.raises(ModelError, match=rf"{said}.*\nMerge adapters into the weights \(PEFT: merge_and_unload\)\."):
+        load(str(tmp_path / "top"))

@@ -45,7 +45,7 @@ ROW_ANSWERS = {"text": ["Cats"], "answer_start": [0]}
 SWAG_HEADER = "video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
 # Task, name of the file, its content, and the first example.
 FILES: dict[str, tuple[str, str, str, TaskExample]] = {
-    "sst2": ("sst2", "dev.tsv", 'sentence\tlabel\na "fine" film \t1\n', TextExample("1", ('a "fine" film',), 1)),
+    "sst2": ("sst2", "dev.tsv", 'sentence\tlabel\na "fine" film \t1\n', TextExample("1", ('a "fine" film ',), 1)),
     "classification": (
         "classification",
         "reviews.csv",
@@ -125,7 +125,7 @@ FILES: dict[str, tuple[str, str, str, TaskExample]] = {
         "squad2",
         "train-v2.0.json",
         json.dumps(SQUAD),
-        Question("q1", "Who sleeps?", "Cats sleep. Dogs bark.", (AnswerSpan("Cats", 0),)),
+        Question("q1", " Who sleeps?", "Cats sleep. Dogs bark.", (AnswerSpan("Cats", 0),)),
     ),
     "squad-rows": (
         "squad",

@@ -28,7 +28,7 @@ from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import frequent_relations, label_notes
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import first_example
-from headlens.errors import CorpusError, OptionError
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.metric import MetricSettings, Statistics
@@ -38,6 +38,8 @@ from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
+
+_SHORTEST_WINDOW = 16  # tokens, special ones included
 
 # Sentences are drawn in so many groups, each of random ones: sums are kept for every group, not for every sentence.
 GROUPS = 25
@@ -130,14 +132,21 @@ def classify_heads(
     """
     options = options or ClassifyOptions()
     relations = options.relations
+    windows = options.long_sentences == "window" and options.split_at is None
+    if summary is None and (relations is None or windows):
+        summary = summarise(corpus)
     if relations is None:
-        relations = common_relations(summary or summarise(corpus), options.thresholds.min_instances)
+        assert summary is not None
+        relations = common_relations(summary, options.thresholds.min_instances)
     frequencies = frequencies or Frequencies()
     first = first_example(corpus)
     feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
     if options.split_at is not None:
         check_split(corpus, options.split_at, paired=first.target is not None)
     feed.require_heads(loaded.name)
+    window_notes = list[str]()
+    if windows and summary is not None and first.target is None:
+        feed, window_notes = _with_enough_windows(feed, summary, options.thresholds)
     pairs, sample = feed.encoder.pairing == "joined" or options.split_at is not None, options.similarity == "sample"
     sides = frequencies.source, frequencies.target
     annotator = Annotator(relations, *sides, words=True, pairs=pairs, sample=sample, seed=options.seed)
@@ -159,7 +168,9 @@ def classify_heads(
         check_relations(options.relations or (), annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
     tables = _head_tables(statistics, similarity, thresholds)
-    if too_little := too_little_notes(encoding.sentences, encoding.tokens, thresholds):
+    if too_little := too_little_notes(
+        encoding.sentences, encoding.tokens, thresholds, may_cut=not windows and options.split_at is None
+    ):
         tables["heads"] = HeadTable(tables["heads"].rows.assign(role="", roles="", roles_by_weight=""))
     scores = role_scores(tables["heads"], tables.get("syntax"), thresholds)
     scores = scores.assign(held=0) if too_little else scores
@@ -167,6 +178,7 @@ def classify_heads(
         *too_little,
         *([] if too_little else null_notes(tables["heads"].rows, scores)),
         *encoding_notes(feed, encoding),
+        *(window_notes if encoding.windowed else []),
         *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),
         *statistics.notes(),
         *label_notes(annotation.labels, relations),
@@ -178,6 +190,28 @@ def classify_heads(
         roles = partial(_roles, statistics, thresholds)
         resampled = partial(role_stability, groups, roles, options.stability, options.seed)
     return Classification(tables, encoding, annotation, notes, more, bool(too_little), resampled)
+
+
+def _with_enough_windows(
+    feed: CorpusReader, summary: CorpusSummary, thresholds: Thresholds
+) -> tuple[CorpusReader, list[str]]:
+    """Cuts few long texts, such as a single document, into as many windows as roles need sentences, if they have words.
+
+    Returns:
+        What reads the corpus, and a note on its windows; none where they are as long as the model reads.
+    """
+    longest = summary.words // thresholds.min_sentences  # tokens: no word has less than one
+    enough = longest * thresholds.min_sentences >= thresholds.min_tokens and longest >= _SHORTEST_WINDOW
+    limit = feed.encoder.limit
+    if summary.sentences >= thresholds.min_sentences or not enough or (limit is not None and longest >= limit):
+        return feed, []
+    verb = "is" if summary.sentences == 1 else "are"
+    note = (
+        f"There {verb} {counted(summary.sentences, 'sentence')}, fewer than the {thresholds.min_sentences} that roles "
+        f"need: windows have at most {longest} tokens, so that there are enough. They are not independent of each "
+        "other, as sentences of several texts are: intervals may be too narrow."
+    )
+    return replace(feed, encoder=replace(feed.encoder, max_length=longest)), [note]
 
 
 def _measure(

@@ -39,15 +39,23 @@ def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
     return HeadTable(rows[sorted(rows.columns, key=lambda name: name == "accuracy_null")])  # the last column
 
 
-def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds) -> list[str]:
-    """The note on a corpus of which too few sentences or tokens were read to give any head a role; none if enough."""
+def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds, *, may_cut: bool = False) -> list[str]:
+    """The note on a corpus of which too few sentences or tokens were read to give any head a role; none if enough.
+
+    Args:
+        sentences: how many were read.
+        tokens: how many they have.
+        thresholds: how many roles need.
+        may_cut: whether long sentences could be cut into windows, each of which counts as one.
+    """
     if sentences >= thresholds.min_sentences and tokens >= thresholds.min_tokens:
         return []
     verb = "was" if sentences == 1 else "were"
+    long = " --long-sentences window reads long texts in parts." if may_cut and tokens >= thresholds.min_tokens else ""
     return [
         f"No roles are assigned: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} {verb} read, but "
         f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences "
-        "and --min-tokens."
+        f"and --min-tokens.{long}"
     ]
 
 

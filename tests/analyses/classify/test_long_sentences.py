@@ -110,3 +110,22 @@ def test_a_sentence_without_a_tree_counts_once_however_many_windows_it_has(loade
     assert found.encoding.windowed == 1
     assert found.encoding.sentences > 3
     assert "2 sentences have no dependency tree; --parser adds them." in found.notes
+
+
+@pytest.mark.parametrize("documents", [1, 3])
+def test_few_long_texts_have_enough_windows_for_roles(
+    documents: int, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    model = build("BertModel", len(wordpiece_tokenizer), max_position_embeddings=512)
+    loaded = LoadedModel("tiny", model, wordpiece_tokenizer, None)
+    texts = [Example(sentence("The old dog sees a small house . " * (150 // documents))) for _ in range(documents)]
+    found = classify_heads(loaded, Memory(texts), replace(OPTIONS, similarity="off"))
+    assert found.encoding.windowed == documents
+    assert found.encoding.sentences >= 30
+    assert not found.too_little
+    (note,) = [note for note in found.notes if "fewer than the 30 that roles need" in note]
+    assert "windows have at most 40 tokens" in note
+    if documents > 1:  # which the model reads whole
+        whole = classify_heads(loaded, Memory(texts), replace(OPTIONS, similarity="off", long_sentences="skip"))
+        assert (whole.encoding.sentences, whole.too_little) == (documents, True)
+        assert "--long-sentences window reads long texts in parts." in whole.notes[0]

@@ -65,7 +65,9 @@ def test_a_head_of_a_layer_that_opposes_the_target_is_told_apart() -> None:
     assert column(table, "head")[:2] == ["encoder.0.1", "encoder.1.2"]
     assert column(table, "its layer")[:2] == ["opposes the target", "serves the target"]
     (found,) = relevance_findings(recorded)
-    assert "encoder.0.1 has the largest share of its layer's relevance, of a layer that works against the target" in found
+    assert (
+        "encoder.0.1 has the largest share of its layer's relevance, of a layer that works against the target" in found
+    )
 
 
 def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:

@@ -1,0 +1,147 @@
+"""A checkpoint's tokenizer.json as it stands, where transformers rebuilds parts of it.
+
+transformers 5 takes the vocabulary of tokenizer.json, and gives it the normaliser, pre-tokeniser and post-processor of
+the class that tokenizer_config.json or config.json names, whatever the file has: digits, letters and special tokens
+can differ from those that the model was trained with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+from tokenizers import AddedToken, Tokenizer
+from transformers import PreTrainedTokenizerBase
+
+from headlens.nested_text import parse_json
+
+_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+# Settings of tokenizer_config.json that go before tokenizer.json, as in transformers 4: attributes of BertNormalizer.
+_BERT = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+_EMPTY = {"type": "WordLevel", "vocab": {}, "unk_token": ""}  # with which the other parts are read without words
+# Texts that classes of tokenizers cut in different ways: cases, accents, digits, spaces, marks, scripts, long words.
+_TRIED = (
+    "Zoë's  3 Cafés of 1999 can't open\tat 12:45 -- e.g. A_b/c-d, ﬁne ½ №7!?",
+    " The THE the  İstanbul'da naïve 東京へ行く 한국어 Straße\n«oui» … $3.50 x=y+1 🙂 #tag user@example.org ",
+    f"{'supercalifragilistic' * 6} aaaaaaaaaa 0123456789",
+)
+
+
+def follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, stated: Mapping[str, Any]) -> list[str]:
+    """Gives a tokenizer the parts that its tokenizer.json has, where those of its class are others.
+
+    Languages, which change the special tokens, stay as the class has them. Classes of code that comes with a model are
+    left as they are.
+
+    Args:
+        tokenizer: the tokenizer, which is changed.
+        path: its tokenizer.json.
+        stated: what tokenizer_config.json says.
+
+    Returns:
+        What to know where texts are cut otherwise than by transformers; nothing where they are cut alike.
+
+    Raises:
+        Exception: of the package tokenizers, which has no kinds of its own, if the file cannot be read.
+    """
+    made: Any = tokenizer
+    if not tokenizer.is_fast or not type(tokenizer).__module__.startswith("transformers."):
+        return []
+    content = parse_json(path.read_text(encoding="utf-8"))
+    backend, notes = made.backend_tokenizer, _cut_alike(made.backend_tokenizer, content["model"])
+    before = [_cut(made, text) for text in _TRIED]
+    # The words are read again only where something about them differs: of large vocabularies that takes seconds.
+    rest = {**content, "model": _EMPTY, "added_tokens": []}
+    parts, changed = Tokenizer.from_str(json.dumps(rest)), []
+    _override(parts, stated)
+    has_languages = hasattr(made, "set_src_lang_special_tokens")
+    if not _has_model(backend, content["model"]) or not _has_added(backend, content, stated):
+        made._tokenizer = backend = _with_words_of(path, backend)
+        _cut_alike(backend, content["model"])
+        changed.append("vocabulary")
+    for name in _PARTS:
+        own = getattr(parts, name)
+        if _state(own) != _state(getattr(backend, name)) and not (name == "post_processor" and has_languages):
+            setattr(backend, name, own)
+            changed += [name] if name != "decoder" else []  # which cuts nothing
+    if [_cut(made, text) for text in _TRIED] != before:
+        notes.append(
+            f"Text is cut into tokens as the checkpoint's tokenizer.json says; {type(tokenizer).__name__} of "
+            f"transformers {transformers.__version__} would use another {' and '.join(changed)}."
+        )
+    return notes
+
+
+def _cut_alike(backend: Any, written: Mapping[str, Any]) -> list[str]:
+    """Makes a tokenizer cut a text the same way every time, and tells where its file has it cut at random."""
+    if not (dropout := written.get("dropout")):
+        return []
+    if hasattr(backend.model, "dropout"):
+        backend.model.dropout = None
+    return [f"tokenizer.json cuts words at random (dropout {dropout:g}), as in training; headlens does not."]
+
+
+def _cut(tokenizer: Any, text: str) -> list[Any]:
+    """The tokens of a text alone, and of one in two parts with their segments."""
+    two = tokenizer.backend_tokenizer.encode(text, "b 1")
+    return [tokenizer.backend_tokenizer.encode(text).ids, two.ids, two.type_ids]
+
+
+def _state(part: Any) -> Any:
+    return None if part is None else json.loads(part.__getstate__())
+
+
+def _override(parts: Tokenizer, stated: Mapping[str, Any]) -> None:
+    """Changes parts of a file by what tokenizer_config.json says."""
+    normalizer, splitter = parts.normalizer, parts.pre_tokenizer
+    for setting, attribute in _BERT.items():
+        if hasattr(normalizer, attribute) and isinstance(stated.get(setting), bool):
+            setattr(normalizer, attribute, stated[setting])
+    if isinstance(space := stated.get("add_prefix_space"), bool):
+        if hasattr(splitter, "add_prefix_space"):
+            splitter.add_prefix_space = space
+        elif (scheme := getattr(splitter, "prepend_scheme", None)) and (scheme != "never") != space:
+            splitter.prepend_scheme = "always" if space else "never"
+    parts.normalizer, parts.pre_tokenizer = normalizer, splitter
+
+
+def _has_model(backend: Tokenizer, written: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer has the kind, the settings and the vocabulary that a tokenizer.json says, not its merges."""
+    model, vocabulary = backend.model, written["vocab"]
+    if isinstance(vocabulary, list):  # with the score of every token
+        vocabulary = {entry[0]: number for number, entry in enumerate(vocabulary)}
+    others = {name: value for name, value in written.items() if name not in ("type", "vocab", "merges", "dropout")}
+    return (
+        written.get("type") in (None, type(model).__name__)
+        and all((getattr(model, name, None) or None) == (value or None) for name, value in others.items())
+        and backend.get_vocab(with_added_tokens=False) == vocabulary
+    )
+
+
+def _has_added(backend: Tokenizer, content: Mapping[str, Any], stated: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer has the tokens that tokenizer.json adds, but for those that tokenizer_config.json states."""
+    known, others = backend.get_added_tokens_decoder(), stated.get("added_tokens_decoder") or {}
+    listed = ((token["id"], {k: v for k, v in token.items() if k != "id"}) for token in content.get("added_tokens", ()))
+    added = {number: AddedToken(**token) for number, token in listed if str(number) not in others}
+    return all(number in known and repr(known[number]) == repr(token) for number, token in added.items())
+
+
+def _with_words_of(path: Path, made: Tokenizer) -> Tokenizer:
+    """The tokenizer of a file, with the tokens that were added to another, and the parts and settings of that."""
+    own = Tokenizer.from_file(str(path))
+    known = own.get_added_tokens_decoder().values()
+    names = {token.content for token in known}
+    own.add_tokens([t for _, t in sorted(made.get_added_tokens_decoder().items()) if t.content not in names])
+    own.encode_special_tokens = made.encode_special_tokens
+    own.no_truncation()
+    own.no_padding()
+    for name in _PARTS:
+        setattr(own, name, getattr(made, name))
+    return own
