@@ -53,7 +53,9 @@ class Blind(Observer):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize(
-    "how", [{"kernel": "fast"}, {"kernel": "sdpa"}, {"normalizer": Entmax()}, {"normalizer": softmax}], ids=str
+    "how",
+    [{"kernel": "fast"}, {"kernel": "sdpa"}, {"normalizer": Entmax()}, {"normalizer": softmax}],
+    ids=["fast", "sdpa", "entmax", "softmax"],
 )
 @pytest.mark.parametrize(
     ("name", "weight", "place"),
