@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from headlens.errors import ExtensionError, Interrupted
+from headlens.visible_text import visible_text
 
 T = TypeVar("T")
 _PATIENCE = 5.0  # seconds after which a package that does not come to an end is named
@@ -112,4 +113,5 @@ def _package(point: EntryPoint, words: str = "of the package {}") -> str:
 
 
 def _tell_of_waiting(point: EntryPoint) -> None:
-    sys.stderr.write(f"Waiting for the entry point {point.name!r} of {point.group}{_package(point)} to load …\n")
+    words = f"Waiting for the entry point {point.name!r} of {point.group}{_package(point)} to load …"
+    sys.stderr.write(visible_text(words) + "\n")

@@ -23,11 +23,13 @@ from headlens.models.loading import load
 from headlens.tasks.row_readers import FileRows, LineRows
 from headlens.unchanged_files import file_hashes, one_state_of_files, unchanged
 
-LINES = [f"the cat sees {n} houses" for n in range(3)]
+# More than a reader of tables looks at before it hands out the first row.
+ROWS = 60
+LINES = [f"the cat sees {n} houses" for n in range(ROWS)]
 TREE = "1\tone\t_\t_\t_\t_\t0\troot\t_\t_\n\n"
 READERS: dict[str, tuple[str, Callable[[Path], Iterable[object]]]] = {
     "lines.txt": ("\n".join(LINES), TextCorpus),
-    "trees.conllu": (TREE * 3, ConlluCorpus),
+    "trees.conllu": (TREE * ROWS, ConlluCorpus),
     "table.tsv": ("text\n" + "\n".join(LINES), lambda path: TableCorpus(path, "text")),
     "table.csv": ("text,label\n" + "\n".join(f"{line},1" for line in LINES), lambda path: TableCorpus(path, "text")),
     "objects.jsonl": ("\n".join(f'{{"text": "{line}"}}' for line in LINES), lambda path: TableCorpus(path, "text")),
@@ -48,7 +50,7 @@ def test_a_file_that_changes_under_its_reader_is_noticed(name: str, change: str,
     content, reader = READERS[name]
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
-    assert len(list(reader(path))) == 3
+    assert len(list(reader(path))) == ROWS
     examples: Iterator[object] = iter(reader(path))
     next(examples)
     if change == "grows":
@@ -68,12 +70,12 @@ def test_a_run_reads_the_same_every_time(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
     with one_state_of_files():
-        assert len(list(reader(path))) == len(list(reader(path))) == 3
+        assert len(list(reader(path))) == len(list(reader(path))) == ROWS
         later(path)
         with pytest.raises(InputError, match="changed while it was read"):
             next(iter(reader(path)))
     # What Python reads outside of a run may be another file every time.
-    assert len(list(reader(path))) == 3
+    assert len(list(reader(path))) == ROWS
 
 
 def test_packed_files_data_sets_and_lists_are_watched_too(tmp_path: Path) -> None:

@@ -280,7 +280,10 @@ class NullView(CallView):
         weights = seen.to(exact_type(call.query)) / seen.sum(2, keepdim=True).clamp(min=1)
         one = {name: getattr(call, name)[:, :1] for name in ("query", "key", "value")}
         super().__init__(
-            replace(call, weights=weights[:, None], output=call.output[:, :, :1], projection=None, **one), level
+            replace(
+                call, weights=weights[:, None], output=call.output[:, :, :1], projection=None, to_tokens=None, **one
+            ),
+            level,
         )
 
     def targets(self, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Targets:

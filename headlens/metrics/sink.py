@@ -24,6 +24,7 @@ class LearnedSink(MeanMetric):
 
     name = "learned_sink"
     drawn = False
+    without_null = "A head that gives every token the same weight has no sink."
     columns = (
         MetricColumn(
             "to_sink",

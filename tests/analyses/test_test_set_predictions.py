@@ -123,7 +123,7 @@ def test_columns_that_the_user_names_and_labels_that_are_there(tmp_path: Path) -
     path = tmp_path / "rows.jsonl"
     path.write_text('{"review": "the cat", "class": "?"}\n{"review": " the dog ", "class": ""}\n', encoding="utf-8")
     rows = predicted_rows(str(path), TaskData("sst2", columns=("text=review,label=class",)))
-    assert [(e.id, e.texts) for e in rows.examples] == [("0", ("the cat",)), ("1", ("the dog",))]
+    assert [(e.id, e.texts) for e in rows.examples] == [("0", ("the cat",)), ("1", (" the dog ",))]
     assert rows.name == "rows"
 
 

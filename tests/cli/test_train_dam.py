@@ -78,7 +78,7 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     assert "difference from unmasked" in done.out
     assert set(positions["class"]) == {"special", "diagonal", "neighbourhood", "rest", "offset"}
     assert log.groupby("run").size().to_dict() == dict.fromkeys(RUNS, 2)
-    assert importance.groupby(["run", "class"])["step"].apply(list).tolist() == [[0, 3, 6]] * 2 * 4
+    assert importance.groupby(["run", "class"])["step"].apply(list).tolist() == [[0, 3, 6]] * 2 * 3
     assert sweep["diagonal"].all()
     assert sweep["diagonal_delta"].isna().all()
     record = json.loads(Path("run/run.json").read_text())

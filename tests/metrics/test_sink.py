@@ -111,9 +111,9 @@ def tables(model: Any, *metrics: Metric) -> tuple[list[Any], Statistics]:
 
 
 def test_heads_that_differ_in_their_sinks_alone_have_the_same_entropy() -> None:
-    (found,), _ = tables(gpt_oss(), Entropy())
+    (found, *_), _ = tables(gpt_oss(), Entropy())
     assert found["entropy_norm"].to_numpy() == pytest.approx(found["entropy_norm"].iloc[0], rel=1e-5)
-    (found,), _ = tables(gpt_oss(), Confidence())
+    (found, *_), _ = tables(gpt_oss(), Confidence())
     assert found["confidence_all"].to_numpy() == pytest.approx(found["confidence_all"].iloc[0], rel=1e-5)
 
 
@@ -137,7 +137,7 @@ def test_the_share_of_the_sink_is_that_of_its_logit() -> None:
 
 
 def test_the_column_and_what_the_others_are_is_told() -> None:
-    (found,), statistics = tables(gpt_oss(), LearnedSink())
+    (found, *_), statistics = tables(gpt_oss(), LearnedSink())
     assert found["to_sink"].is_monotonic_increasing
     (note,) = statistics.notes()
     assert note.startswith("In 3 of 3 layers attention gives a part of every row to no token (a learned sink): 0.")
