@@ -104,7 +104,6 @@ def test_the_result_of_classify(classified: headlens.Result) -> None:
     assert repr(classified).startswith("headlens classify of small: heads (4 rows), positions (76 rows)")
     assert classified.findings
     assert classified.summary["roles"]
-    assert isinstance(classified.plot(), Figure)
     assert isinstance(classified.plot("confidence"), Figure)
     with pytest.raises(OptionError, match=r"classify has no figure 'confidense'\.\nThere are functions, confidence"):
         classified.plot("confidense")

@@ -92,11 +92,11 @@ def costs(**tests: float) -> Costs:
 def test_of_a_slower_machine_more_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_budget, "MOST_OF_ONE", 1.0)
     recorded = {"a.py": {"a.py::one": 0.5, "a.py::two": 0.2, "a.py::three": 0.3}}
-    slow = costs(one=1.5, two=0.6, three=0.9)
+    slow = costs(one=1.6, two=0.6, three=0.9)
     assert over_budget(slow, recorded) == []
     assert [line.split(":")[2] for line in over_budget(slow, {})] == ["one"]
-    (line,) = over_budget(costs(one=1.5, two=0.2, three=0.3), recorded)
-    assert line.startswith("a.py::one: 1.50 CPU seconds")
+    (line,) = over_budget(costs(one=1.6, two=0.2, three=0.3), recorded)
+    assert line.startswith("a.py::one: 1.60 CPU seconds")
 
 
 def test_all_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,7 @@ def test_every_block_is_run_or_says_why_not(page: Path) -> None:
     assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", rest_slow([p for p in PAGES if list(commands_run(p))], QUICK[:1]), ids=lambda page: page.stem
 )

@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
 }
 
 
-@pytest.mark.parametrize("command", rest_slow(COMMANDS, ("train", "ablate")))
+@pytest.mark.parametrize("command", rest_slow(COMMANDS, ("train",)))
 def test_every_command_asks_and_is_told(headlens: Headlens, name: str, command: str) -> None:
     _, source, target, _ = MODELS[name]
     told = ("--source-language", source, "--target-language", target)

@@ -217,6 +217,7 @@ def test_nothing_else_is_gone_on_with(
     assert sorted(Path("run/.resume").iterdir()) == kept
 
 
+@pytest.mark.slow
 def test_tokens_without_any_key_are_told(run: Headlens) -> None:
     done = run("--pattern", "window:0", *ONE)
     assert done.code == 0, done.err
@@ -225,6 +226,7 @@ def test_tokens_without_any_key_are_told(run: Headlens) -> None:
     assert words.count("have no key left") == 1
 
 
+@pytest.mark.slow
 def test_what_has_no_diagonal_is_not_trained_without_it(run: Headlens) -> None:
     assert run("--pattern", "random:2", "--pattern", "random:2|window:1", *ONE).code == 0
     trained = pd.read_csv("run/masks.csv")[["pattern", "control"]].apply(tuple, axis=1).tolist()

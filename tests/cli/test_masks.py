@@ -167,14 +167,13 @@ def test_fine_tuning_and_evaluation_are_under_the_mask(
 def test_classify_takes_masks(headlens: Headlens, tiny_bert: Path) -> None:
     Path("text.txt").write_text("The cat sleeps .\nA house near the river .\n" * 4, encoding="utf-8")
     found = {}
-    for name, options in {"plain": (), "near": ("--mask", "window:0"), "none": ("--no-diagonal",)}.items():
+    for name, options in {"near": ("--mask", "window:0"), "none": ("--no-diagonal",)}.items():
         more = ("--corpus", "text.txt", "--frequency", "none", "--out", name, *options)
         done = headlens("classify", tiny_bert, *more)
         assert done.code == 0, done.err
         found[name] = pd.read_csv(f"{name}/heads.csv")
     assert (found["near"]["to_self"] == 1).all()
     assert (found["none"]["to_self"] == 0).all()
-    assert found["plain"]["to_self"].between(0.01, 0.99).all()
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_masked_positions_get_no_weight(name: str, structured: bool, per_layer: 
     assert checked > 50
 
 
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("kernel", rest_slow(["eager", "sdpa"], ["sdpa"]))
 @pytest.mark.parametrize(
     ("options", "law", "scope"),
     [

@@ -174,10 +174,7 @@ def keeper(path: Path, **depends: str) -> Checkpoint:
 
 @pytest.mark.parametrize(
     ("number", "after"),
-    rest_slow_rows(
-        product([signal.SIGINT, signal.SIGTERM], [1, 2, 4]),
-        [(signal.SIGINT, 1), (signal.SIGTERM, 2)],
-    ),
+    rest_slow_rows(product([signal.SIGINT, signal.SIGTERM], [1, 2, 4])),
 )
 def test_a_signal_waits_for_the_batch_and_the_rest_is_done_later(
     loaded: LoadedModel, expected: dict[str, pd.DataFrame], tmp_path: Path, after: int, number: int

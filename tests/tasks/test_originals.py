@@ -68,6 +68,7 @@ def test_sst2_of_both_parts(examples: Callable[[str, str], list[TaskExample]]) -
     assert sum(len(examples("sst2", f"sst2_glue/{part}.tsv")) for part in ("train", "dev")) == 67349
 
 
+@pytest.mark.slow
 def test_quotes_and_tabs(examples: Callable[[str, str], list[TaskExample]]) -> None:
     scored = [e for e in examples("stsb", "stsbenchmark/sts-train.csv") if isinstance(e, TextExample)]
     assert all(0 <= (e.label or 0) <= 5 and "\t" not in text for e in scored for text in e.texts)

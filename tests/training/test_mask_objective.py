@@ -93,6 +93,7 @@ def test_where_only_the_previous_token_matters_no_other_offset_is_kept(
     assert state.log[0]["loss"] - penalty > 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "back", "strength", "most"),
     [(6, 1, 0.1, 0.7), *(pytest.param(N, back, 0.3, 0.4, marks=slow) for back in (1, 2, 4))],

@@ -189,6 +189,7 @@ def test_a_model_whose_heads_do_nothing(make_ablation: Make) -> None:
     assert dots(axes) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(make_ablation: Make, name: str) -> None:
     frames = [make_ablation(name + more, {"encoder": [8]}, name, name).assign(task=name) for more in "12"]

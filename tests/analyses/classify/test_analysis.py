@@ -304,6 +304,7 @@ def test_roles_come_from_the_thresholds(make: Make) -> None:
     assert rows["role"].tolist() == [r.split("; ")[0] for r in rows["roles"]]
 
 
+@pytest.mark.slow
 def test_too_little_text_gives_no_roles(make: Make) -> None:
     loaded, thresholds = make("BertModel"), Thresholds(sink=0.0, neighbour=0.0, punctuation=0.0, min_instances=1)
     read = usual(loaded).encoding
@@ -457,6 +458,7 @@ def test_the_model_is_left_as_it_was(make: Make) -> None:
     assert np.isfinite(first["confidence"]).all()
 
 
+@pytest.mark.slow
 def test_no_head_is_called_rare_when_most_rarest_words_tie(make: Make) -> None:
     # A threshold of 0 would call every head rare that ever points at a rarest word.
     thresholds = Thresholds(min_instances=5, rare=0.0, min_sentences=8, min_tokens=8)

@@ -41,6 +41,7 @@ SHORT = tree("cats", "see", "big", "dogs")
 OPTIONS = ClassifyOptions(long_sentences="window", relations=("nsubj", "obj", "amod"))
 
 
+@pytest.mark.slow
 def test_the_same_as_a_corpus_of_the_windows(loaded: LoadedModel) -> None:
     assert loaded.tokenizer is not None
     corpus = Memory([Example(SHORT), Example(LONG), Example(sentence("x " * 30))])

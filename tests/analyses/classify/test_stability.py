@@ -84,7 +84,7 @@ def test_draws_change_no_other_number(tiny_bert: Path, most: int) -> None:
     loaded, asked = load(str(tiny_bert)), Thresholds(min_instances=5, min_sentences=1, min_tokens=1)
     plain = ClassifyOptions(relations=("nsubj",), thresholds=asked, batch_tokens=most, similarity="off")
     drawn = replace(plain, stability=2)
-    one, other = (classify_heads(loaded, CORPUS, options) for options in (plain, drawn))
+    one, other = (classify_heads(loaded, Memory(list(CORPUS)[::2]), options) for options in (plain, drawn))
     assert one.with_stability() is one
     for name, table in one.tables.items():
         assert_frame_equal(other.tables[name].rows, table.rows, rtol=1e-9, atol=1e-9, check_exact=False)
