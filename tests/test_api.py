@@ -99,6 +99,7 @@ def test_options_and_defaults_are_those_of_the_command(name: str, command: Comma
         assert f"{option.name}: " in function.__doc__
 
 
+@pytest.mark.slow
 def test_the_result_of_classify(classified: headlens.Result) -> None:
     assert list(classified.tables) == ["heads", "positions", "rare", "syntax", "pos", "relation_offsets", "roles"]
     assert repr(classified).startswith("headlens classify of small: heads (4 rows), positions (76 rows)")

@@ -39,7 +39,7 @@ def run(headlens: Headlens, tiny_bert: Path) -> Callable[..., Any]:
     return lambda *more: headlens("relevance", tiny_bert, "--limit", 12, "--out", "run", *more)
 
 
-@pytest.mark.figures
+@pytest.mark.figures(blank=True)
 def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) -> None:
     done = run()
     assert done.code == 0, done.err

