@@ -40,12 +40,12 @@ HOOKS = SimpleNamespace(pytest_addoption=cpu_budget.add_options, pytest_configur
 
 @pytest.fixture
 def own_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two tests and a record of their own, and limits of a tenth of the usual."""
+    """Two tests and a record of their own, and small limits."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_it.py").write_text(TESTS, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: slow\n", encoding="utf-8")
     monkeypatch.setattr(cpu_budget, "DURATIONS", tmp_path / "tests" / "durations.json")
-    monkeypatch.setattr(cpu_budget, "MOST_OF_ONE", 0.05)
+    monkeypatch.setattr(cpu_budget, "MOST_OF_ONE", 0.02)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.chdir(tmp_path)
@@ -92,11 +92,11 @@ def costs(**tests: float) -> Costs:
 def test_of_a_slower_machine_more_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_budget, "MOST_OF_ONE", 1.0)
     recorded = {"a.py": {"a.py::one": 0.5, "a.py::two": 0.2, "a.py::three": 0.3}}
-    slow = costs(one=1.6, two=0.6, three=0.9)
+    slow = costs(one=3.2, two=1.2, three=1.8)
     assert over_budget(slow, recorded) == []
     assert [line.split(":")[2] for line in over_budget(slow, {})] == ["one"]
-    (line,) = over_budget(costs(one=1.6, two=0.2, three=0.3), recorded)
-    assert line.startswith("a.py::one: 1.60 CPU seconds")
+    (line,) = over_budget(costs(one=3.2, two=0.2, three=0.3), recorded)
+    assert line.startswith("a.py::one: 3.20 CPU seconds")
 
 
 def test_all_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
