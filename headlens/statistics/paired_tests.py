@@ -124,7 +124,7 @@ class Comparison:
         return share_loss_p(gained, lost, n, self._margin.size), about(max(number, n + 1))
 
     def _below_margin(self, records: Floats, replicates: Floats, delta: float) -> tuple[float, float]:
-        """The same of any other metric."""
+        """`p_margin` and `n_to_decide` of any other metric, by its bootstrap replicates."""
         if self._margin is None or not len(replicates):
             return math.nan, math.nan
         moved = (self._deciding(records) != self._deciding(self._records)).any(axis=1)
