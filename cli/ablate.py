@@ -62,7 +62,7 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
                 "strategy": row["strategy"],
                 "pruned": row["n_pruned"],
                 str(row["metric"]): f"{row['value']:.4f}",
-                "95 % CI": bounds(row, 4),
+                "95 % CI": f"{row.get('spread') or ''}{bounds(row, 4)}",
                 "on the selection split": f"{row['ranking_value']:.4f}",
                 "parameters": _known(row["parameters"], ","),
                 "theoretical speed-up": _known(row["speedup"], ".2f"),

@@ -55,6 +55,9 @@ def follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, stated: Mapping[
     if not tokenizer.is_fast or not type(tokenizer).__module__.startswith("transformers."):
         return []
     content = parse_json(path.read_text(encoding="utf-8"))
+    # As somebody saved them, perhaps shorter than what is tried; every call of transformers sets its own.
+    made.backend_tokenizer.no_truncation()
+    made.backend_tokenizer.no_padding()
     backend, notes = made.backend_tokenizer, _cut_alike(made.backend_tokenizer, content["model"])
     before = [_cut(made, text) for text in _TRIED]
     # The words are read again only where something about them differs: of large vocabularies that takes seconds.

@@ -138,6 +138,19 @@ def test_parts_of_a_byte_level_file(tmp_path: Path, change: Change, kind: str) -
     check(saved(tmp_path / "m", file, kind or "GPT2Tokenizer"), file)
 
 
+@pytest.mark.parametrize("strategy", ["longest_first", "only_first", "only_second"])
+@pytest.mark.parametrize("length", [3, 16])
+def test_lengths_that_somebody_saved_cut_nothing(tmp_path: Path, strategy: str, length: int) -> None:
+    """Fast tokenizers write the length and the padding of their last call into the file."""
+    file = bert()
+    file.enable_truncation(length, strategy=strategy)
+    file.enable_padding(length=32)
+    loaded = saved(tmp_path, file, "BertTokenizerFast")
+    file.no_truncation()
+    file.no_padding()
+    check(loaded, file)
+
+
 def test_random_cuts_are_not_made(tmp_path: Path) -> None:
     loaded = saved(tmp_path / "m", gpt2(dropout=1.0), "PreTrainedTokenizerFast")
     check(loaded, gpt2())

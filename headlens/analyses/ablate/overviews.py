@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,8 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
 def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
     """Rows of `pruning.csv` of one model, several random orders of one number of heads as one row.
 
-    That is their mean, from their lowest to their highest value in place of an interval; `strategy` tells how many.
+    That is their mean, from their lowest to their highest value in place of an interval; `strategy` tells how many, and
+    `spread` that it is no interval.
     """
     rows = []
     for _, group in pruning.groupby(["strategy", "n_pruned"], sort=False):
@@ -162,10 +164,11 @@ def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
             mean |= {"ci_low": group["value"].min(), "ci_high": group["value"].max()}
             same = {name: first[name] if len(set(group[name])) == 1 else None for name in _SIZES}
             told: dict[str, Any] = {"strategy": f"{group['strategy'].iloc[0]}, mean of {len(group)}", "seed": pd.NA}
+            told["spread"] = "range "
             empty: dict[str, Any] = dict.fromkeys({"verdict", "n_to_decide"} & set(group))
             first = first.assign(**told, **mean, **same, **empty)
         rows.append(first.astype(object))
-    return pd.concat(rows, ignore_index=True)
+    return pd.concat(rows, ignore_index=True).fillna({"spread": ""})
 
 
 def _named(row: Any, *names: str) -> dict[str, Any]:
@@ -236,11 +239,12 @@ def _verdict_counts(rows: pd.DataFrame) -> dict[str, int]:
 
 def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
     low, value, high = (float(row[name]) for name in ("ci_low", "value", "ci_high"))
+    interval = interval_cell((low, value, high, unpruned), ends[str(row["metric"])])
     return _named(row, "strategy", "seed") | {
         "pruned": row["n_pruned"],
         "left": row["n_heads"],
         "value": _cell(value),
-        "95 % CI": interval_cell((low, value, high, unpruned), ends[str(row["metric"])]),
+        "95 % CI": replace(interval, text=f"{row.get('spread') or ''}{interval.text}"),
         "selection split": _cell(row.get("ranking_value", float("nan"))),
         "parameters": _whole(row["parameters"]),
         "theoretical speed-up": _cell(row["speedup"]),
