@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import Tensor
 
-from headlens.metrics.attention_view import CallView, NullView
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
 
@@ -65,7 +65,3 @@ class Confidence(MeanMetric):
             **ratio_sums("confidence", view, between, counted),
             **ratio_sums("confidence_all", view, everywhere, view.queries.real),
         }
-
-    def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """Returns the sums of the null head."""
-        return self.measure(view)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.attention_view import CallView, NullView
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, row_sums
@@ -78,10 +78,6 @@ class Coreference(MeanMetric):
         sums = row_sums("coreference", view, sentence, targets.mean(hit), asked)
         sums |= row_sums("coreference_nearest", view, sentence, nearest[:, None], asked)
         return sums | row_sums("coreference_same_word", view, sentence, same_word[:, None], asked)
-
-    def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """Returns the sums of the null head."""
-        return self.measure(view)
 
 
 @once_per_batch

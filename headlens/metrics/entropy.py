@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headlens.metrics.attention_view import CallView, NullView
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
 from headlens.metrics.reductions import entropy
@@ -56,7 +56,3 @@ class Entropy(MeanMetric):
             **ratio_sums("entropy", view, values, view.queries.real),
             **ratio_sums("entropy_norm", view, values / ceiling[:, None], view.queries.real & (view.available > 1)),
         }
-
-    def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """Returns the sums of the null head."""
-        return self.measure(view)

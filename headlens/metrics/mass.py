@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headlens.metrics.accumulator import Array
-from headlens.metrics.attention_view import CallView, NullView
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.reductions import dot
@@ -110,10 +110,6 @@ class Mass(Metric):
             sums[name] = (pairs * flags[..., queries]).sum((0, 2), dtype=kind)
         away = _away(view.start, *weights.shape[2:], weights.device, weights.dtype)
         return sums | {"distance": (dot(weights, away) * flags).sum((0, 2), dtype=kind)}
-
-    def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """Returns the sums of the null head."""
-        return self.measure(view)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns mean attention weights by kind of key, and the mean distance in tokens; (heads,), NaN for none."""

@@ -95,13 +95,11 @@ class Metric(ABC):
         of_heads = cls.columns and cls.head_columns is Metric.head_columns
         if hasattr(cls, "name") and cls.compute is Metric.compute and (of_heads or cls.table is Metric.table):
             raise TypeError(f"The metric {cls.name} makes nothing of its sums: define compute, or a table of its own.")
-        if any(column.null for column in cls.columns) and not cls.has_null():
-            raise TypeError(f"The metric {cls.name} declares columns with null=True: define null.")
 
     @classmethod
     def has_null(cls) -> bool:
-        """Whether the metric tells what the null head has."""
-        return cls.null is not Metric.null
+        """Whether the metric tells what the null head has: in columns that it declares, or in a table of its own."""
+        return any(column.null for column in cls.columns) or cls.null is not Metric.null
 
     @classmethod
     def of(cls, settings: MetricSettings) -> Self:
@@ -117,11 +115,11 @@ class Metric(ABC):
         """The same sums of the null head, which gives the same weight to every token that a query may see.
 
         A share says little without them: the longest word, which gets the most weight of uniform attention, is often
-        the rarest. By default there are none, which a run tells; a metric of weights, rather than of the most attended
-        token or word, returns `self.measure(view)`. Where keys tie each counts by its share, see `NullView`.
+        the rarest. They are asked for where a column is declared with `null=True`; a run tells which metrics have none.
+        By default what `measure` makes of the view. That is right of weights, and of targets (`view.targets`); one that
+        looks for the most attended token defines it, since all keys tie and each counts by its share, see `NullView`.
         """
-        del view
-        return {}
+        return self.measure(view)
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """The table of all sites; None if nothing was measured."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.attention_view import CallView, NullView
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, row_sums
@@ -91,10 +91,6 @@ class RareWords(MeanMetric):
             sums |= row_sums(name, view, chosen.sentence, targets.mean(hit >= least), counted)
             sums |= row_sums(by_chance, view, chosen.sentence, chance[:, None], counted)
         return sums
-
-    def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """Returns the sums of the null head."""
-        return self.measure(view)
 
 
 @once_per_batch

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.attention_view import CallView, NullView
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, row_sums
@@ -67,10 +67,6 @@ class SameWord(MeanMetric):
             **row_sums("same_word", view, chosen.sentence, targets.mean(same), there),
             **row_sums("same_word_chance", view, chosen.sentence, chance[:, None], there),
         }
-
-    def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """Returns the sums of the null head."""
-        return self.measure(view)
 
 
 @once_per_batch

@@ -1,4 +1,4 @@
-"""How much of its attention a head gives to no token, as models with learned sinks let it."""
+"""How much of its attention a head gives to no token, as learned sinks let it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LearnedSink(MeanMetric):
     columns = (
         MetricColumn(
             "to_sink",
-            "Mean share of a token's attention that goes to no token but to a learned sink. Only models with learned "
-            "sinks have this column; all other shares of such a head are of what goes to tokens.",
-            "attention to the learned sink",
+            "Mean share of a token's attention that goes to no token, as with a learned sink. Only models whose rows "
+            "do not add up to 1 have this column; all other shares of such a head are of what goes to tokens.",
+            "attention to no token",
             "share of attention",
         ),
     )
@@ -47,7 +47,8 @@ class LearnedSink(MeanMetric):
             return []
         shares = [float(share) for own in sums.values() for share in ratio_mean("to_sink", own)]
         return [
-            f"In {len(sums)} of {len(sites)} layers attention gives a part of every row to no token (a learned sink): "
-            f"{min(shares):.2f} to {max(shares):.2f} on average, by head (`to_sink`). Entropy, confidence, positions, "
-            "roles and all other shares of attention are of the part that goes to tokens; norms are of what heads read."
+            f"In {len(sums)} of {len(sites)} layers attention weights do not add up to 1: a part goes to no token, as "
+            f"with a learned sink, {min(shares):.2f} to {max(shares):.2f} on average by head (`to_sink`). Entropy, "
+            "confidence, positions, roles and all other shares of attention are of the part that goes to tokens; norms "
+            "are of what heads read."
         ]

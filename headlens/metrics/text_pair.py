@@ -91,7 +91,3 @@ class TextPair(MeanMetric):
         places = equal[:, None].expand(weights.shape).gather(3, target.clamp(min=0)[..., None])[..., 0]
         sums |= ratio_sums("to_equal", view, (places & (target >= 0)).to(weights.dtype), asked)
         return sums | ratio_sums("to_equal_chance", view, chance, asked)
-
-    def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """Returns the sums of the null head."""
-        return self.measure(view)

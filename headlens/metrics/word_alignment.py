@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.accumulator import Array
-from headlens.metrics.attention_view import CallView, NullView, Targets
+from headlens.metrics.attention_view import CallView, Targets
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Sums
 from headlens.metrics.metric_column import MetricColumn
@@ -98,10 +98,6 @@ class WordAlignment(MeanMetric):
         asked, chance = links.partners > 0, links.partners / starts.sum(1).clamp(min=1)
         sums |= row_sums("aligned", view, chosen.sentence, links.points.mean(links.levels > 0), asked)
         return sums | row_sums("aligned_chance", view, chosen.sentence, chance[:, None], asked)
-
-    def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """Returns the sums of the null head."""
-        return self.measure(view)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns the share, what chance gives, the number of words, and error rates, with their intervals."""

@@ -140,7 +140,7 @@ def test_the_column_and_what_the_others_are_is_told() -> None:
     (found, *_), statistics = tables(gpt_oss(), LearnedSink())
     assert found["to_sink"].is_monotonic_increasing
     (note,) = statistics.notes()
-    assert note.startswith("In 3 of 3 layers attention gives a part of every row to no token (a learned sink): 0.")
+    assert note.startswith("In 3 of 3 layers attention weights do not add up to 1: a part goes to no token, as with a")
 
 
 def test_models_without_have_neither_column_nor_note() -> None:

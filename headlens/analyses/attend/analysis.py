@@ -116,7 +116,7 @@ def sink_notes(maps: Iterable[npt.ArrayLike]) -> list[str]:
         return []
     return [
         f"Rows of these maps add up to less than 1 (to {least:.2f} at the least): the rest of the attention goes to no "
-        "token but to a learned sink."
+        "token, as with a learned sink."
     ]
 
 
