@@ -121,7 +121,7 @@ def classify_heads(
         options: what is measured; without relations all that have enough instances.
         frequencies: for the rare-word roles.
         baseline_corpus: where the baseline's offsets are chosen; by default the corpus itself.
-        summary: of the corpus; None reads it once more before, if relations are not named.
+        summary: of the corpus; None reads it once more before, if relations are not named or long sentences are cut.
         corpus_pass: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
 
     Raises:
@@ -139,14 +139,7 @@ def classify_heads(
         assert summary is not None
         relations = common_relations(summary, options.thresholds.min_instances)
     frequencies = frequencies or Frequencies()
-    first = first_example(corpus)
-    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
-    if options.split_at is not None:
-        check_split(corpus, options.split_at, paired=first.target is not None)
-    feed.require_heads(loaded.name)
-    window_notes = list[str]()
-    if windows and summary is not None and first.target is None:
-        feed, window_notes = _with_enough_windows(feed, summary, options.thresholds)
+    feed, window_notes = _reader(loaded, corpus, options, summary if windows else None)
     pairs, sample = feed.encoder.pairing == "joined" or options.split_at is not None, options.similarity == "sample"
     sides = frequencies.source, frequencies.target
     annotator = Annotator(relations, *sides, words=True, pairs=pairs, sample=sample, seed=options.seed)
@@ -190,6 +183,24 @@ def classify_heads(
         roles = partial(_roles, statistics, thresholds)
         resampled = partial(role_stability, groups, roles, options.stability, options.seed)
     return Classification(tables, encoding, annotation, notes, more, bool(too_little), resampled)
+
+
+def _reader(
+    loaded: LoadedModel, corpus: Corpus, options: ClassifyOptions, summary: CorpusSummary | None
+) -> tuple[CorpusReader, list[str]]:
+    """What reads a corpus, and a note on its windows, if it has few long texts; the summary is given where it is cut.
+
+    Raises:
+        ModelError, NoHeadsError, OptionError: see `classify_heads`.
+    """
+    first = first_example(corpus)
+    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
+    if options.split_at is not None:
+        check_split(corpus, options.split_at, paired=first.target is not None)
+    feed.require_heads(loaded.name)
+    if summary is None or first.target is not None:
+        return feed, []
+    return _with_enough_windows(feed, summary, options.thresholds)
 
 
 def _with_enough_windows(
