@@ -20,6 +20,7 @@ from cpu_budget import REST, load_durations
 
 ROOT = Path(__file__).resolve().parents[1]
 UNKNOWN = 10.0  # CPU seconds of a test that nobody has measured yet
+CHEAP = 0.25  # of one that is not listed, with its part of what its file sets up
 _BUSY = 0.85  # of the time, a process of pytest computes
 _DYNAMIC = {"import_module", "iter_modules"}
 _PACKAGES = {"headlens": "headlens", "headlens_cli": "cli"}
@@ -104,6 +105,18 @@ class Imports:
         return tuple(f for place in places for f in (f"{place}.py", f"{place}/__init__.py") if f in self.files)
 
 
+def expected(test: str, measured: Mapping[str, Mapping[str, float]]) -> float:
+    """Returns the CPU seconds of a test that is not listed: those of its like, or of a cheap one of its file.
+
+    Args:
+        test: its id.
+        measured: by file, CPU seconds by the id of the test, and of the cheaper ones of the file together.
+    """
+    listed = measured.get(test.split("::")[0], {})
+    alike = [seconds for name, seconds in listed.items() if name.split("[")[0] == test.split("[")[0]]
+    return max(alike, default=CHEAP if REST in listed else UNKNOWN)
+
+
 def choose(seconds: Mapping[str, float], distances: Mapping[str, int], most: float) -> tuple[list[str], list[str]]:
     """Returns the tests to run, the longest first, and those that are reached and left to the night.
 
@@ -133,11 +146,7 @@ class SlowSelection:
         processes = int(getattr(self.config, "workerinput", {}).get("workercount", 1))
         measured = load_durations()["slow"]
         known = {name: s for tests in measured.values() for name, s in tests.items() if name != REST}
-        # A test that is not listed was one of the cheap ones of its file, if that was measured at all.
-        seconds = {
-            item.nodeid: known.get(item.nodeid, 0.1 if item.nodeid.split("::")[0] in measured else UNKNOWN)
-            for item in items
-        }
+        seconds = {item.nodeid: known.get(item.nodeid, expected(item.nodeid, measured)) for item in items}
         distances = Imports().distances(changed_files(self.config.getoption("changed_since")))
         taken, left = choose(seconds, distances, self.minutes * 60 * processes * _BUSY)
         by_name = {item.nodeid: item for item in items}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from slow_selection import Imports, changed_files, choose
+from cpu_budget import REST
+from slow_selection import CHEAP, UNKNOWN, Imports, changed_files, choose, expected
 
 FILES = {
     "headlens/__init__.py": "",
@@ -60,6 +61,13 @@ def test_the_nearest_that_fit_are_run_the_longest_first() -> None:
     assert choose(seconds, near, 15) == (["a.py::2", "a.py::1", "b.py::1"], ["b.py::2"])
     assert choose(seconds, near, 6) == (["a.py::1", "b.py::1"], ["a.py::2", "b.py::2"])
     assert choose(seconds, {}, 100) == ([], [])
+
+
+def test_what_is_not_listed_is_not_taken_for_cheap() -> None:
+    """Files were measured in part, and repetitions of an expensive test are as expensive."""
+    measured = {"a.py": {"a.py::f[1]": 90.0, "a.py::f[2]": 60.0}, "b.py": {"b.py::f": 2.0, REST: 1.0}}
+    tests = ("a.py::f[3]", "a.py::g", "b.py::g", "c.py::g")
+    assert [expected(test, measured) for test in tests] == [90.0, UNKNOWN, CHEAP, UNKNOWN]
 
 
 def test_a_commit_that_there_is_not_is_refused() -> None:

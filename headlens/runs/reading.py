@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -38,7 +38,8 @@ class Columns:
         words: columns of words, with the words that are allowed; none for any. Columns that are not declared
             here, and are not of words in every table (`WORDS`), hold either words or numbers and truth values.
         identity: columns that tell one row from another.
-        together: columns of numbers that tables of earlier versions do not have; all of them or none.
+        together: groups of columns that tables of earlier versions do not have, each with all of its columns or none;
+            of numbers, or of words that may be empty where they are declared among the words.
         counts: those of the numbers that are whole and not below 0.
         filled: those of the words that are never empty.
         optional: columns of numbers that may be missing.
@@ -51,7 +52,7 @@ class Columns:
     numbers: tuple[str, ...] = ()
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
     identity: tuple[str, ...] = ()
-    together: tuple[str, ...] = ()
+    together: tuple[tuple[str, ...], ...] = ()
     counts: tuple[str, ...] = ()
     filled: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -66,13 +67,16 @@ class Columns:
             InputError: if a column is missing or has a cell that cannot be meant, or a row is there twice; names the
                 file, column and row.
         """
-        numbers = (*self.numbers, *(self.together if {*self.together} & {*frame.columns} else ()))
-        needed = dict.fromkeys((*self.keys, *self.words, *numbers, *self.truths, *self.identity))
+        later = {name for group in self.together for name in group}
+        there = {name for group in self.together if {*group} & {*frame.columns} for name in group}
+        words = {name: allowed for name, allowed in self.words.items() if name not in later or name in there}
+        numbers = (*self.numbers, *(name for name in there if name not in words))
+        needed = dict.fromkeys((*self.keys, *words, *numbers, *self.truths, *self.identity))
         missing = [name for name in needed if name not in frame]
         if missing:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
         self._check_numbers(frame, path, numbers)
-        self._check_others(frame, path)
+        self._check_others(frame, path, words, later)
         identity = [*self.identity, *(name for name in self.later_identity if name in frame)]
         twice = np.flatnonzero(frame.duplicated(identity)) if self.identity else np.array([])
         if twice.size:
@@ -95,12 +99,15 @@ class Columns:
                 expected = "a number from 0 to 1"
             _refuse(frame, name, wrong, expected, path)
 
-    def _check_others(self, frame: pd.DataFrame, path: Path) -> None:
+    def _check_others(
+        self, frame: pd.DataFrame, path: Path, words: Mapping[str, Sequence[str]], later: Collection[str]
+    ) -> None:
         for name in self.filled:
             _refuse(frame, name, frame[name].isna(), "a word", path)
-        for name, allowed in self.words.items():
+        for name, allowed in words.items():
             if allowed:
-                _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)
+                wrong = ~frame[name].isin(allowed) & (frame[name].notna() if name in later else True)
+                _refuse(frame, name, wrong, f"one of {', '.join(allowed)}", path)
         for name in frame.columns.difference([*WORDS, *self.words, *self.later_identity], sort=False):
             truth = frame[name].map(lambda cell: isinstance(cell, bool))
             if name in self.truths:

@@ -162,7 +162,7 @@ def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
         if len(group) > 1 and group["seed"].notna().all():
             mean = {name: float_column(group, name).mean() for name in _MEANS if name in group}
             mean |= {"ci_low": group["value"].min(), "ci_high": group["value"].max()}
-            same = {name: first[name] if len(set(group[name])) == 1 else None for name in _SIZES}
+            same = {name: None for name in _SIZES if name in group and len(set(group[name])) > 1}
             told: dict[str, Any] = {"strategy": f"{group['strategy'].iloc[0]}, mean of {len(group)}", "seed": pd.NA}
             told["spread"] = "range "
             empty: dict[str, Any] = dict.fromkeys({"verdict", "n_to_decide"} & set(group))
@@ -361,6 +361,9 @@ def _sets_needed(pruning: pd.DataFrame) -> list[str]:
         if "verdict" not in chosen:  # of an older version
             found = [verdict_of_row(row, baseline) for row in chosen.to_dict("records")]
             chosen = chosen.assign(verdict=found, margin=margin_of(str(rows["metric"].iloc[0]), baseline).size)
+        chosen = chosen.dropna(subset=["verdict"])
+        if chosen.empty:
+            continue
         by_verdict = {name: chosen[chosen["verdict"] == name] for name in (NOT_NEEDED, NOT_DECIDED, NEEDED)}
         name, among = next((name, own) for name, own in by_verdict.items() if len(own))
         # The most heads without harm, or else the fewest; of as many heads the best model counts.

@@ -9,6 +9,7 @@ import pandas as pd
 from headlens.analyses import layer_smoothness
 from headlens.analyses.ablate import overviews
 from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_curve, side_by_side
+from headlens.analyses.verdicts import VERDICT_COLUMNS, VERDICTS
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
@@ -91,18 +92,19 @@ REPORT = CommandReport(
         "ablation": Columns(
             keys=("layer", "head"),
             numbers=("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm"),
-            words={"model": (), "stack": STACKS, "task": (), "metric": (), "mode": ()},
+            words={"model": (), "stack": STACKS, "task": (), "metric": (), "mode": (), "verdict": VERDICTS},
             filled=("metric",),
             identity=("model", "mode", "stack", "layer", "head"),
+            together=(VERDICT_COLUMNS,),
         ),
         layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_COLUMNS,
         "pruning": Columns(
             keys=("n_pruned", "n_heads"),
             numbers=("seed", "value", "ci_low", "ci_high", "parameters", "speedup"),
-            words={"model": (), "task": (), "metric": (), "strategy": ()},
+            words={"model": (), "task": (), "metric": (), "strategy": (), "verdict": VERDICTS},
             filled=("metric",),
             identity=("model", "strategy", "seed", "n_pruned"),
-            together=("delta", "delta_low", "delta_high", "p_value", "ranking_value", "n"),
+            together=(("delta", "delta_low", "delta_high", "p_value", "ranking_value", "n"), VERDICT_COLUMNS),
         ),
     },
     needed=("ablation",),
