@@ -24,6 +24,7 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
     """
     from headlens.analyses.ablate.overviews import best_alone, findings_of, most_damage, one_row_for_orders
     from headlens.analyses.layer_smoothness import smoothness_on_console
+    from headlens.pages.formatting import digits_of
 
     tables: Mapping[str, pd.DataFrame] = run.tables
     screen.say(findings_of(tables))
@@ -36,17 +37,19 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
     screen.table(f"All heads, {counted(data['examples'], 'example')} of {data['name']}", intact)
     for (model, mode), group in tables["ablation"].groupby(["model", "mode"], sort=False):
         alone = mode == "keep-only"
+        chosen = best_alone(group) if alone else most_damage(group, 8)
+        digits = digits_of(chosen[["value", "baseline"]], least=4)
         rows = [
             {
                 "head": f"{row['stack']}.{row['layer']}.{row['head']}",
-                str(row["metric"]): f"{row['value']:.4f}",
-                "change": f"{row['delta']:+.4f}",
-                "95 % CI": bounds(row, 4),
+                str(row["metric"]): f"{row['value']:.{digits}f}",
+                "change": f"{row['delta']:+.{digits}f}",
+                "95 % CI": bounds(row, digits),
                 "p": f"{row['p_value']:.3g}",
                 "p (Holm)": f"{row['p_holm']:.3g}",
                 "verdict": row["verdict"],
             }
-            for row in (best_alone(group) if alone else most_damage(group, 8)).to_dict("records")
+            for row in chosen.to_dict("records")
         ]
         title = "Best head of each layer when it is the only one kept"
         title = title if alone else f"Most important heads ({mode!s} ablation)"
@@ -57,13 +60,14 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
     if "smoothness" in tables:
         screen.show(*smoothness_on_console(tables["smoothness"]))
     for model, group in tables["pruning"].groupby("model", sort=False) if "pruning" in tables else ():
+        digits = digits_of(group["value"], least=4)
         rows = [
             {
                 "strategy": row["strategy"],
                 "pruned": row["n_pruned"],
-                str(row["metric"]): f"{row['value']:.4f}",
-                "95 % CI": f"{row.get('spread') or ''}{bounds(row, 4)}",
-                "on the selection split": f"{row['ranking_value']:.4f}",
+                str(row["metric"]): f"{row['value']:.{digits}f}",
+                "95 % CI": f"{row.get('spread') or ''}{bounds(row, digits)}",
+                "on the selection split": f"{row['ranking_value']:.{digits}f}",
                 "parameters": _known(row["parameters"], ","),
                 "theoretical speed-up": _known(row["speedup"], ".2f"),
                 "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",

@@ -112,8 +112,8 @@ def expected(test: str, measured: Mapping[str, Mapping[str, float]]) -> float:
         test: its id.
         measured: by file, CPU seconds by the id of the test, and of the cheaper ones of the file together.
     """
-    listed = measured.get(test.split("::")[0], {})
-    alike = [seconds for name, seconds in listed.items() if name.split("[")[0] == test.split("[")[0]]
+    listed = measured.get(test.split("::", maxsplit=1)[0], {})
+    alike = [seconds for name, seconds in listed.items() if name.split("[")[0] == test.split("[", maxsplit=1)[0]]
     return max(alike, default=CHEAP if REST in listed else UNKNOWN)
 
 

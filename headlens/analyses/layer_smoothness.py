@@ -13,7 +13,8 @@ from rich.table import Table
 
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption
-from headlens.pages.page_tables import Cell, PageTable, number_cell, number_text, page_table
+from headlens.pages.formatting import number_text
+from headlens.pages.page_tables import Cell, PageTable, number_cell, page_table
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers, scatter_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.pages.page_tables import number_text
+from headlens.pages.formatting import number_text
 from headlens.plots.head_grid import float_column
 from headlens.statistics.non_inferiority import (
     NEEDED,

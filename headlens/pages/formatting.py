@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -12,6 +13,8 @@ from headlens.visible_text import visible_text
 
 Floats = npt.NDArray[np.float64]
 NOTHING = "–"
+LARGE = 10_000  # numbers from here on are written in powers of ten
+MOST_DIGITS = 6  # of float32, in which metrics are computed
 # Columns of the difference between a metric and that of the model that it is compared with.
 DELTA = ("delta", "delta_low", "delta_high")
 DIFFERENCE = (*DELTA, "p_value")
@@ -46,6 +49,39 @@ def slug(title: str) -> str:
 def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns the lines of a Markdown table, from the names, the alignments (`---:`) and the cells of every row."""
     return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def digits_of(values: npt.ArrayLike, least: int = 3) -> int:
+    """Returns with how many decimals numbers that are compared are written: two digits of their range are shown.
+
+    Args:
+        values: the numbers, of any shape; those that are not finite do not count.
+        least: decimals of numbers that are equal, or differ by more; `MOST_DIGITS` are the most.
+    """
+    known = np.asarray(values, np.float64)
+    known = known[np.isfinite(known)]
+    spread = float(known.max()) - float(known.min()) if known.size else 0.0
+    if spread < 10**-MOST_DIGITS or spread > 1:  # rounding, not a difference; or one that every form shows
+        return least
+    return max(least, min(MOST_DIGITS, 1 - math.floor(math.log10(spread))))
+
+
+def compared_texts(*values: float) -> list[str]:
+    """Formats numbers that a sentence compares, such as `4.85500` and `4.85530`: digits follow the difference."""
+    large = max(map(abs, values), default=0.0) >= LARGE
+    digits = digits_of(values, least=0 if large else 3)
+    return [number_text(value, digits) for value in values]
+
+
+def number_text(value: float, digits: int | None = None) -> str:
+    """Formats a number with some decimals, by default three, or in powers of ten where those would not show it.
+
+    Large numbers are written with four digits where no decimals are asked for.
+    """
+    if digits is None and abs(value) >= LARGE:
+        return f"{value:.4g}"
+    digits = 3 if digits is None else digits
+    return f"{value:.1e}" if 0 < abs(value) < 0.5 * 10**-digits else unsigned(f"{value:.{digits}f}")
 
 
 def value_text(value: float, low: float, high: float, *, digits: int = 3) -> str:

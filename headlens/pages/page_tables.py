@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headlens.pages.formatting import escaped, escaped_latex, markdown_lines, slug
+from headlens.pages.formatting import digits_of, escaped, escaped_latex, markdown_lines, number_text, slug
 from headlens.visible_text import visible_text
 
 MOST_CELLS = 20_000  # of one table: about 0.8 MB of HTML
@@ -112,21 +112,29 @@ class PageTable:
 def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFrame) -> Table:
     """Returns a short table for the terminal, with one column per key of the first row that is not empty throughout.
 
-    Numbers stand right, floats with three decimals. Nothing in a cell is read as markup, so `[CLS]` or a model called
-    `[bold]` appears as it is. Missing values are empty cells.
+    Numbers stand right, floats with three decimals or as many as the range of their column asks for. Nothing in a cell
+    is read as markup, so `[CLS]` or a model called `[bold]` appears as it is. Missing values are empty cells.
     """
     values = _filled(rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows)
     heads = (Column(str(name), all(_is_missing(v) or _is_number(v) for v in own)) for name, own in values.items())
-    cells = zip(*([Cell(cell_text(value)) for value in own] for own in values.values()), strict=True)
+    cells = zip(*([Cell(text) for text in _texts(own)] for own in values.values()), strict=True)
     return PageTable(title, tuple(heads), tuple(cells)).console()
 
 
-def page_table(title: str, records: Sequence[Mapping[str, Any]], about: str = "") -> PageTable:
+def page_table(
+    title: str, records: Sequence[Mapping[str, Any]], about: str = "", compared: Sequence[str] = ()
+) -> PageTable:
     """Returns a short table of a page, from records that have the same keys; a value may be a `Cell`.
 
-    Columns that are empty throughout are left out.
+    Columns that are empty throughout are left out. Cells of numbers have as many decimals as the range of their column
+    asks for, or that of all columns that are `compared` with each other.
     """
-    return _table(title, _filled(records), about=about)
+    values = _filled(records)
+    together = _same_digits([cell for name in compared for cell in values.get(name, ())])
+    for name in compared:
+        if name in values:
+            values[name], together = together[: len(records)], together[len(records) :]
+    return _table(title, values, about=about)
 
 
 def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cells: int = MOST_CELLS) -> PageTable:
@@ -178,22 +186,21 @@ def _beside(names: Sequence[str]) -> list[str]:
     return sorted(names, key=place)
 
 
-def cell_text(value: object) -> str:
-    """Formats a value for a cell: floats with three decimals, booleans as yes or no, missing values empty."""
+def _texts(column: Sequence[object]) -> list[str]:
+    """Formats the values of a column of a short table."""
+    digits = digits_of([float(v) for v in column if isinstance(v, Real) and not isinstance(v, Integral)])
+    return [cell_text(value, digits) for value in column]
+
+
+def cell_text(value: object, digits: int = 3) -> str:
+    """Formats a value for a cell: floats with some decimals, booleans as yes or no, missing values empty."""
     if _is_missing(value):
         return ""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, Real) and not isinstance(value, Integral):
-        return f"{float(value):.3f}"
+        return f"{float(value):.{digits}f}"
     return str(value)
-
-
-def number_text(value: float) -> str:
-    """Formats a number with three decimals, or in powers of ten where those would not show it."""
-    if 0 < abs(value) < 0.0005:
-        return f"{value:.1e}"
-    return f"{value + 0.0:.3f}" if abs(value) < 10_000 else f"{value:.4g}"
 
 
 def number_cell(value: float) -> Cell:
@@ -219,12 +226,13 @@ def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float,
 def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:
     """Returns the header and the cells of a column, by what its values are: cells, numbers, offsets or words."""
     if any(isinstance(value, Cell) for value in values):
-        return Column(name, numeric=all(cell.key or not cell.text for cell in values)), list(values)
+        return Column(name, numeric=all(cell.key or not cell.text for cell in values)), _same_digits(values)
     present = [value for value in values if not _is_missing(value)]
     if present and all(map(_is_number, present)):
         integers = all(math.isfinite(v) and v == int(v) for v in present)
         as_cell = (lambda value: Cell(str(int(value)))) if integers else number_cell
-        return Column(name, numeric=True), [Cell("") if _is_missing(value) else as_cell(value) for value in values]
+        cells = [Cell("") if _is_missing(value) else as_cell(value) for value in values]
+        return Column(name, numeric=True), cells if integers else _same_digits(cells)
     words = [cell_text(value) for value in values]
     matches = [_ORDERED.fullmatch(word) for word in words]
     if present and all(match or not word for match, word in zip(matches, words, strict=True)):
@@ -233,6 +241,17 @@ def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:
         keys = [repr(float(match[2]) + steps[match[1]]) if match and match[1] else "" for match in matches]
         return Column(name, numeric=True), list(map(Cell, words, keys))
     return Column(name), list(map(Cell, words))
+
+
+def _same_digits(cells: Sequence[Cell]) -> list[Cell]:
+    """Returns cells of numbers, as `number_cell` makes them, with as many decimals as their range asks for."""
+    numbers = [float(cell.key) if cell.key else math.nan for cell in cells]
+    if any(cell.text != number_cell(number).text for cell, number in zip(cells, numbers, strict=True)):
+        return list(cells)  # of another form
+    digits = digits_of(numbers)
+    if digits == digits_of([]):
+        return list(cells)
+    return [replace(c, text=number_text(n, digits)) if c.text else c for c, n in zip(cells, numbers, strict=True)]
 
 
 def _is_number(value: object) -> bool:

@@ -17,14 +17,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from headlens.pages.formatting import escaped_latex, slug
+from headlens.pages.formatting import compared_texts, digits_of, escaped_latex, number_text, slug
 from headlens.pages.page_tables import (
     Cell,
     Interval,
     PageTable,
     cell_text,
     csv_table,
-    number_text,
+    number_cell,
     page_table,
     summary_table,
 )
@@ -63,6 +63,46 @@ def test_numbers(value: float, text: str) -> None:
 @given(st.floats(-1e300, 1e300))
 def test_numbers_keep_three_digits_or_decimals(value: float) -> None:
     assert math.isclose(float(number_text(value)), value, rel_tol=0.06, abs_tol=0.0006)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((4.855, 4.8553), ["4.85500", "4.85530"]),
+        ((0.75, 0.35), ["0.750", "0.350"]),
+        ((0.846, 0.8411), ["0.8460", "0.8411"]),
+        ((0.5, 0.5), ["0.500", "0.500"]),
+        ((0.5, 0.5 + 1e-8), ["0.500", "0.500"]),  # rounding
+        ((12345.6, 12345.9), ["12345.60", "12345.90"]),
+        ((-0.1, -0.1002, math.nan), ["-0.10000", "-0.10020", "nan"]),
+        ((math.nan,), ["nan"]),
+    ],
+)
+def test_digits_follow_the_difference(values: tuple[float, ...], texts: list[str]) -> None:
+    assert compared_texts(*values) == texts
+
+
+@given(st.floats(-1e5, 1e5), st.floats(-1e5, 1e5))
+def test_what_differs_is_written_differently(one: float, other: float) -> None:
+    digits = digits_of([one, other])
+    assert 3 <= digits <= 6
+    texts = (f"{one:.{digits}f}", f"{other:.{digits}f}")
+    assert (texts[0] == texts[1]) <= (abs(one - other) < 1e-5)
+
+
+def test_columns_have_the_digits_of_what_they_are_compared_with() -> None:
+    records = [{"whole": number_cell(4.855), "without": number_cell(v), "n": 3} for v in (4.8551, 4.8549)]
+    table = page_table("Losses", records, compared=("whole", "without", "not there"))
+    assert [texts(table, name) for name in ("whole", "without", "n")] == [
+        ["4.85500", "4.85500"],
+        ["4.85510", "4.85490"],
+        ["3", "3"],
+    ]
+    alone = page_table("Losses", [{"whole": number_cell(v), "of 3": Cell(f"{v:.1f}", str(v))} for v in (0.5, 0.504)])
+    assert [texts(alone, name) for name in ("whole", "of 3")] == [["0.5000", "0.5040"], ["0.5", "0.5"]]
+    shown = Console(width=80, record=True, file=io.StringIO())
+    shown.print(summary_table("Losses", [{"loss": 4.855}, {"loss": 4.8553}]))
+    assert "4.85500" in shown.export_text()
 
 
 def test_columns_of_a_file_are_sorted_by_what_they_mean() -> None:

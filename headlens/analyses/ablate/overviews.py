@@ -26,9 +26,9 @@ from headlens.analyses.verdicts import (
 )
 from headlens.errors import counted
 from headlens.heads import STACKS
-from headlens.pages.formatting import by_sign
+from headlens.pages.formatting import by_sign, compared_texts, number_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
@@ -42,6 +42,7 @@ _VERDICTS_TOLD = (
 )
 _MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
 _SIZES = ("parameters", "removed")
+_COMPARED = ("all heads", "value")
 Row = Mapping[Any, Any]
 Ends = Mapping[str, tuple[float, float]]
 
@@ -72,7 +73,7 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
         "Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are corrected for the "
         f"number of heads (Holm). {_VERDICTS_TOLD}"
     )
-    return page_table("Heads that the task needs most", _changes(runs, most_damage, alone=False), about)
+    return page_table("Heads that the task needs most", _changes(runs, most_damage, alone=False), about, _COMPARED)
 
 
 def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
@@ -110,7 +111,7 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
                 told: dict[str, Any] = {
                     stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()
                 }
-                counts = {"pruned": row["n_pruned"], **told, "value": _cell(row["value"])}
+                counts = {"pruned": row["n_pruned"], **told, "value": number_cell(row["value"])}
                 records.append(run_label(run, runs) | _named(row, "strategy", "seed") | counts)
     about = (
         "How many heads of each kind of attention are among those that were pruned: a strategy that prunes many "
@@ -125,7 +126,7 @@ def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
         "For every layer, the head that does best when all others in the layer are removed (Michel et al. 2019). It "
         "was selected on the same examples that it is scored on."
     )
-    return page_table("Best head of each layer", _changes(runs, best_alone, alone=True), about)
+    return page_table("Best head of each layer", _changes(runs, best_alone, alone=True), about, _COMPARED)
 
 
 def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
@@ -196,11 +197,11 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
     low, delta, high = (float(row[name]) for name in ("ci_low", "delta", "ci_high"))
     return _named(row, "mode") | {
         "head": head_name(row),
-        "all heads": _cell(row["baseline"]),
-        "value": _cell(row["value"]),
-        "change": _cell(delta),
+        "all heads": number_cell(row["baseline"]),
+        "value": number_cell(row["value"]),
+        "change": number_cell(delta),
         "95 % CI": interval_cell((low, delta, high, 0.0), ends[str(row["metric"])]),
-        "p (Holm)": _cell(row["p_holm"]),
+        "p (Holm)": number_cell(row["p_holm"]),
         "significant": "yes" if sure else "no",
         "n": row["n"],
         **verdict_cells(row),
@@ -213,7 +214,7 @@ def verdict_cells(row: Row) -> dict[str, Any]:
     number = float(row["n_to_decide"]) if known and row["n_to_decide"] is not None else math.nan
     return {
         "verdict": row["verdict"] if known else "",
-        "margin": _cell(row["margin"] if known else math.nan),
+        "margin": number_cell(row["margin"] if known else math.nan),
         "examples that would decide": Cell("") if math.isnan(number) else Cell(f"about {number:,.0f}", repr(number)),
     }
 
@@ -224,9 +225,9 @@ def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
     return _named(worst, "mode", "stack") | {
         "layer": layer,
         "heads": len(rows),
-        "mean change": _cell(rows["delta"].mean()),
+        "mean change": number_cell(rows["delta"].mean()),
         "largest loss": by_sign([float(worst["worse"])], above=head_name(worst), below="none"),
-        "change when removed": _cell(worst["delta"]),
+        "change when removed": number_cell(worst["delta"]),
         **_verdict_counts(rows),
     }
 
@@ -243,11 +244,11 @@ def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
     return _named(row, "strategy", "seed") | {
         "pruned": row["n_pruned"],
         "left": row["n_heads"],
-        "value": _cell(value),
+        "value": number_cell(value),
         "95 % CI": replace(interval, text=f"{row.get('spread') or ''}{interval.text}"),
-        "selection split": _cell(row.get("ranking_value", float("nan"))),
+        "selection split": number_cell(row.get("ranking_value", float("nan"))),
         "parameters": _whole(row["parameters"]),
-        "theoretical speed-up": _cell(row["speedup"]),
+        "theoretical speed-up": number_cell(row["speedup"]),
         **verdict_cells(row),
     }
 
@@ -268,11 +269,6 @@ def _ends(tables: Sequence[pd.DataFrame], column: str, at_least: Sequence[float]
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
         ends[str(metric)] = (low, high if high > low else low + 1.0)
     return ends
-
-
-def _cell(value: Any) -> Cell:
-    number = float(value)
-    return Cell("") if math.isnan(number) else Cell(number_text(number), repr(number))
 
 
 def ablation_heads(run: RecordedRun) -> HeadFacts:
@@ -322,9 +318,9 @@ def _needed(rows: pd.DataFrame) -> str:
         none = f"without any one of {len(rows)} heads, {task} has {whole} or better on these examples"
         return f"{none}.{better}{verdicts}"
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
-    values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
+    value, whole = compared_texts(row["value"], row["baseline"])
     change = (
-        f"{metric} {values[0]} instead of {values[1]}, a change of {values[2]} [{values[3]}, {values[4]}], "
+        f"{metric} {value} instead of {whole}, a change of {_change_text(row.to_dict(), 'ci_low', 'ci_high')}, "
         f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}."
     )
     if not lost:
@@ -335,12 +331,17 @@ def _needed(rows: pd.DataFrame) -> str:
     return f"{task} suffers most without {head_name(row)}: {change} {told}{better}{verdicts}"
 
 
+def _change_text(row: Row, low: str, high: str) -> str:
+    delta, *ends = (number_text(float(row[name])) for name in ("delta", low, high))
+    return f"{delta} [{', '.join(ends)}]"
+
+
 def _better_without(rows: pd.DataFrame) -> str:
     """Of heads without which a model is significantly better: how many, and the foremost one."""
     if rows.empty:
         return ""
     row = rows.iloc[int(np.argmin(worsening(rows)))]
-    best, value = head_name(row), number_text(float(row["value"]))
+    best, (value, _) = head_name(row), compared_texts(row["value"], row["baseline"])
     if len(rows) == 1:
         return f" Without {best}, {row['metric']} is significantly better: {value}."
     which = f"Without each of {len(rows)} heads, {row['metric']} is significantly better, most so without"
@@ -375,8 +376,8 @@ def _sets_needed(pruning: pd.DataFrame) -> list[str]:
 
 def _set_text(row: Row, name: str, sets: int) -> str:
     """What is known of a set of pruned heads, in a sentence."""
-    values = [number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high")]
-    measured = f"{row['metric']} {values[0]}, a change of {values[1]} [{values[2]}, {values[3]}]"
+    value, _ = compared_texts(row["value"], row["value"] - row["delta"])
+    measured = f"{row['metric']} {value}, a change of {_change_text(row, 'delta_low', 'delta_high')}"
     gone, left = int(row["n_pruned"]), int(row["n_heads"])
     pruned = f"{gone} of {gone + left} heads pruned ({row['strategy']})"
     margin = amount_text(float(row["margin"]), str(row["metric"]))

@@ -17,8 +17,9 @@ from headlens.analyses.classify.roles import even_models, role_agreement, role_r
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
+from headlens.pages.formatting import number_text
 from headlens.pages.head_cards import REMOVED, PrunedPair
-from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, number_text, page_table
+from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families, family
 from headlens.runs.reading import RecordedRun, run_label, tables_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headlens.pages.command_report import CommandReport
-from headlens.pages.page_tables import PageTable, interval_cell, number_text, page_table
+from headlens.pages.formatting import number_text
+from headlens.pages.page_tables import PageTable, interval_cell, page_table
 from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
 
 _SCALE = (0.5, 2.0)  # ends of the picture of an interval of speed-ups

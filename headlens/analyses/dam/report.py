@@ -23,10 +23,11 @@ from headlens.pages.formatting import (
     difference_text,
     escaped,
     markdown_lines,
+    number_text,
     share_text,
     value_text,
 )
-from headlens.pages.page_tables import PageTable, number_text, page_table
+from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar

@@ -14,9 +14,18 @@ from headlens.analyses.prune.sweep_figures import role_sets
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
-from headlens.pages.formatting import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, value_text
+from headlens.pages.formatting import (
+    DIFFERENCE,
+    NOTHING,
+    difference_text,
+    digits_of,
+    escaped,
+    markdown_lines,
+    number_text,
+    value_text,
+)
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadWords
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, page_table
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import NONE
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -113,9 +122,9 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
 
 
 def result_digits(rows: pd.DataFrame) -> int:
-    """Decimals of a metric: two for those that go to 100, three for those that go to 1."""
+    """Decimals of a metric: two for those that go to 100, three for those that go to 1, more where runs are alike."""
     largest = np.nanmax(np.abs(rows[list(_COLUMNS)].to_numpy(np.float64)), initial=0.0)
-    return 2 if largest >= 10 else 3
+    return digits_of(rows[list(_WORDS)], least=2 if largest >= 10 else 3)
 
 
 def interval_text(row: Mapping[Any, Any], init: str, digits: int) -> str:

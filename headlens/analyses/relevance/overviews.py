@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.relevance.shares import even_shares, of_rule, opposing, requested_rule, rules_of_table
-from headlens.pages.formatting import by_sign
+from headlens.pages.formatting import by_sign, number_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
-from headlens.pages.page_tables import PageTable, interval_cell, number_cell, number_text, page_table
+from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import limit
 from headlens.runs.reading import RecordedRun, run_label, tables_of

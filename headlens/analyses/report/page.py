@@ -18,8 +18,9 @@ from headlens.analyses.classify.overviews import pruned_findings, pruned_pairs
 from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.pages.attention_page import attention_data, view_script, view_style
 from headlens.pages.command_report import Caption
+from headlens.pages.formatting import number_text
 from headlens.pages.head_cards import head_page
-from headlens.pages.page_tables import MOST_CELLS, Cell, PageTable, csv_table, number_text, page_table
+from headlens.pages.page_tables import MOST_CELLS, Cell, PageTable, csv_table, page_table
 from headlens.pages.self_contained import LARGE_PAGE, script_data, self_contained_page, template_part
 from headlens.plots.export import DPI, MOVING_DPI
 from headlens.runs.reading import RecordedRun

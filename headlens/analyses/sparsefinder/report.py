@@ -12,9 +12,9 @@ from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_fig
 from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.pages.command_report import Caption, CommandReport
-from headlens.pages.formatting import by_sign, value_text
+from headlens.pages.formatting import by_sign, number_text, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
-from headlens.pages.page_tables import Cell, PageTable, number_text, page_table
+from headlens.pages.page_tables import Cell, PageTable, page_table
 from headlens.runs.reading import Columns, RecordedRun
 
 

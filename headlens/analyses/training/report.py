@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_histograms
 from headlens.errors import counted
 from headlens.pages.command_report import Caption, CommandReport, Drawings
-from headlens.pages.page_tables import PageTable, interval_cell, number_text, page_table
+from headlens.pages.formatting import number_text
+from headlens.pages.page_tables import PageTable, interval_cell, page_table
 from headlens.plots.curves import legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import BLUE, FULL_WIDTH, ORANGE, TITLE_SIZE, constrained_figure, dress, one_line, page_width
