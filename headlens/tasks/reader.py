@@ -42,6 +42,7 @@ class Reader:
         order: which of the model's outputs is which of the task's classes.
         max_unknown: share of unknown tokens from which data is refused; 1 refuses none.
         cuts: whether a sequence that is too long loses its end, as where every row of a test set needs a prediction.
+        shortened: whether a limit below the model's own was asked for.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -52,6 +53,7 @@ class Reader:
     max_unknown: float = 1.0
     target_limit: int | None = None
     cuts: bool = False
+    shortened: bool = False
 
     @classmethod
     def of(
@@ -85,6 +87,7 @@ class Reader:
             max_unknown=loaded.max_unknown,
             decoder_start_id=loaded.decoder_start_id if generates else None,
             order=OutputOrder.of(loaded, labels, outputs),
+            shortened=max_length is not None and limit == max_length,
         )
 
     @property

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from advice import misleading
 from every_command import CASES
 from forks import Forks
 from found_once import programs_found_once  # noqa: F401
@@ -93,7 +94,7 @@ def headlens(
 
     Figures are drawn in tests marked `figures` only: they take half the time of a small run. A report cannot be told to
     leave them out; its pictures are blank, and so are those of tests marked `figures(blank=True)`, which look for their
-    names.
+    names. Whatever is refused may name only options that there are.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
@@ -110,6 +111,8 @@ def headlens(
         with pytest.raises(SystemExit) as end:
             main()
         shown = capsys.readouterr()
+        if end.value.code == 2:
+            assert misleading(words, shown.err) == [], shown.err
         return Outcome(int(end.value.code or 0), shown.out, shown.err)
 
     return call

@@ -1,0 +1,52 @@
+"""What errors advise, and what any string of the package names, is an option or a command that there is.
+
+`tests/cli/conftest.py` holds every error of the command line against this as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from advice import misleading, options
+
+ROOT = Path(__file__).resolve().parents[1]
+# Options of git and torchrun.
+OTHERS = {"--abbrev", "--always", "--dirty", "--error-unmatch", "--exclude", "--nproc-per-node"}
+
+
+def strings(path: Path) -> list[tuple[int, str]]:
+    """The strings of a module by their lines, but for docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    return [(node.lineno, node.value) for node in constants if isinstance(node.value, str)]
+
+
+def test_every_option_that_is_named_is_one_of_the_program() -> None:
+    every = "; ".join(f"headlens {name}" for name in options())
+    found, wrong = 0, []
+    for path in [*(ROOT / "headlens").rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
+        for line, text in strings(path):
+            found += text.count("--")
+            names = [name for name in misleading([], f"{every}; {text}") if name not in OTHERS]
+            wrong += [f"{path.relative_to(ROOT)}:{line}: {name}" for name in names]
+    assert found > 300
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "wrong"),
+    [
+        (["ablate"], "Error: too long. Give a larger --longest.", ["--longest"]),
+        (["train"], "Error: too long. Give a larger --longest.", []),
+        (["ablate"], "Train it: headlens train MODEL --longest 32.", []),
+        (["ablate", "--lenght=3"], "Error: no such option: --lenght Did you mean --limit?", []),
+        (["ablate"], "Install it: pip install 'sacrebleu[ja]' --upgrade", []),
+        (["ablate"], "It has none; --debug shows where.", []),
+        (["compare"], "Error: no such command. Try headlens --help, or --prune.", ["--prune"]),
+    ],
+)
+def test_what_is_not_there_is_found(words: list[str], said: str, wrong: list[str]) -> None:
+    assert misleading(words, said) == wrong
