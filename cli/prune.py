@@ -10,7 +10,7 @@ from .screen import Screen
 
 @analysis("Models")
 def prune(run: Any, _: Any, screen: Screen) -> None:
-    """Prune heads with learned gates: training closes the gates of heads that the model does not need.
+    """Prune heads with learned gates: a penalty closes the gates of heads that contribute least.
 
     Examples: headlens prune · headlens prune ./my-classifier --task sst2 --data train.tsv --dev-data dev.tsv
     """

@@ -104,16 +104,17 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     heads = "/".join(_SHORT[stack] for stack in stacks) if len(stacks) > 1 else " ".join(stacks)
     digits, headings = result_digits(rows), [f"heads ({heads})", "λ"]
     compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
+    told = {TRAINED: bool(rows["verdict"].notna().any()), SCRATCH: False}
     for init in (TRAINED, SCRATCH):
         headings += [f"{metric} from {init} [95 % interval]", *["difference from unpruned [paired]"] * compared[init]]
-    told = bool(rows["verdict"].notna().any())
-    headings += ["verdict"] * told
+        headings += ["verdict"] * told[init]
     lines = []
     for row in rows.to_dict("records"):
         cells = [row["heads"], NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"]
         for init in (TRAINED, SCRATCH):
             cells += [interval_text(row, init, digits), *[minus_unpruned(row, init, digits)] * compared[init]]
-        lines.append([*cells, *[verdict_text(row)] * told])
+            cells += [verdict_text(row)] * told[init]
+        lines.append(cells)
     grid = "\n".join(markdown_lines([headings, ["---:"] * len(headings), *lines]))
     return f"\n## {metric} of {model} on {task}\n\n{grid}"
 
