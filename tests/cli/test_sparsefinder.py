@@ -24,7 +24,7 @@ from headlens.analyses.sparsefinder import recipe as run_sparsefinder
 from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.pareto_points import GOLD
 from headlens.analyses.sparsefinder.restricted_task import RestrictedTask
-from headlens.analyses.sparsefinder.tables import PARETO_COLUMNS
+from headlens.analyses.sparsefinder.tables import METRICS_COLUMNS, PARETO_COLUMNS
 from headlens.attention.capture import Capture
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
@@ -114,6 +114,12 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
         other = headlens("ablate", judge, *task, *mask, "--replicates", 1, "--no-figures", "--out", "a", "--overwrite")
         assert other.code == 0, other.err
         assert pd.read_csv("a/ablation.csv")["baseline"].iloc[0] == pytest.approx(row["value"])
+    metrics = pd.read_csv("run/metrics.csv")
+    assert metrics.columns.tolist() == ["model", *METRICS_COLUMNS]
+    itself = metrics["method"] == GOLD
+    assert metrics["verdict"].isna().equals(itself)
+    of_metric = metrics["metric"].map(metrics[itself].set_index("metric")["value"])
+    assert metrics["delta"][~itself].to_numpy() == pytest.approx((metrics["value"] - of_metric)[~itself])
     # How sparse attention was on the task's sentences, from these alone
     lengths, looks = sparsity_of_sentences(judge)
     assert gold["task_sparsity"] == pytest.approx(looks)
