@@ -207,7 +207,7 @@ def test_means_of_seeds_have_a_bound_and_no_verdict() -> None:
     table = pd.concat(tables, ignore_index=True)
     *_, text = report_of("masks").findings(recorded("masks", {"masks": table}))
     assert "not decided" not in text
-    assert ", may lose up to " in text
+    assert "] (may lose up to " in text
     (page,) = report_of("masks").overviews([recorded("masks", {"masks": table})])
     assert "verdict" not in [column.name for column in page.columns]
 

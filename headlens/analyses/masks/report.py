@@ -235,7 +235,7 @@ def _change(row: Mapping[Any, Any]) -> str:
     """How far a mask is from none, and how much may be lost, behind what it achieves; empty where it is not known."""
     change, *ends = (number_text(float(row[name])) for name in DELTA)
     bound = bound_text(row)
-    return f", a change of {change} [{', '.join(ends)}], {bound}" if bound else ""
+    return f", a change of {change} [{', '.join(ends)}] ({bound})" if bound else ""
 
 
 def _told(row: Mapping[str, Any] | pd.Series[Any]) -> str:
