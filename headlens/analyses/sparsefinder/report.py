@@ -117,7 +117,7 @@ def _graph(row: Mapping[Any, Any]) -> str:
     parts = [_name(str(row["method"]))]
     if row["method"] != "window" and np.isfinite(float(row["value_of_parameter"])):
         parts.append(f"{str(row['parameter']).replace('_', ' ')} {float(row['value_of_parameter']):g}")
-    parts.append(f"window {float(row['window']):g}")
+    parts.append(f"window {float(row['window']):g}" if row["window"] else "no window")
     return ", ".join(parts)
 
 
