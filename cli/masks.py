@@ -22,6 +22,8 @@ def masks(run: Any, request: Any, screen: Screen) -> str:
     · headlens masks demo --task sst2 --data train.tsv --dev-data dev.tsv --pattern star --pattern bigbird --seeds 3
     · headlens masks demo --task paraphrase --graph neighbour --graph random --layers all --layers last:3
     """
+    from headlens.analyses.masks.report import mask_sentences
+
     counts: pd.DataFrame = run.tables["sparsity"]
     rows = []
     for name, group in counts.groupby("mask", sort=False):
@@ -37,6 +39,7 @@ def masks(run: Any, request: Any, screen: Screen) -> str:
         rows.append(row if group["paper_sparsity"].isna().all() else {**row, "in the paper": " / ".join(printed)})
     if rows:
         screen.table(f"Fixed patterns at n = {counts['n'].iloc[0]}", rows)
+    screen.say(mask_sentences(run.tables))
     screen.show(*study_tables(run.tables))
     if request.study is not None:
         return shlex.join(["headlens", "report", str(run.folder)])
@@ -66,6 +69,7 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> Iterator[Table]:
                 "masked in texts, %": share_text(row["sparsity_texts"]),
                 f"{metric} [95 % CI]": value_text(*(row[name] for name in VALUES)),
                 **({"difference from unmasked": value_text(*(row[name] for name in DELTA))} if has_delta(rows) else {}),
+                "verdict": row.get("verdict"),
                 **({"seeds": row["seeds"]} if (rows["seeds"] > 1).any() else {}),
             }
             for row in rows.to_dict("records")

@@ -10,12 +10,20 @@ from .screen import Screen
 
 @analysis("Models")
 def prune(run: Any, _: Any, screen: Screen) -> None:
-    """Prune heads with learned gates: training closes the gates of heads that the model does not need.
+    """Prune heads with learned gates: a penalty closes the gates of heads that contribute least.
 
     Examples: headlens prune · headlens prune ./my-classifier --task sst2 --data train.tsv --dev-data dev.tsv
     """
-    from headlens.analyses.prune.results_table import interval_text, minus_unpruned, result_digits, results_table
+    from headlens.analyses.prune.results_table import (
+        gate_sentences,
+        interval_text,
+        minus_unpruned,
+        result_digits,
+        results_table,
+        verdict_text,
+    )
 
+    screen.say(gate_sentences(run.tables["sweep"]))
     results = results_table(run.tables["sweep"])
     for (model, task, metric), group in results.groupby(["model", "task", "metric"], sort=False):
         digits = result_digits(group)
@@ -25,6 +33,7 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
                 "heads": row["heads"],
                 "from trained": interval_text(row, "trained", digits),
                 "difference from unpruned": minus_unpruned(row, "trained", digits),
+                "verdict": verdict_text(row),
                 "from scratch": interval_text(row, "scratch", digits),
             }
             for row in group.to_dict("records")
@@ -32,6 +41,7 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
         lacking = {
             "from scratch": group["scratch"].isna().all(),
             "difference from unpruned": group["trained_delta"].isna().all(),
+            "verdict": group["verdict"].isna().all(),
         }
         kept = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
         screen.table(f"{model}: heads left, and {metric} on {task} with 95 % intervals", kept)

@@ -14,7 +14,8 @@ def sparsefinder(run: Any, _: Any, screen: Screen) -> None:
 
     Examples: headlens sparsefinder · headlens sparsefinder runs/entmax/model --corpus en_ewt-ud-test.conllu
     """
-    from headlens.analyses.sparsefinder.report import method_areas
+    from headlens.analyses.sparsefinder.report import method_areas, task_sentences
 
+    screen.say(task_sentences(run.tables["metrics"]) if "metrics" in run.tables else [])
     for (model, stack), rows in method_areas(run.tables["areas"]):
         screen.table(f"Methods by area under the recall-sparsity curve, {model}, {stack}", rows)

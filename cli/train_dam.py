@@ -18,10 +18,11 @@ def train_dam(run: Any, _: Any, screen: Screen) -> None:
 
     Examples: headlens train-dam · headlens train-dam new:bert-small --task mlm --corpus books.txt --steps 5000
     """
-    from headlens.analyses.dam.report import baseline_of
+    from headlens.analyses.dam.report import baseline_of, dam_sentences
     from headlens.pages.formatting import DIFFERENCE, difference_text
 
     sweep: pd.DataFrame = run.tables["sweep"]
+    screen.say(dam_sentences(sweep))
     for (model, task, metric), group in sweep.groupby(["model", "task", "metric"], sort=False):
         difference = f"difference from {baseline_of(group)}"
         rows = [
@@ -32,6 +33,7 @@ def train_dam(run: Any, _: Any, screen: Screen) -> None:
                 str(metric): row["value"],
                 "95 % CI": bounds(row, 3),
                 difference: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),
+                "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
             }
             for row in group.to_dict("records")
         ]

@@ -209,7 +209,7 @@ def probe(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: An
 
 @_documented
 def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
-    """Prunes heads with learned gates: continues training a model until the gates of unneeded heads are closed.
+    """Prunes heads with learned gates: continues training a model while a penalty closes the gates of heads.
 
     Args:
         model: a trained model; it is not changed.

@@ -52,7 +52,8 @@ BATCH_TOKENS_SHOWN = "2048; on a GPU 16384"  # where the device decides, see `he
 SEED_HELP = "Random seed for everything that is sampled, except for the words masked in evaluation."
 SEED = Option(SEED_HELP, STATISTICS, at_least=0, at_most=2**32 - 1)
 MARGIN = Option(
-    "Smallest loss of the metric that matters: heads are called not needed where the loss is shown to be below it.",
+    "Smallest loss of the metric that matters: what is taken away is called not needed where the loss is shown to be "
+    "below it.",
     STATISTICS,
     "NUMBER",
     parse=positive_amount,

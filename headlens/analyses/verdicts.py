@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headlens.pages.formatting import number_text
+from headlens.pages.formatting import DELTA, compared_texts, number_text, value_text
+from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots.head_grid import float_column
 from headlens.statistics.non_inferiority import (
     NEEDED,
@@ -26,6 +27,14 @@ from headlens.tasks.task_options import LOWER_IS_BETTER, OF_A_HUNDRED, usual_mar
 # At the end of tables of many comparisons, after their p-values.
 VERDICT_COLUMNS = ("p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide")
 VERDICTS = (NEEDED, NOT_NEEDED, NOT_DECIDED)
+VERDICTS_TOLD = (
+    "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
+    "how many examples would decide."
+)
+# What a training that is compared with a baseline has of its verdict, before the others of its family are known.
+UNCORRECTED = ("p_margin", "margin", "n_to_decide")
+# At the end of tables of sweeps.
+SWEEP_VERDICT = ("p_holm", *VERDICT_COLUMNS)
 
 
 def margin_of(metric: str, baseline: float, asked: float | None = None, tests: int = 1) -> Margin:
@@ -58,6 +67,24 @@ def with_verdicts(rows: pd.DataFrame, margin: Margin) -> pd.DataFrame:
     numbers = np.where(open_ones, float_column(rows, "n_to_decide"), np.nan)
     added: dict[str, Any] = {"p_holm": p_holm, "p_margin_holm": p_margin_holm, "margin": margin.size}
     return rows.assign(**added, verdict=pd.Series(found, rows.index, object), n_to_decide=numbers)
+
+
+def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> pd.DataFrame:
+    """Fills `SWEEP_VERDICT`, the last columns of a sweep, every family corrected apart.
+
+    Args:
+        table: with the columns of the sweep, in which those of `UNCORRECTED` are as they were measured; rows without a
+            margin have no verdict.
+        families: columns that rows of one family have in common beside the metric, and with it their baseline.
+    """
+    rows = table[table["margin"].notna()]
+    found = [
+        with_verdicts(family, Margin(float(family["margin"].iloc[0]), str(key[0]) in LOWER_IS_BETTER))
+        for key, family in rows.groupby(["metric", *families], sort=False, dropna=False)
+    ]
+    columns = list(SWEEP_VERDICT)
+    verdicts = pd.concat(found)[columns] if found else pd.DataFrame(columns=columns, dtype=float)
+    return table.drop(columns=columns).join(verdicts)[list(table.columns)]
 
 
 def amount_text(amount: float, metric: str) -> str:
@@ -107,13 +134,68 @@ def counts_text(rows: pd.DataFrame) -> str:
     return text + "."
 
 
-def verdict_of_row(row: Mapping[Any, Any], baseline: float, asked: float | None = None) -> str:
-    """A verdict by the 95 % interval `delta_low` to `delta_high` of a row, which is stricter than the test.
+def known_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that have a verdict; those of older versions by their 95 % interval, which is stricter than the test.
 
     Args:
-        row: a comparison with `metric`, `delta`, `delta_low`, `delta_high`.
-        baseline: the metric of what it is compared with.
-        asked: the margin; None for the usual one.
+        rows: comparisons with `metric`, `value`, and as far as there `delta`, `delta_low`, `delta_high` and `verdict`.
     """
-    delta, low, high = (float(row[name]) for name in ("delta", "delta_low", "delta_high"))
-    return verdict_of_interval(delta, low, high, margin_of(str(row["metric"]), baseline, asked))
+    if "delta" not in rows:
+        return rows.iloc[:0]
+    rows = rows.dropna(subset=["delta"])
+    if "verdict" in rows:
+        return rows.dropna(subset=["verdict"])
+    whole = float_column(rows, "value") - float_column(rows, "delta")
+    margins = [margin_of(str(metric), baseline) for metric, baseline in zip(rows["metric"], whole, strict=True)]
+    ends = zip(*(float_column(rows, name) for name in DELTA), margins, strict=True)
+    return rows.assign(verdict=[verdict_of_interval(*end) for end in ends], margin=[margin.size for margin in margins])
+
+
+def foremost(rows: pd.DataFrame, size: str) -> dict[Any, Any]:
+    """Of comparisons of one metric the one to tell: the most that is not needed, or else is not decided.
+
+    If everything is needed it is the least of it. Of as much the better model counts.
+
+    Args:
+        rows: at least one, with a verdict each.
+        size: column of how much is taken away.
+    """
+    name = next(name for name in (NOT_NEEDED, NOT_DECIDED, NEEDED) if (rows["verdict"] == name).any())
+    lower = set(rows["metric"]) <= LOWER_IS_BETTER
+    order = rows[rows["verdict"] == name].sort_values("value", ascending=lower, kind="stable")
+    return order.sort_values(size, ascending=name == NEEDED, kind="stable").iloc[0].to_dict()
+
+
+def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> str:
+    """What is known of a model with something taken away, in a sentence.
+
+    Args:
+        row: with a verdict.
+        what: is taken away, such as `20 of 72 heads pruned`.
+        tests: how many were corrected for.
+        of: what these are of, such as `sets of heads`.
+    """
+    delta, *ends = (float(row[name]) for name in DELTA)
+    value, _ = compared_texts(row["value"], row["value"] - delta)
+    measured = f"{row['metric']} {value}, a change of {value_text(delta, *ends)}"
+    margin = amount_text(float(row["margin"]), str(row["metric"]))
+    corrected = f" (corrected for {tests} {of})" if "p_margin_holm" in row and tests > 1 else ""
+    if row["verdict"] == NOT_NEEDED:
+        return f"{row['task']} with {what} loses less than the margin of {margin}{corrected}: {measured}."
+    if row["verdict"] == NEEDED:
+        return f"{row['task']} with {what} already loses significantly{corrected}: {measured}."
+    number = float(row["n_to_decide"]) if "n_to_decide" in row else math.nan
+    told = "; ".join(filter(None, (bound_text(row), to_decide_text(number, more="evaluation "))))
+    undecided = f"whether {row['task']} needs the {what} is not decided for a margin of {margin}: {measured}"
+    return f"{undecided}; {told}." if told else f"{undecided}."
+
+
+def verdict_cells(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The verdict of a row, its margin, and how many examples would decide; empty in tables of older versions."""
+    known = isinstance(row.get("verdict"), str)
+    number = float(row["n_to_decide"]) if known and row["n_to_decide"] is not None else math.nan
+    return {
+        "verdict": row["verdict"] if known else "",
+        "margin": number_cell(row["margin"] if known else math.nan),
+        "examples that would decide": Cell("") if math.isnan(number) else Cell(f"about {number:,.0f}", repr(number)),
+    }

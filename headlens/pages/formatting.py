@@ -85,9 +85,13 @@ def number_text(value: float, digits: int | None = None) -> str:
 
 
 def value_text(value: float, low: float, high: float, *, digits: int = 3) -> str:
-    """Formats a value with its interval, such as `0.846 [0.812, 0.871]`; a dash for NaN, no interval for NaN ends."""
+    """Formats a value with its interval, such as `0.846 [0.812, 0.871]`; a dash for NaN, no interval for NaN ends.
+
+    `digits` are the fewest decimals: a narrow interval has more (`digits_of`).
+    """
     if np.isnan(value):
         return NOTHING
+    digits = digits_of((value, low, high), least=digits)
     text, *ends = (unsigned(f"{number:.{digits}f}") for number in (value, low, high))
     return text if np.isnan(low) or np.isnan(high) else f"{text} [{', '.join(ends)}]"
 

@@ -15,7 +15,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headlens.pages.formatting import digits_of, escaped, escaped_latex, markdown_lines, number_text, slug
+from headlens.pages.formatting import (
+    difference_text,
+    digits_of,
+    escaped,
+    escaped_latex,
+    markdown_lines,
+    number_text,
+    slug,
+)
 from headlens.visible_text import visible_text
 
 MOST_CELLS = 20_000  # of one table: about 0.8 MB of HTML
@@ -107,6 +115,13 @@ class PageTable:
         """Returns the lines of the table in Markdown, in which names and cells are plain text."""
         names, marks = zip(*((escaped(c.name), "---:" if c.numeric else "---") for c in self.columns), strict=True)
         return "\n".join(markdown_lines([names, marks, *([escaped(cell.text) for cell in row] for row in self.rows)]))
+
+
+def difference_cell(difference: Sequence[float], *, digits: int = 3) -> Cell:
+    """Returns the cell of a paired difference, its interval and p-value, sorted by the difference; empty for NaN."""
+    value, low, high, p_value = map(float, difference)
+    known = not math.isnan(value)
+    return Cell(difference_text(value, low, high, p_value, digits=digits), repr(value)) if known else Cell("")
 
 
 def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFrame) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from headlens import shared_options
@@ -120,6 +121,20 @@ def check_bleu_tokenizer(task: str, tokenizer: BleuTokenizer | None) -> None:
 LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
 # Metrics of tasks that go to 100.
 OF_A_HUNDRED = frozenset({"bleu", "chrf"})
+
+
+def check_margin(margin: float | None, flag: str = "--margin") -> None:
+    """Refuses a smallest loss that matters which is no finite number above 0; None stands for the usual one.
+
+    Args:
+        margin: in units of the metric.
+        flag: what gave it.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    if margin is not None and not 0 < margin < math.inf:
+        raise OptionError(f"{flag} {margin} is not a finite number above 0.", "0.01 is usual.")
 
 
 def usual_margin(metric: str, baseline: float) -> float:

@@ -89,9 +89,12 @@ def test_tables_and_figures(run: Headlens, patterns: tuple[str, ...], layers: tu
     assert full["sparsity"].eq(0).all()
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality", "diagonal", "layers"}
     words = Path("run/results.md").read_text(encoding="utf-8")
-    table = (
-        "| task | all | random positions instead | difference from unmasked | no diagonal | difference from unmasked |"
-    )
+    # Means of seeds have no verdict.
+    less = "difference from unmasked" + (" | verdict" if seeds == 1 else "")
+    table = f"| task | all | random positions instead | {less} | no diagonal | {less} |"
+    assert rows[(rows["pattern"] == "full") & (rows["control"] == "kept")]["verdict"].isna().all()
+    assert rows["verdict"].notna().sum() == rows["delta"].notna().sum() == len(rows) - seeds
+    assert ("is not decided for a margin of 1 point" in " ".join(done.out.split())) == (seeds == 1)
     for part in (
         table,
         "| sst2 | {} | 0 |".format(patterns[0].replace("|", "\\|")),

@@ -25,6 +25,7 @@ from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.errors import Interrupted
 from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model
+from headlens.statistics.non_inferiority import share_loss_p
 from headlens.tasks.evaluation import EvaluationOptions
 
 Headlens = Callable[..., Any]
@@ -63,6 +64,8 @@ def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: H
         assert [str(h) for h in heads_of_model(loaded.model).removed] == closed
         assert row["heads_encoder"] == 4 - len(closed)
     assert sweep["heads_encoder"].iloc[1] == 4 > sweep["heads_encoder"].iloc[2] > 0
+    assert sweep["verdict"].fillna("").tolist() == ["", "not decided", "not decided"]
+    assert "is not decided for a margin of 1 point: accuracy" in " ".join(done.out.split())
     assert "λ multiplies the mean over attention modules" in done.out
     assert "Next: headlens report run" in done.out
     record = json.loads(Path("run/run.json").read_text())
@@ -76,7 +79,7 @@ def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: H
 def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
     run: Headlens, made: Callable[..., str]
 ) -> None:
-    assert run(*STRONG, "--from-scratch").code == 0
+    assert run(*STRONG, "--from-scratch", "--loss-margin", 0.05).code == 0
     sweep = pd.read_csv("run/sweep.csv")
     task, source = package.open_task("sst2", "dev.tsv")
     whole = package.evaluate(task, package.load(made("judge")), source)
@@ -89,6 +92,11 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
         assert (row["delta_low"], row["delta_high"]) == pytest.approx(interval, abs=1e-6)
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         assert row["p_value"] == pytest.approx(expected)
+        if row["init"] == "trained":
+            assert row["p_margin"] == pytest.approx(share_loss_p(gained, lost, len(ours), 0.05))
+            assert (row["margin"], row["verdict"]) == (0.05, "not decided"), "13 examples decide nothing"
+        else:
+            assert pd.isna(row["verdict"])
     assert sweep[sweep["run"] == "unpruned"].query("init == 'trained'")["delta"].isna().all()
     assert "difference from unpruned [paired]" in Path("run/results.md").read_text()
     results = pd.read_csv("run/results.csv")

@@ -24,7 +24,7 @@ from headlens.analyses.sparsefinder import recipe as run_sparsefinder
 from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.pareto_points import GOLD
 from headlens.analyses.sparsefinder.restricted_task import RestrictedTask
-from headlens.analyses.sparsefinder.tables import PARETO_COLUMNS
+from headlens.analyses.sparsefinder.tables import METRICS_COLUMNS, PARETO_COLUMNS
 from headlens.attention.capture import Capture
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
@@ -84,6 +84,14 @@ def sparsity_of_sentences(model: str) -> tuple[list[int], float]:
     return lengths, float(np.mean(shares))
 
 
+def assert_compared_with_attention_itself(metrics: pd.DataFrame) -> None:
+    assert metrics.columns.tolist() == ["model", *METRICS_COLUMNS]
+    itself = metrics["method"] == GOLD
+    assert metrics["verdict"].isna().equals(itself)
+    of_metric = metrics["metric"].map(metrics[itself].set_index("metric")["value"])
+    assert metrics["delta"][~itself].to_numpy() == pytest.approx((metrics["value"] - of_metric)[~itself])
+
+
 @pytest.mark.slow
 @pytest.mark.figures
 def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
@@ -114,6 +122,7 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
         other = headlens("ablate", judge, *task, *mask, "--replicates", 1, "--no-figures", "--out", "a", "--overwrite")
         assert other.code == 0, other.err
         assert pd.read_csv("a/ablation.csv")["baseline"].iloc[0] == pytest.approx(row["value"])
+    assert_compared_with_attention_itself(pd.read_csv("run/metrics.csv"))
     # How sparse attention was on the task's sentences, from these alone
     lengths, looks = sparsity_of_sentences(judge)
     assert gold["task_sparsity"] == pytest.approx(looks)
@@ -129,8 +138,7 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     assert tables["heads"]["sparsity"].mean() == pytest.approx(gold["sparsity"])
     assert set(tables["areas"]["quality"]) == {"recall", "accuracy"}
     ranges = tables["areas"][tables["areas"]["quality"] == "accuracy"]
-    assert (ranges["ci_low"] <= ranges["area"]).all()
-    assert (ranges["area"] <= ranges["ci_high"]).all()
+    assert ranges["area"].between(ranges["ci_low"], ranges["ci_high"]).all()
     assert (ranges["ci_low"] < ranges["ci_high"]).any()
     assert {path.stem for path in Path("run/figures").glob("*.png")} == {
         "pareto",

@@ -75,7 +75,10 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     assert sweep["delta"].iloc[:2].isna().all()
     assert sweep["delta"].iloc[2:].to_numpy() == pytest.approx(sweep["value"].iloc[2:] - sweep["value"].iloc[1])
     assert (sweep["delta_low"].iloc[2:] <= sweep["delta"].iloc[2:]).all()
-    assert "difference from unmasked" in done.out
+    assert all(word in done.out for word in ("difference", "unmasked"))  # wrapped where the screen is narrow
+    assert sweep["verdict"].isna().tolist() == [True, True, *[False] * len(RUNS)]
+    assert sweep["margin"].iloc[2:].eq(0.01).all()
+    assert "of text positions masked (penalty-" in " ".join(done.out.split())
     assert set(positions["class"]) == {"special", "diagonal", "neighbourhood", "rest", "offset"}
     assert log.groupby("run").size().to_dict() == dict.fromkeys(RUNS, 2)
     assert importance.groupby(["run", "class"])["step"].apply(list).tolist() == [[0, 3, 6]] * 2 * 3

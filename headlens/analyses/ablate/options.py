@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,7 +14,7 @@ from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, CommandOpti
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED
-from headlens.tasks.task_options import TaskData
+from headlens.tasks.task_options import TaskData, check_margin
 
 ReplacementMode = Literal["zero", "mean", "uniform"]
 Mode = Literal["zero", "mean", "uniform", "keep-only"]
@@ -59,8 +58,7 @@ class AblationOptions:
         for name, value in (("replicates", self.replicates), ("batch-tokens", self.batch_tokens)):
             if value is not None and value < 1:
                 raise OptionError(f"--{name} {value} is not a positive number.", "Give 1 or more.")
-        if self.margin is not None and not 0 < self.margin < math.inf:
-            raise OptionError(f"--margin {self.margin} is not a finite number above 0.", "0.01 is usual.")
+        check_margin(self.margin)
         if self.mode not in get_args(ReplacementMode):
             raise OptionError(f"{self.mode} is not a mode.", "Give --keep-only in addition to --mode.")
 

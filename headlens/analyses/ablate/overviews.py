@@ -17,29 +17,25 @@ import pandas as pd
 from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significant
 from headlens.analyses.verdicts import (
     VERDICTS,
-    amount_text,
-    bound_text,
+    VERDICTS_TOLD,
     counts_text,
-    margin_of,
-    to_decide_text,
-    verdict_of_row,
+    foremost,
+    known_verdicts,
+    taken_away_text,
+    verdict_cells,
 )
 from headlens.errors import counted
 from headlens.heads import STACKS
-from headlens.pages.formatting import by_sign, compared_texts, number_text
+from headlens.pages.formatting import by_sign, compared_texts, number_text, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
-from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
+from headlens.statistics.non_inferiority import NEEDED
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 MOST = 10  # heads of a model
 FEWEST = 30  # examples by which heads are ranked for a reader
-_VERDICTS_TOLD = (
-    "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
-    "how many examples would decide."
-)
 _MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
 _SIZES = ("parameters", "removed")
 _COMPARED = ("all heads", "value")
@@ -71,7 +67,7 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEWEST} examples. "
         "Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are corrected for the "
-        f"number of heads (Holm). {_VERDICTS_TOLD}"
+        f"number of heads (Holm). {VERDICTS_TOLD}"
     )
     return page_table("Heads that the task needs most", _changes(runs, most_damage, alone=False), about, _COMPARED)
 
@@ -90,7 +86,7 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEWEST} "
         "examples. The change in the metric when a single head is removed: the mean over the heads of a stack or "
-        f"layer, and the largest loss. {_VERDICTS_TOLD} Corrected for all heads (Holm). What removing several heads at "
+        f"layer, and the largest loss. {VERDICTS_TOLD} Corrected for all heads (Holm). What removing several heads at "
         "once costs is a different question; see pruning."
     )
     return page_table("Damage by stack and layer", records, about)
@@ -146,7 +142,7 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
         "intervals (dot, line; tick: the whole model); next to it the value on the examples that were used to "
         "choose them. Several random orders are one row: their mean, and their range in place of the interval. The "
         "theoretical speed-up counts the operations of a forward pass; headlens compact measures time. Verdicts are "
-        f"corrected for the number of sets that strategies chose (Holm). {_VERDICTS_TOLD}"
+        f"corrected for the number of sets that strategies chose (Holm). {VERDICTS_TOLD}"
     )
     return page_table("Pruned models", records, about)
 
@@ -205,17 +201,6 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
         "significant": "yes" if sure else "no",
         "n": row["n"],
         **verdict_cells(row),
-    }
-
-
-def verdict_cells(row: Row) -> dict[str, Any]:
-    """The verdict of a row, its margin, and how many examples would decide; empty in tables of older versions."""
-    known = isinstance(row.get("verdict"), str)
-    number = float(row["n_to_decide"]) if known and row["n_to_decide"] is not None else math.nan
-    return {
-        "verdict": row["verdict"] if known else "",
-        "margin": number_cell(row["margin"] if known else math.nan),
-        "examples that would decide": Cell("") if math.isnan(number) else Cell(f"about {number:,.0f}", repr(number)),
     }
 
 
@@ -320,7 +305,7 @@ def _needed(rows: pd.DataFrame) -> str:
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
     value, whole = compared_texts(row["value"], row["baseline"])
     change = (
-        f"{metric} {value} instead of {whole}, a change of {_change_text(row.to_dict(), 'ci_low', 'ci_high')}, "
+        f"{metric} {value} instead of {whole}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
         f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}."
     )
     if not lost:
@@ -329,11 +314,6 @@ def _needed(rows: pd.DataFrame) -> str:
         return f"{none}; the largest loss is without {head_name(row)}: {change}{better}{verdicts}"
     told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
     return f"{task} suffers most without {head_name(row)}: {change} {told}{better}{verdicts}"
-
-
-def _change_text(row: Row, low: str, high: str) -> str:
-    delta, *ends = (number_text(float(row[name])) for name in ("delta", low, high))
-    return f"{delta} [{', '.join(ends)}]"
 
 
 def _better_without(rows: pd.DataFrame) -> str:
@@ -350,46 +330,12 @@ def _better_without(rows: pd.DataFrame) -> str:
 
 def _sets_needed(pruning: pd.DataFrame) -> list[str]:
     """The most heads that a strategy takes out and that are shown not to be needed, or else what is not decided."""
-    if "delta" not in pruning:
-        return []
     sentences = []
     for model, rows in pruning.groupby("model", sort=False):
-        chosen = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)].dropna(subset=["delta"])
-        if chosen.empty:
-            continue
-        lower = set(rows["metric"]) <= LOWER_IS_BETTER
-        baseline = float((float_column(chosen, "value") - float_column(chosen, "delta"))[0])
-        if "verdict" not in chosen:  # of an older version
-            found = [verdict_of_row(row, baseline) for row in chosen.to_dict("records")]
-            chosen = chosen.assign(verdict=found, margin=margin_of(str(rows["metric"].iloc[0]), baseline).size)
-        chosen = chosen.dropna(subset=["verdict"])
-        if chosen.empty:
-            continue
-        by_verdict = {name: chosen[chosen["verdict"] == name] for name in (NOT_NEEDED, NOT_DECIDED, NEEDED)}
-        name, among = next((name, own) for name, own in by_verdict.items() if len(own))
-        # The most heads without harm, or else the fewest; of as many heads the best model counts.
-        order = among.sort_values("value", ascending=lower, kind="stable")
-        row = order.sort_values("n_pruned", ascending=name == NEEDED, kind="stable").iloc[0]
-        sentences.append(f"{model}: {_set_text(row.to_dict(), name, len(chosen))}")
+        chosen = known_verdicts(rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)])
+        if len(chosen):
+            row = foremost(chosen, "n_pruned")
+            gone, left = int(row["n_pruned"]), int(row["n_heads"])
+            pruned = f"{gone} of {gone + left} heads pruned ({row['strategy']})"
+            sentences.append(f"{model}: {taken_away_text(row, pruned, len(chosen), 'sets of heads')}")
     return sentences
-
-
-def _set_text(row: Row, name: str, sets: int) -> str:
-    """What is known of a set of pruned heads, in a sentence."""
-    value, _ = compared_texts(row["value"], row["value"] - row["delta"])
-    measured = f"{row['metric']} {value}, a change of {_change_text(row, 'delta_low', 'delta_high')}"
-    gone, left = int(row["n_pruned"]), int(row["n_heads"])
-    pruned = f"{gone} of {gone + left} heads pruned ({row['strategy']})"
-    margin = amount_text(float(row["margin"]), str(row["metric"]))
-    corrected = f" (corrected for {sets} sets of heads)" if "p_margin_holm" in row and sets > 1 else ""
-    if name == NOT_NEEDED:
-        return f"{row['task']} with {pruned} loses less than the margin of {margin}{corrected}: {measured}."
-    if name == NEEDED:
-        return f"{row['task']} with {pruned} already loses significantly{corrected}: {measured}."
-    bound = bound_text(row)
-    number = float(row["n_to_decide"]) if "n_to_decide" in row else math.nan
-    decide = to_decide_text(number, more="evaluation ")
-    told = "; ".join(filter(None, (bound, decide)))
-    return f"whether {row['task']} needs the {pruned} is not decided for a margin of {margin}: {measured}" + (
-        f"; {told}." if told else "."
-    )

@@ -11,7 +11,8 @@ from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
 from headlens.options import DEMO, OUTPUT, TRAINING, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import FIGURES, FREEZE, TRAINED_MODEL, VOCABULARY
+from headlens.shared_options import FIGURES, FREEZE, MARGIN, TRAINED_MODEL, VOCABULARY
+from headlens.tasks.task_options import check_margin
 from headlens.training.hyperparameters import LoopOptions, check_strength
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class DamRequest:
     training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
     vocabulary: int = option(8000, VOCABULARY)
     model_options: ModelOptions = field(default_factory=ModelOptions)
+    margin: float | None = option(None, MARGIN)
     window: int = option(1, "Largest offset that counts as neighbourhood in tables.", OUTPUT, metavar="N")
     figures: bool = option(True, FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
@@ -133,6 +135,7 @@ class DamRequest:
             raise OptionError("No penalty was given.", "Name some with --lambdas.")
         for strength in self.lambdas:
             check_strength(strength)
+        check_margin(self.margin)
         if self.window < 1:
             raise OptionError(f"--window {self.window} is not a valid neighbourhood.", "Give 1 or more.")
         if is_new(self.model) and self.lesson.data.task != "mlm":

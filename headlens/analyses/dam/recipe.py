@@ -45,7 +45,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         # What is wrong with the mask is told before anything is measured.
         made_mask(opened.lesson.task.network(opened.loaded.model), request.learning)
         training = request.training.of_loop()
-        settings = (request.lambdas, request.learning, training, request.dam.controls)
+        settings = (request.lambdas, request.learning, training, request.dam.controls, request.margin)
         sweep = DamSweep(run, opened.loaded, opened.lesson, *settings)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes) if run.writes else {}

@@ -14,6 +14,14 @@ from matplotlib.ticker import MaxNLocator
 from safetensors.numpy import load_file
 
 from headlens.analyses.dam.options import CLASSES
+from headlens.analyses.verdicts import (
+    SWEEP_VERDICT,
+    VERDICTS,
+    VERDICTS_TOLD,
+    known_verdicts,
+    taken_away_text,
+    verdict_cells,
+)
 from headlens.errors import read_errors
 from headlens.interventions.kept_text import PROBABILITIES
 from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
@@ -27,7 +35,7 @@ from headlens.pages.formatting import (
     share_text,
     value_text,
 )
-from headlens.pages.page_tables import PageTable, page_table
+from headlens.pages.page_tables import PageTable, difference_cell, page_table
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
@@ -140,14 +148,17 @@ def _numbers(rows: pd.DataFrame, metrics: list[str], names: Sequence[str]) -> Gr
 
 
 def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
-    minus = f"difference from {baseline_of(rows)} [paired]"
-    names = ["masked, %", "masked in texts, %", *(name for metric in metrics for name in (escaped(str(metric)), minus))]
+    told = ["verdict"] * bool("verdict" in rows and rows["verdict"].notna().any())
+    minus = [f"difference from {baseline_of(rows)} [paired]", *told]
+    names = ["masked, %", "masked in texts, %", *(n for metric in metrics for n in (escaped(str(metric)), *minus))]
     lines = []
     for run, group in rows.groupby("run", sort=False):
         masked = group["penalty"].notna().any()
         line = [escaped(str(run)), *(share_text(float(group[s].iloc[0])) if masked else NOTHING for s in _SHARES)]
-        for value, low, high, *difference in _numbers(group, metrics, (*VALUES, *DIFFERENCE)):
-            line += [value_text(value, low, high), difference_text(*difference)]
+        verdicts = group.drop_duplicates("metric").set_index("metric").reindex(metrics, columns=told).fillna(NOTHING)
+        numbers = _numbers(group, metrics, (*VALUES, *DIFFERENCE))
+        for (value, low, high, *difference), verdict in zip(numbers, verdicts.to_numpy(), strict=True):
+            line += [value_text(value, low, high), difference_text(*difference), *verdict]
         lines.append(line)
     return markdown_table(["run"], names, lines)
 
@@ -366,22 +377,46 @@ def rows_of_runs(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     names = ("folder", "run", "metric", *VALUES, *_SHARES)
-    records = [{k: row[k] for k in names} for row in rows_of_runs(runs, "sweep")]
+    rows = rows_of_runs(runs, "sweep")
+    records = [
+        {k: row[k] for k in names}
+        | {"difference": difference_cell([row.get(name, np.nan) for name in DIFFERENCE])}
+        | verdict_cells(row)
+        for row in rows
+    ]
     about = (
         "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
         "the original model, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
-        "`sparsity_texts` that of the positions of the texts, at their actual lengths."
+        "`sparsity_texts` that of the positions of the texts, at their actual lengths. The difference is from "
+        "`unmasked`, or from `plain` where the mask alone was trained, paired by example; verdicts are corrected for "
+        f"the number of masks (Holm). {VERDICTS_TOLD}"
     )
     return [page_table("Masks and what models achieve under them", records, about)] if records else []
 
 
+def dam_sentences(sweep: pd.DataFrame) -> list[str]:
+    """What is known of the task under each mask; of masks that were compared with nothing what they achieve.
+
+    Args:
+        sweep: rows of `sweep.csv`.
+    """
+    sentences, known = [], known_verdicts(sweep)
+    tests, compared = known["metric"].value_counts(), known.to_dict("index")
+    for place, row in sweep.to_dict("index").items():
+        share = float(row["sparsity_texts"])
+        if place in compared:
+            masked = f"{share:.1%} of text positions masked ({row['run']})"
+            told = taken_away_text(compared[place], masked, int(tests[row["metric"]]), "masks")
+            sentences.append(f"{row['model']}: {told}")
+        elif np.isfinite(share):
+            value, low, high = (number_text(row[name]) for name in VALUES)
+            measured = f"{row['metric']} on {row['task']} {value} [{low}, {high}]"
+            sentences.append(f"{row['model']}, {row['run']}: {share:.1%} of text positions masked, {measured}.")
+    return sentences
+
+
 def _findings(run: RecordedRun) -> list[str]:
-    return [
-        f"{row['model']}, {row['run']}: {float(row['sparsity_texts']):.1%} of text positions masked, {row['metric']} "
-        f"on {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]."
-        for row in rows_of_runs([run], "sweep")
-        if np.isfinite(float(row["sparsity_texts"]))
-    ]
+    return dam_sentences(run.tables["sweep"]) if "sweep" in run.tables else []
 
 
 CAPTIONS = {
@@ -419,9 +454,10 @@ REPORT = CommandReport(
     tables={
         "sweep": Columns(
             numbers=("penalty", "sparsity", "sparsity_texts", "value", "ci_low", "ci_high"),
-            words={"run": (), "model": (), "task": (), "metric": (), "mask": ()},
+            words={"run": (), "model": (), "task": (), "metric": (), "mask": (), "verdict": VERDICTS},
             identity=("run", "metric"),
             filled=("metric",),
+            together=(DIFFERENCE, SWEEP_VERDICT),
         ),
         "positions": Columns(numbers=("penalty", "offset", "p"), words={"class": (*CLASSES, "offset"), "mask": ()}),
         "importance": Columns(

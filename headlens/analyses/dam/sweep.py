@@ -24,6 +24,7 @@ from headlens.analyses.dam.learning import (
 from headlens.analyses.dam.report import DIAGONAL_DIFFERENCE, NO_DIAGONAL, PLAIN, UNMASKED
 from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.errors import ResumeError
 from headlens.files import atomic_path, output_errors
 from headlens.interventions.attention_mask import AttentionMask
@@ -37,6 +38,7 @@ MASKS = "masks"  # folder of the mask files
 SWEEP_COLUMNS = [
     *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
     *("model", "task", "n", "mask", "checkpoint", "diagonal", *DIAGONAL_DIFFERENCE),
+    *SWEEP_VERDICT,
 ]
 
 IMPORTANCE_COLUMNS = ["run", "penalty", "step", "class", "p"]
@@ -87,6 +89,7 @@ class DamSweep:
         options: of every mask.
         training: of every run.
         controls: whether each mask is learned without the diagonal, too.
+        margin: the smallest loss of a metric that matters; None for the usual one.
     """
 
     run: Run
@@ -96,11 +99,13 @@ class DamSweep:
     options: MaskLearningOptions
     training: TrainingOptions
     controls: bool = False
+    margin: float | None = None
 
     @property
     def trainings(self) -> Trainings:
         """Settings shared by all training runs of the sweep: the run, its training options and the mask's length."""
-        return Trainings(self.run, self.training, self.options.mask.longest)
+        tests = len(set(self.lambdas)) * (1 + self.controls)
+        return Trainings(self.run, self.training, self.options.mask.longest, self.margin, tests)
 
     def outcomes(self) -> list[MaskOutcome]:
         """The model as it was, the same training without a mask unless the mask alone is trained, then every run.
@@ -131,7 +136,7 @@ class DamSweep:
         lengths, places = self.lesson.text_lengths(), (self.options.window, self.lesson.longest)
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
         named = ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")
-        sweep = [
+        rows = [
             row | {k: getattr(o, k) for k in named} | {"sparsity_texts": of_texts.get(o.run, 0.0)}
             for o in outcomes
             for row in o.metrics
@@ -140,8 +145,9 @@ class DamSweep:
             [{"run": o.run, "penalty": o.penalty, **row} for o in outcomes for row in getattr(o, name)]
             for name in ("importance", "log")
         )
+        sweep = pd.DataFrame(rows, columns=SWEEP_COLUMNS)
         return {
-            "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS),
+            "sweep": with_family_verdicts(sweep),
             "sparsity": pd.concat([_with_penalty(o, m.sparsities()) for o, m in masks], ignore_index=True),
             "positions": pd.concat([_with_penalty(o, m.positions(*places)) for o, m in masks], ignore_index=True),
             "importance": pd.DataFrame(importance, columns=IMPORTANCE_COLUMNS),

@@ -15,8 +15,8 @@ from headlens.option_values import names, numbers, positive_shares
 from headlens.options import DEMO, MASK, CommandOptions, DeclaredOption, Option, build, declared_options, option
 from headlens.runs.mask_options import LEARNED_MASK, read_layers
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import FIGURES
-from headlens.tasks.task_options import task_name
+from headlens.shared_options import FIGURES, MARGIN
+from headlens.tasks.task_options import check_margin, task_name
 from headlens.training.hyperparameters import LoopOptions, check_strength
 
 if TYPE_CHECKING:
@@ -238,6 +238,7 @@ class StudyRequest:
         STUDY,
         flags=("--controls/--no-controls",),
     )
+    margin: float | None = option(None, MARGIN)
     lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
     training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
     model_options: ModelOptions = field(default_factory=ModelOptions)
@@ -269,6 +270,7 @@ class StudyRequest:
             raise OptionError("--parser applies to graphs, and none is given.", "Name some with --graph.")
         make_parser(self.parser, keep_words=False)
         self._check_kept()
+        check_margin(self.margin)
 
     def _check_kept(self) -> None:
         for order in self.keep_order:

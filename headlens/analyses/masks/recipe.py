@@ -100,7 +100,8 @@ def _trained(
         return training_set
 
     chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
-    tables, notes = MaskStudy(run, opened, study, request.length).tables(chosen)
+    tests = len(chosen) // study.seeds - 1
+    tables, notes = MaskStudy(run, opened, study, request.length, tests).tables(chosen)
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}
     updates = f"{counted(len(chosen), 'training run')}, each model evaluated under the mask that it was trained under."

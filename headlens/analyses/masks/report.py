@@ -33,10 +33,20 @@ from headlens.analyses.masks.study_figures import (
     worth_of_diagonal,
 )
 from headlens.analyses.masks.task_tables import left_out, overview_of_tasks, together
+from headlens.analyses.verdicts import (
+    SWEEP_VERDICT,
+    VERDICTS,
+    VERDICTS_TOLD,
+    bound_text,
+    foremost,
+    known_verdicts,
+    taken_away_text,
+    verdict_cells,
+)
 from headlens.errors import counted
 from headlens.interventions.patterns import parse_pattern
 from headlens.pages.command_report import Caption, CommandReport, Drawings, write_results
-from headlens.pages.formatting import DELTA, DIFFERENCE, value_text
+from headlens.pages.formatting import DELTA, DIFFERENCE, number_text, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
 from headlens.plots.curves import VALUES
@@ -152,12 +162,17 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     tables = [means(run.tables["masks"]).assign(folder=run.folder.name) for run in runs if "masks" in run.tables]
     more = DELTA if any(map(has_delta, tables)) else ()
     names = ("folder", "model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds", *more)
-    records = [{k: row[k] for k in names} for table in tables for row in table.to_dict("records")]
+    records = [{k: row[k] for k in names} | verdict_cells(row) for table in tables for row in table.to_dict("records")]
     about = (
         "Models trained and measured under each mask; `control` says whether the diagonal was kept, dropped, or "
         "kept with the same number of random positions masked instead. `sparsity` is the share of masked positions at "
         "n tokens, `sparsity_texts` that share at the actual lengths of the texts."
-        + (" `delta` is the difference from the same seeds without a mask." if more else "")
+        + (
+            " `delta` is the difference from the same seeds without a mask. Verdicts, on masks of one seed, are "
+            f"corrected for the number of masks (Holm). {VERDICTS_TOLD}"
+            if more
+            else ""
+        )
     )
     about_effects = (
         "A regression over all training runs with a grid of BigBird patterns: `effect` is the effect of one more token "
@@ -171,12 +186,17 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return [*overview_of_tasks(runs), *(page_table(*table) for table in told if table[1])]
 
 
-def _findings(run: RecordedRun) -> list[str]:
-    """Of every task: no mask, and the best and the worst mask of the layers it holds in."""
-    if "masks" not in run.tables:
+def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Of every task: no mask, the best and the worst mask of the layers it holds in, and what is known of the sparsest.
+
+    Args:
+        tables: `masks` and `draws`, as far as there.
+    """
+    if "masks" not in tables:
         return []
     sentences = []
-    table = means(run.tables["masks"])
+    table = means(tables["masks"])
+    told = known_verdicts(table[table["seeds"] == 1]).groupby(BLOCK).size().to_dict()
     for (model, task, metric), rows in table[table["control"] == "kept"].groupby(BLOCK, sort=False):
         unmasked, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
         if len(unmasked):
@@ -189,20 +209,33 @@ def _findings(run: RecordedRun) -> list[str]:
             same = "" if len(order) == 1 else "all alike, such as"
             ends = {same: first} if first["value"] == last["value"] else {"best": first, "worst": last}
             texts = [
-                f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of text positions masked) {_told(row)}".strip()
+                f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of text positions masked) "
+                f"{_told(row)}{_change(row.to_dict())}".strip()
                 for name, row in ends.items()
             ]
             sentences.append(
                 f"{model}: {task} under {counted(len(layer_rows), 'mask')} in {where}: {'; '.join(texts)}."
             )
+            if len(known := known_verdicts(layer_rows[layer_rows["seeds"] == 1])):
+                row = foremost(known, "sparsity_texts")
+                masked = f"{row['sparsity_texts']:.0%} of text positions masked ({row['pattern']} in {where})"
+                text = taken_away_text(row, masked, int(told[model, task, metric]), "masks")
+                sentences.append(f"{model}: {text}")
     # How far masks differ that were drawn from the same degrees.
     return sentences + [
         f"{row['model']}: {row['metric']} on {row['task']} under {counted(row['draws'], 'mask')} drawn from "
         f"{mask_words(row)}: {row['lowest']:.3f} to {row['highest']:.3f}, mean "
         f"{row['mean']:.3f}, standard deviation {row['sd']:.4f}; {row['different']} of them "
         f"{'differs' if row['different'] == 1 else 'differ'} from the median mask ({_told(row)})."
-        for row in (draw_summary(run.tables["draws"], run.tables["masks"]) if "draws" in run.tables else ())
+        for row in (draw_summary(tables["draws"], tables["masks"]) if "draws" in tables else ())
     ]
+
+
+def _change(row: Mapping[Any, Any]) -> str:
+    """How far a mask is from none, and how much may be lost, behind what it achieves; empty where it is not known."""
+    change, *ends = (number_text(float(row[name])) for name in DELTA)
+    bound = bound_text(row)
+    return f", a change of {change} [{', '.join(ends)}] ({bound})" if bound else ""
 
 
 def _told(row: Mapping[str, Any] | pd.Series[Any]) -> str:
@@ -287,9 +320,10 @@ REPORT = CommandReport(
         ),
         "masks": Columns(
             numbers=("sparsity", "sparsity_texts", "seed", "value", "ci_low", "ci_high", *GRID),
-            words={"pattern": (), "layers": (), "task": (), "metric": (), "control": (), "model": ()},
+            words=dict.fromkeys((*BLOCK, "pattern", "layers", "control"), ()) | {"verdict": VERDICTS},
             identity=("model", "task", "metric", "pattern", "layers", "control", "seed"),
             optional=("delta", "delta_low", "delta_high", "chance"),
+            together=(SWEEP_VERDICT,),
         ),
         "degrees": Columns(
             numbers=("layer", "head", "seed", "degree", "p"),
@@ -320,7 +354,7 @@ REPORT = CommandReport(
     captions=CAPTIONS,
     sources={name: sources for name, (_, sources) in _drawn().items()},
     overviews=_overviews,
-    findings=_findings,
+    findings=lambda run: mask_sentences(run.tables),
     together=together,
     left_out=left_out,
 )

@@ -34,6 +34,7 @@ from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
+from headlens.analyses.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
@@ -53,6 +54,7 @@ from headlens.training.hyperparameters import TrainingOptions
 MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
     *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts", *DIFFERENCE, "chance"),
+    *SWEEP_VERDICT,
 ]
 DRAWS_COLUMNS = [
     *("model", "task", "metric", "pattern", "layers", "diagonal", "seed", "draw", *GRID),
@@ -191,17 +193,20 @@ class MaskStudy:
         opened: gives the model with a head, and what it is taught, for a seed.
         study: how models are trained, and how degrees and spans are learned.
         n: tokens for which sparsities are counted.
+        tests: how many trainings of a seed are compared with the one without a mask.
     """
 
     run: Run
     opened: Callable[[int], OpenedTraining]
     study: StudyRequest
     n: int
+    tests: int = 1
 
     @cached_property
     def trainings(self) -> Trainings:
         """Settings shared by all training runs of the study: the run, its training options and the longest input."""
-        return Trainings(self.run, self.study.training.of_loop(), self.study.lesson.longest)
+        study = self.study
+        return Trainings(self.run, study.training.of_loop(), study.lesson.longest, study.margin, self.tests)
 
     def tables(self, planned: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
         """`masks`, where degrees or spans are learned also `degrees`, `draws` and `spans`, and what to know about them.
@@ -241,6 +246,7 @@ class MaskStudy:
         notes += [] if texts is None else self._notes(planned, texts)
         found = {name: kept[name] for name in kept if kept[name] or name == "masks"}
         tables = {name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in found.items()}
+        tables["masks"] = with_family_verdicts(tables["masks"], ["seed"])
         tables |= {"degrees": degrees_table(kept["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))
 

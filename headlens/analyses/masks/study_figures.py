@@ -34,6 +34,8 @@ BLOCK = ["model", "task", "metric"]
 # Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
 SHARES = ("sparsity", "sparsity_texts")
 LESS = "difference from unmasked"
+# Of a training; the means of several have none, as their interval over few seeds is wide, and not corrected.
+_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide")
 CHANCE = "chance"  # what guessing without reading gives
 CHANCE_LABEL = "chance level"
 _CONTROL_LOOKS = {
@@ -56,20 +58,23 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
-        value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown). The delta is what is
+        value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown), and where there is one
+        seed and the table has them verdict, margin, p_margin_holm and n_to_decide. The delta is what is
         achieved less what the same seeds achieve without a mask; it is NaN for these themselves. Intervals are those of
         the examples for one seed, of Student's t over the seeds for several; of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
     unmasked = {key: group.set_index("seed")["value"] for key, group in without_mask(masks).groupby(BLOCK)}
+    verdicts = [name for name in _VERDICT if name in masks]
     rows = [
         dict(zip(keys, key, strict=True))
         | {name: float(group[name].mean()) for name in SHARES}
         | {"seeds": len(group), CHANCE: float(group[CHANCE].mean()) if CHANCE in group else math.nan}
         | _of_seeds(group, unmasked.get(key[: len(BLOCK)]))
+        | {name: group[name].iloc[0] if len(group) == 1 else None for name in verdicts}
         for key, group in masks.groupby(keys, sort=False)
     ]
-    table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE])
+    table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE, *verdicts])
     table.loc[without_mask(table).index, list(DELTA)] = np.nan
     return table
 
@@ -126,17 +131,15 @@ def _block(rows: pd.DataFrame) -> str:
     title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {interval_of}]"
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     # What a control is compared with stands first.
-    cells = [
-        (control, names)
-        for control, own in ((c, full[full["control"] == c]) for c in CONTROLS)
-        for names in (VALUES, DELTA)
-        if len(own) and (names is VALUES or has_delta(own))
-    ]
-    lines = [
-        [escaped(str(task)), *(_cell(task_rows[task_rows["control"] == c], names) for c, names in cells)]
-        for task, task_rows in full.groupby("task", sort=False)
-    ]
-    heads = [CONTROLS[control] if names is VALUES else LESS for control, names in cells]
+    controls = {c: _differs(own) for c in CONTROLS if len(own := full[full["control"] == c])}
+    heads = [name for control, more in controls.items() for name in (CONTROLS[control], *more)]
+    lines = []
+    for task, task_rows in full.groupby("task", sort=False):
+        line = [escaped(str(task))]
+        for control, more in controls.items():
+            own = task_rows[task_rows["control"] == control]
+            line += [_cell(own), *_difference_cells(own, more)]
+        lines.append(line)
     parts = [title, "", *markdown_table(["task"], heads, lines)]
     if len(others):
         parts += ["", *_pattern_lines(others)]
@@ -162,7 +165,7 @@ def chance_text(rows: pd.DataFrame) -> str:
 
 
 def _pattern_lines(rows: pd.DataFrame) -> list[str]:
-    less = {way: [LESS] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS}
+    less = {way: _differs(rows[rows["control"] == way]) for way in WAYS}
     heads = ["masked, %"]
     for way, (_, words) in WAYS.items():
         heads += ["masked in texts, %", words, *less[way]]
@@ -174,9 +177,21 @@ def _pattern_lines(rows: pd.DataFrame) -> list[str]:
         for way, more in less.items():
             there = group[group["control"] == way]
             line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
-            line += [_cell(there, DELTA) for _ in more]
+            line += _difference_cells(there, more)
         lines.append(line)
     return markdown_table(["task", "pattern", "layers"], heads, lines)
+
+
+def _differs(rows: pd.DataFrame) -> list[str]:
+    """Names of the cells of masks that were compared with none: the difference, and the verdict where there is any."""
+    told = has_delta(rows) and "verdict" in rows and rows["verdict"].notna().any()
+    return [LESS] * has_delta(rows) + ["verdict"] * bool(told)
+
+
+def _difference_cells(rows: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """The cells that `_differs` names, of one row of `means` or none."""
+    verdict = rows["verdict"].fillna(NOTHING).iloc[0] if "verdict" in names and len(rows) else NOTHING
+    return [_cell(rows, DELTA), verdict][: len(names)]
 
 
 def _cell(rows: pd.DataFrame, names: Sequence[str] = VALUES) -> str:

@@ -12,7 +12,8 @@ from headlens.models.model_options import ModelOptions
 from headlens.option_values import names_or_none, numbers
 from headlens.options import DEMO, OUTPUT, ROLES, CommandOptions, StackName, option
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import BATCH_TOKENS, FIGURES, FREEZE, FREQUENCY, MODEL_NAME
+from headlens.shared_options import BATCH_TOKENS, FIGURES, FREEZE, FREQUENCY, MARGIN, MODEL_NAME
+from headlens.tasks.task_options import check_margin
 from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
 
 _GATES, _SCRATCH = "Gates", "From scratch"
@@ -49,6 +50,8 @@ class PenaltySweepOptions:
         shown="",
     )
     most_runs: int = option(8, "Maximum number of runs in the search of --target-heads.", _GATES, metavar="N")
+    # --margin is that of roles
+    loss_margin: float | None = option(None, MARGIN)
     from_scratch: bool = option(False, "Also train models of the same architectures from random weights.", _SCRATCH)
 
     def __post_init__(self) -> None:
@@ -64,6 +67,7 @@ class PenaltySweepOptions:
             raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
         if self.most_runs < 1:
             raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 is usually enough.")
+        check_margin(self.loss_margin, "--loss-margin")
 
     @property
     def strengths(self) -> tuple[float, ...]:

@@ -39,7 +39,10 @@ def open_roles(request: PruneRequest) -> tuple[Corpus, Frequencies] | None:
     options = request.roles
     if options.roles_corpus is None:
         if request.thresholds != Thresholds():
-            raise OptionError("Role thresholds only apply with --roles-corpus, which is not given.", "Give both.")
+            raise OptionError(
+                "Role thresholds only apply with --roles-corpus, which is not given.",
+                "Give both. The margin of a loss is --loss-margin.",
+            )
         return None
     skip, offline = request.lesson.data.skip_broken, request.model_options.offline
     corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, skip_broken=skip, offline=offline))

@@ -10,8 +10,10 @@ from headlens.analyses.prune import results_table as results
 from headlens.analyses.prune.gate_figures import gate_films, gate_maps, kept_by_layer
 from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
+from headlens.analyses.verdicts import SWEEP_VERDICT, VERDICTS
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Drawings
+from headlens.pages.formatting import DIFFERENCE
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
@@ -69,12 +71,13 @@ CAPTIONS = {
         "orange for the same architectures trained from scratch. Dashed lines with bands are the models with all "
         "heads. The penalty λ that left this number of heads is printed above. If models from scratch were trained "
         "for as long as the model itself, and orange falls faster below its dashed line than blue, the heads that are "
-        "gone were needed to learn the task, but not to do it.",
+        "gone do more for learning the task than for doing it. Intervals are of each model alone: whether the task "
+        "needs the heads that are gone, the paired differences and verdicts in the table tell.",
     ),
     "kept": Caption(
         "Heads left per layer",
         "How many heads every layer keeps, from weak penalties λ on the left to strong ones on the right; white layers "
-        "keep none. Rows that fade from dark to white are layers that can do without heads.",
+        "keep none. Rows that fade from dark to white are layers whose heads the penalty closes.",
     ),
     "functions": Caption(
         "Roles of the heads that are left",
@@ -107,10 +110,11 @@ REPORT = CommandReport(
     tables={
         "sweep": Columns(
             numbers=("penalty", "heads_encoder", "heads_decoder", "heads_cross", "value", "ci_low", "ci_high"),
-            words={**_RUN, "task": (), "metric": (), "init": (TRAINED, SCRATCH)},
+            words={**_RUN, "task": (), "metric": (), "init": (TRAINED, SCRATCH), "verdict": VERDICTS},
             identity=("model", "run", "init", "metric"),
             counts=("heads_encoder", "heads_decoder", "heads_cross"),
             filled=("model", "run"),
+            together=(DIFFERENCE, SWEEP_VERDICT),
         ),
         "gates": Columns(
             keys=("layer", "head"),

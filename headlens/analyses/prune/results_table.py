@@ -12,6 +12,7 @@ import pandas as pd
 from headlens.analyses.prune import sweep_runs
 from headlens.analyses.prune.sweep_figures import role_sets
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
+from headlens.analyses.verdicts import VERDICTS_TOLD, known_verdicts, taken_away_text, verdict_cells
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import (
@@ -25,7 +26,7 @@ from headlens.pages.formatting import (
     value_text,
 )
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadWords
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, page_table
+from headlens.pages.page_tables import Cell, PageTable, difference_cell, interval_cell, page_table
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import NONE
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -41,6 +42,8 @@ _COLUMNS = (
     f"{SCRATCH}_high",
 )
 _DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in DIFFERENCE)
+# Of the model pruned from a trained one; that from scratch lacks more than heads.
+_VERDICT = ("margin", "verdict", "n_to_decide")
 _NAMED = 24  # heads of a stack; more are not listed
 _WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
 
@@ -57,8 +60,8 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
         Columns model, task, metric, run (the pruned one), penalty, heads (`encoder/decoder/cross`, of the stacks that
         the models have), `heads_*`, trained, trained_low, trained_high, scratch, scratch_low, scratch_high, n, and of
         either `_delta`, what it has more than the unpruned model, with the paired interval `_delta_low` and
-        `_delta_high`, and `_p_value`; blocks of model, task and metric in order of appearance; empty cells where
-        nothing was measured.
+        `_delta_high`, and `_p_value`, and margin, verdict and n_to_decide of the pruned one; blocks of model,
+        task and metric in order of appearance; empty cells where nothing was measured.
     """
     stacks = sweep_runs.sweep_stacks(sweep)
     keys = pd.Series(sweep_runs.architectures(sweep), index=sweep.index, dtype=object)
@@ -68,7 +71,7 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
         for _, run_rows in table.groupby([*_BLOCK, "key"], sort=False, dropna=False)
     ]
     counts = dict.fromkeys((f"heads_{stack}" for stack in stacks), "Int64")
-    names = [*_BLOCK, "run", "penalty", "heads", *counts, *_COLUMNS, "n", *_DIFFERENCES]
+    names = [*_BLOCK, "run", "penalty", "heads", *counts, *_COLUMNS, "n", *_DIFFERENCES, *_VERDICT]
     if not records:
         return pd.DataFrame(columns=names)
     found = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
@@ -89,6 +92,7 @@ def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
         for end, column in columns.items():
             known = len(chosen) and column in chosen
             record[init + end] = float(float_column(chosen, column)[0]) if known else np.nan
+    record |= {name: first.get(name, np.nan) if first["init"] == TRAINED else np.nan for name in _VERDICT}
     return record | {"n": first.get("n", np.nan)}
 
 
@@ -109,13 +113,16 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     heads = "/".join(_SHORT[stack] for stack in stacks) if len(stacks) > 1 else " ".join(stacks)
     digits, headings = result_digits(rows), [f"heads ({heads})", "λ"]
     compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
+    told = {TRAINED: bool(rows["verdict"].notna().any()), SCRATCH: False}
     for init in (TRAINED, SCRATCH):
         headings += [f"{metric} from {init} [95 % interval]", *["difference from unpruned [paired]"] * compared[init]]
+        headings += ["verdict"] * told[init]
     lines = []
     for row in rows.to_dict("records"):
         cells = [row["heads"], NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"]
         for init in (TRAINED, SCRATCH):
             cells += [interval_text(row, init, digits), *[minus_unpruned(row, init, digits)] * compared[init]]
+            cells += [verdict_text(row)] * told[init]
         lines.append(cells)
     grid = "\n".join(markdown_lines([headings, ["---:"] * len(headings), *lines]))
     return f"\n## {metric} of {model} on {task}\n\n{grid}"
@@ -139,6 +146,11 @@ def minus_unpruned(row: Mapping[Any, Any], init: str, digits: int) -> str:
     return difference_text(value, low, high, p_value, digits=digits)
 
 
+def verdict_text(row: Mapping[Any, Any]) -> str:
+    """Whether the task needs what is gone, in a cell of a table; a dash where nothing is."""
+    return row["verdict"] if isinstance(row["verdict"], str) else NOTHING
+
+
 def _number(value: Any) -> float:
     return float("nan") if value is None or pd.isna(value) else float(value)
 
@@ -159,7 +171,9 @@ def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """Heads left and the task's metrics, from a trained model and from scratch."""
     about = (
         "From most heads to fewest (encoder/decoder/cross): the task with a trained model whose heads were pruned, and "
-        "with the same architecture trained from scratch, with 95 % intervals (dot, line; tick: the unpruned model)."
+        "with the same architecture trained from scratch, with 95 % intervals (dot, line; tick: the unpruned model). "
+        "Differences from the unpruned model are paired by example. Verdicts are on the pruned models, corrected for "
+        f"the number of them (Holm). {VERDICTS_TOLD}"
     )
     return _overview("Heads left and what they achieve", "sweep", _results, runs, about)
 
@@ -199,7 +213,9 @@ def _results(sweep: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
                 record[words] = _cell(value, form)
                 record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
-            yield record | {"n": row["n"]}
+            difference = [row[f"{TRAINED}_{name}"] for name in DIFFERENCE]
+            record["difference from unpruned"] = difference_cell(difference, digits=result_digits(rows))
+            yield record | {"n": row["n"]} | verdict_cells(row)
 
 
 def _remaining(gates: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -263,19 +279,32 @@ def gate_heads(run: RecordedRun) -> HeadFacts:
 
 
 def gate_findings(run: RecordedRun) -> list[str]:
-    """What is left of the task with the fewest heads, and with most of them."""
-    if "sweep" not in run.tables:
-        return []
+    """The sentences of a run, see `gate_sentences`; none where it has no sweep yet."""
+    return gate_sentences(run.tables["sweep"]) if "sweep" in run.tables else []
+
+
+def gate_sentences(sweep: pd.DataFrame) -> list[str]:
+    """What is known of the task with the fewest heads, and with most of them.
+
+    Args:
+        sweep: rows of `sweep.csv`, of one model or several.
+    """
     sentences = []
-    main = sweep_runs.main_rows(run.tables["sweep"])
+    main = sweep_runs.main_rows(sweep)
     for model, rows in main.groupby("model", sort=False):
         unpruned = rows[sweep_runs.is_unpruned(rows)]
         pruned = rows[~sweep_runs.is_unpruned(rows) & (rows["init"] == TRAINED)]
         if pruned.empty:
             continue
-        left = sweep_runs.count_heads_left(pruned)
+        left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
+        heads = int(sweep_runs.count_heads_left(unpruned)[0]) if len(unpruned) else 0
         for place in dict.fromkeys((int(np.argmax(left)), int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
+            if heads and row.name in known:
+                gone = f"{heads - count} of {heads} heads pruned (λ = {float(row['penalty']):g})"
+                text = taken_away_text(known[row.name], gone, len(known), "pruned models")
+                sentences.append(f"{model}: {text}")
+                continue
             value, low, high = (number_text(float(row[name])) for name in ("value", "ci_low", "ci_high"))
             text = (
                 f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} "

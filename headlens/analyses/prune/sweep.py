@@ -19,8 +19,9 @@ from headlens.analyses.classify.roles import too_little_notes
 from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
 from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
-from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
+from headlens.analyses.training.sweep import COMPARED, MODELS, Baseline, Record, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
@@ -37,7 +38,7 @@ SWEEP_COLUMNS = [
     *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
     *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
     *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
-    *DIFFERENCE,
+    *(*DIFFERENCE, *SWEEP_VERDICT),
 ]
 ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
 # λ between which --target-heads searches.
@@ -107,11 +108,12 @@ def gate_tables(
     heads = [h for s in sites for h in s.heads]
     about: list[tuple[Record, PenaltyOutcome]] = [({"run": o.run, "penalty": o.penalty}, o) for o in outcomes]
     named = {"model": model, "task": task, "penalty_kind": kind}
-    sweep = [record | named | row for record, o in about for row in _measured(o, heads, gated)]
+    rows = [record | named | row for record, o in about for row in _measured(o, heads, gated)]
+    sweep = pd.DataFrame(rows, columns=SWEEP_COLUMNS).astype({f"heads_{s}": "Int64" for s in STACKS})
     tables = {
         # Update 0 is before training.
         "gates": pd.DataFrame([r | row | named for r, o in about for row in o.gates], columns=GATE_COLUMNS),
-        "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS).astype({f"heads_{s}": "Int64" for s in STACKS}),
+        "sweep": with_family_verdicts(sweep),
         # Its loss has the penalty in it.
         "log": pd.DataFrame([record | row for record, o in about for row in o.log]),
     }
@@ -140,7 +142,9 @@ def _measured(outcome: PenaltyOutcome, heads: Sequence[Head], gated: Sequence[St
         (SCRATCH, outcome.scratch, outcome.scratch_checkpoint),
     ):
         for row in metrics:
-            kept = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", *DIFFERENCE) if k in row}
+            # What a model from scratch lacks is more than heads: whether these are needed it does not tell.
+            compared = COMPARED if init == TRAINED else DIFFERENCE
+            kept = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", *compared) if k in row}
             yield counts | kept | {"init": init, "checkpoint": checkpoint}
 
 
@@ -172,7 +176,10 @@ class GateSweep:
     @property
     def trainings(self) -> Trainings:
         """Run folder, training options and length limit that all trainings of the sweep share."""
-        return Trainings(self.run, self.request.training.of_loop(), self.request.lesson.longest)
+        asked = self.request.sweep
+        tests = len(asked.strengths) or asked.most_runs
+        longest = self.request.lesson.longest
+        return Trainings(self.run, self.request.training.of_loop(), longest, asked.loss_margin, tests)
 
     def outcomes(self) -> list[PenaltyOutcome]:
         """The model as it was, then every run.

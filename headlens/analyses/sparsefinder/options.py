@@ -14,7 +14,7 @@ from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, whole_numbers
 from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
-from headlens.tasks.task_options import check_bleu_tokenizer
+from headlens.tasks.task_options import check_bleu_tokenizer, check_margin
 
 if TYPE_CHECKING:
     from headlens.corpora.sentence import Example
@@ -163,6 +163,8 @@ class MetricOptions:
     labels: tuple[str, ...] = option((), common.CLASS_LABELS)
     skip_broken: bool = option(False, common.SKIP_BROKEN)
     bleu_tokenizer: BleuTokenizer | None = option(None, common.BLEU_TOKENIZER)
+    # --margin is that of projections
+    loss_margin: float | None = option(None, common.MARGIN)
     points: int = option(
         4, "Number of points on each method's curve at which the task is evaluated.", TASK, metavar="N", at_least=1
     )
@@ -174,6 +176,7 @@ class MetricOptions:
             why = "no task" if self.task == "auto" else "--task none measures nothing"
             raise OptionError(f"--{given.replace('_', '-')} is given, but {why}.", "Name a task with --task.")
         check_bleu_tokenizer(self.task, self.bleu_tokenizer)
+        check_margin(self.loss_margin, "--loss-margin")
         if self.task not in {"auto", "none"}:
             from headlens.tasks.catalogue import find_task
 

@@ -22,7 +22,7 @@ from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, Res
 from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, check_shown
 from headlens.analyses.training.alphas_figure import ALPHAS
 from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
-from headlens.analyses.training.sweep import SweepRun
+from headlens.analyses.training.sweep import Baseline, SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
 from headlens.attention.normalizers import LearnedEntmax, parse_normalizer
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
@@ -186,7 +186,10 @@ def _restricted(
     few = spread_out(curve(methods, "mass"), request.metric.points, "mass")
     tried = pd.concat([gold, few, pd.DataFrame([NOTHING])], ignore_index=True)
     options = EvaluationOptions(request.batch_tokens, seed=request.fit.seed, warn=run.warn_once)
-    restricted = RestrictedTask(loaded, task, source, request.grid, fitted, stacks, options)
+    places = {key_of(point) for point in tried.to_dict("records")}
+    margin = (request.metric.loss_margin, len(places) - 1)
+    restricted = RestrictedTask(loaded, task, source, request.grid, fitted, stacks, options, *margin)
+    baseline: Baseline | None = None
     results: dict[tuple[Any, ...], CurvePointResult] = {}
     with run.reporter.progress(f"{task.name} over predicted graphs (points)", len(tried)) as advance:
         for number, point in enumerate(tried.to_dict("records")):
@@ -194,10 +197,12 @@ def _restricted(
             if (level, *key_of(point)) not in results:  # `NOTHING` is of the grid, too, if that has no window
                 if not path.is_file():
                     with atomic_path(path) as temporary:
-                        temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
+                        temporary.write_text(json.dumps(asdict(restricted.measured(point, baseline))), encoding="utf-8")
                 with read_errors(path, "cannot be read", "Start again with --overwrite.", ResumeError):
                     content = conform(parse_json(path.read_text(encoding="utf-8")), CurvePointResult)
                 results[level, *key_of(point)] = content
+                # Attention that is not restricted comes first.
+                baseline = baseline or Baseline(content.records, content.keys)
             advance(1)
     return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
 

@@ -10,12 +10,23 @@ import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
 from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS
+from headlens.analyses.verdicts import (
+    SWEEP_VERDICT,
+    VERDICTS,
+    VERDICTS_TOLD,
+    foremost,
+    known_verdicts,
+    taken_away_text,
+    verdict_cells,
+)
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.pages.command_report import Caption, CommandReport
-from headlens.pages.formatting import by_sign, number_text, value_text
+from headlens.pages.formatting import DIFFERENCE, by_sign, number_text, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
-from headlens.pages.page_tables import Cell, PageTable, page_table
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.pages.page_tables import Cell, PageTable, difference_cell, page_table
+from headlens.plots.curves import VALUES
+from headlens.runs.reading import Columns, RecordedRun, tables_of
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 
 def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[str, str]]]]:
@@ -75,7 +86,39 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "chance (0) to entmax itself (1: it finds everything and nothing else). 95 % intervals are over sentences, and "
         "for a metric over the task's examples."
     )
-    return [page_table("How well attention is predicted", records, about)] if records else []
+    tables = [page_table("How well attention is predicted", records, about)] if records else []
+    tasks = [
+        {
+            "folder": run.folder.name,
+            "stack": row["stack"],
+            "graph": _graph(row),
+            "sparsity": row["task_sparsity"],
+            "task": row["task"],
+            "metric": row["metric"],
+            **{name: row[name] for name in VALUES},
+            "difference from entmax itself": difference_cell([row[name] for name in DIFFERENCE]),
+            **verdict_cells(row),
+        }
+        for run, rows in tables_of(runs, "metrics")
+        if "verdict" in rows
+        for row in rows.to_dict("records")
+    ]
+    about = (
+        "The task with attention restricted to predicted graphs, with 95 % intervals. Differences from entmax itself "
+        f"are paired by example; verdicts are corrected for the number of graphs (Holm). {VERDICTS_TOLD}"
+    )
+    return tables + ([page_table("A task over predicted graphs", tasks, about)] if tasks else [])
+
+
+def _graph(row: Mapping[Any, Any]) -> str:
+    """The method of a point with its parameters, in words."""
+    if row["method"] == GOLD:
+        return _name(GOLD)
+    parts = [_name(str(row["method"]))]
+    if row["method"] != "window" and np.isfinite(float(row["value_of_parameter"])):
+        parts.append(f"{str(row['parameter']).replace('_', ' ')} {float(row['value_of_parameter']):g}")
+    parts.append(f"window {float(row['window']):g}" if row["window"] else "no window")
+    return ", ".join(parts)
 
 
 def _heads(run: RecordedRun) -> HeadFacts:
@@ -91,11 +134,35 @@ def _heads(run: RecordedRun) -> HeadFacts:
     return HeadFacts(series)
 
 
+def task_sentences(metrics: pd.DataFrame) -> list[str]:
+    """What is known of the task over the sparsest graphs that lose less than the margin, or for want of any of others.
+
+    Args:
+        metrics: rows of `metrics.csv`.
+    """
+    sentences = []
+    # The metric that is drawn: the first of which more is better.
+    drawn = next((name for name in metrics["metric"] if name not in LOWER_IS_BETTER), "")
+    for model, rows in known_verdicts(metrics[metrics["metric"] == drawn]).groupby("model", sort=False):
+        # Keys that are drawn at random, once, are the control.
+        chosen = rows[rows["method"] != "random"]
+        if chosen.empty:
+            continue
+        row = foremost(chosen, "task_sparsity")
+        pairs = f"{row['task_sparsity']:.1%} of the pairs left out ({_graph(row)})"
+        sentences.append(f"{model}: {taken_away_text(row, pairs, len(rows), 'graphs')}")
+    return sentences
+
+
 def _findings(run: RecordedRun) -> list[str]:
-    if "areas" not in run.tables:
+    return [*_area_sentences(run.tables), *(task_sentences(run.tables["metrics"]) if "metrics" in run.tables else ())]
+
+
+def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    if "areas" not in tables:
         return []
     sentences = []
-    areas = run.tables["areas"]
+    areas = tables["areas"]
     for (model, stack), rows in areas[areas["quality"] == "recall"].groupby(["model", "stack"], sort=False):
         gold, methods = rows[rows["method"] == GOLD], rows[rows["method"] != GOLD].dropna(subset=["area"])
         if gold.empty or methods.empty:
@@ -127,7 +194,8 @@ CAPTIONS = {
         "For every method, the points over all its parameters and windows that no other point of the same method "
         "dominates. On the left the share of the pairs with weight that are found, the mean over sentences and heads; "
         "on the right, if there is a task, its metric with attention restricted to the predicted pairs, with 95 % "
-        "intervals, against the sparsity of that attention. Lines join points; the areas in tables are under their "
+        "intervals, against the sparsity of that attention (whether the task needs what a graph leaves out, paired "
+        "differences and verdicts in the table tell). Lines join points; the areas in tables are under their "
         "convex hull, which may lie above the lines. The vertical line is the sparsity of entmax itself; the grey line "
         "from 1 to 0 is the recall of random graphs.",
     ),
@@ -171,6 +239,14 @@ REPORT = CommandReport(
             words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "metric": (), "task": ()},
             identity=("model", *KEY_COLUMNS, "method", "value_of_parameter", "window", "global_tokens"),
             truths=("on_curve",),
+        ),
+        "metrics": Columns(
+            numbers=("value_of_parameter", "window", "global_tokens", "value", "ci_low", "ci_high", "task_sparsity"),
+            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "metric": (), "task": ()}
+            | {"parameter": (), "verdict": VERDICTS},
+            identity=("model", "stack", "method", "value_of_parameter", "window", "global_tokens", "metric"),
+            counts=("window", "global_tokens"),
+            together=(DIFFERENCE, SWEEP_VERDICT),
         ),
         "heads": Columns(keys=("layer", "head"), numbers=("sparsity",), words=_SITE, identity=("model", *KEY_COLUMNS)),
         "clusters": Columns(

@@ -18,6 +18,7 @@ from headlens.analyses.sparsefinder.measures import allowed_pairs
 from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import GOLD, key_of, predictor_of
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
+from headlens.analyses.training.sweep import Baseline, compared_with
 from headlens.analyses.training.training_set import given_pairs, given_texts
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import AttentionCall, CallContext, Edit, Observer
@@ -27,6 +28,7 @@ from headlens.corpora.sentence import Corpus
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
 from headlens.options import build
+from headlens.statistics.bootstrap import Draws
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, TaskSource, gather
@@ -305,11 +307,16 @@ class CurvePointResult:
             without a predicted key, in a model whose lower layers were restricted, too. A mean over texts, of those
             that the model writes as they are in the end.
         samples: of the metric that is drawn, in bootstrap samples of the examples, the same ones at all points.
+        differences: from attention that is not restricted, `COMPARED` by metric; none of that itself.
+        records, keys: of that, which others are compared with, see `Baseline`; empty for others.
     """
 
     metrics: Mapping[str, Estimate]
     sparsity: float
     samples: list[float] = field(default_factory=list)
+    differences: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -324,6 +331,8 @@ class RestrictedTask:
         fitted: what was learned, by site.
         stacks: those whose queries look only where is predicted.
         options: of the evaluation.
+        margin: the smallest loss of a metric that matters; None for the usual one.
+        tests: how many points are compared with attention that is not restricted.
     """
 
     loaded: LoadedModel
@@ -333,16 +342,22 @@ class RestrictedTask:
     fitted: Mapping[str, FittedSite]
     stacks: tuple[str, ...]
     options: EvaluationOptions
+    margin: float | None = None
+    tests: int = 1
 
     @property
     def metric(self) -> str:
         """The metric that is drawn: the first of the task's metrics of which more is better."""
         return next(name for name in self.task.metrics if name not in LOWER_IS_BETTER)
 
-    def measured(self, point: Mapping[Any, Any]) -> CurvePointResult:
+    def measured(self, point: Mapping[Any, Any], baseline: Baseline | None = None) -> CurvePointResult:
         """Measures the task at a point of a curve, and how sparse attention was.
 
         Points are those of `headlens.analyses.sparsefinder.pareto_points.POINT`.
+
+        Args:
+            point: method, value of its parameter, window, global tokens.
+            baseline: attention that is not restricted, with which others are compared; None compares with nothing.
 
         Raises:
             OptionError: if the model or its graphs are not for this task.
@@ -368,7 +383,17 @@ class RestrictedTask:
                 stack.enter_context(counting())
             evaluation = evaluate(self.task, self.loaded, self.source, options)
         samples = evaluation.samples(self.metric, options).tolist()
-        return CurvePointResult(evaluation.metrics, sparsity.mean, samples)
+        records, keys = evaluation.records, evaluation.keys
+        if point["method"] == GOLD:
+            own = Baseline(records.tolist(), list(keys))
+            return CurvePointResult(evaluation.metrics, sparsity.mean, samples, **vars(own))
+        differences: dict[str, dict[str, float]] = {}
+        if baseline is not None:
+            draws = Draws.of(keys, options.replicates, options.seed)
+            compared = partial(compared_with, baseline, self.task, records=records, draws=draws)
+            for name in evaluation.metrics:
+                differences[name] = compared(name, margin=self.margin, tests=self.tests)
+        return CurvePointResult(evaluation.metrics, sparsity.mean, samples, differences)
 
     def _read_again(
         self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]], sparsity: Sparsity

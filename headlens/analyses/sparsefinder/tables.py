@@ -36,6 +36,7 @@ from headlens.analyses.sparsefinder.pareto_points import (
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, cluster_predictor
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, PredictedGraphEdit
+from headlens.analyses.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.attention.capture import Capture
 from headlens.attention.edits_and_observers import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
@@ -45,11 +46,15 @@ from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import OptionError
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.corpus_reader import CorpusReader
 
 _ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity"]
 PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]
-METRICS_COLUMNS = ["stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"]
+METRICS_COLUMNS = [
+    *("stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"),
+    *(*DIFFERENCE, *SWEEP_VERDICT),
+]
 EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
@@ -164,12 +169,19 @@ class Findings:
     def _metrics(self) -> pd.DataFrame:
         """All metrics of the points that the task was tried at."""
         rows = [
-            {**point, "task": self.restricted.task, "task_sparsity": result.sparsity, "metric": name, **asdict(metric)}
+            {
+                **point,
+                "task": self.restricted.task,
+                "task_sparsity": result.sparsity,
+                "metric": name,
+                **asdict(metric),
+                **result.differences.get(name, {}),
+            }
             for point in self.points.to_dict("records")
             if (result := self.restricted.results.get((point["stack"], *key_of(point)))) is not None
             for name, metric in result.metrics.items()
         ]
-        return pd.DataFrame(rows, columns=METRICS_COLUMNS)
+        return with_family_verdicts(pd.DataFrame(rows, columns=METRICS_COLUMNS), ["stack"])
 
     def _points_with_metric(self) -> pd.DataFrame:
         """Points of stacks with the metric that is drawn, empty where the task was not tried."""

@@ -18,6 +18,7 @@ from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.result_notes import left_out_notes, narrow_interval_notes
 from headlens.analyses.training.training_run import CheckpointFolder, measure, save_checkpoint
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
+from headlens.analyses.verdicts import UNCORRECTED, margin_of
 from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
@@ -35,6 +36,7 @@ from headlens.training.loop import TrainingData
 Record = dict[str, Any]
 Kept = TypeVar("Kept")
 MODELS = "models"  # folder of the checkpoints
+COMPARED = (*DIFFERENCE, *UNCORRECTED)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class TrainedResult:
     """A model that was measured.
 
     Args:
-        metrics: rows, with `DIFFERENCE` where there is a baseline.
+        metrics: rows, with `COMPARED` where there is a baseline.
         notes: what to know about them.
         as_baseline: the model as a baseline of others.
     """
@@ -73,11 +75,15 @@ class Trainings:
         run: the sweep, under way.
         training: says how many tokens are measured together, and with which seed.
         longest: a limit of tokens of what is measured on, below the model's own.
+        margin: the smallest loss of a metric that matters; None for the usual one.
+        tests: how many trainings are compared with one baseline.
     """
 
     run: Run
     training: TrainingOptions
     longest: int | None = None
+    margin: float | None = None
+    tests: int = 1
 
     def remembered(self, name: str, make: Callable[[], Kept], kind: type[Kept]) -> Kept:
         """What was kept of a training that has finished, or what it gives now; the same in all processes.
@@ -158,7 +164,7 @@ class Trainings:
     def difference(
         self, task: Task, metric: str, records: Floats, keys: Sequence[str], baseline: Baseline
     ) -> dict[str, float]:
-        """Computes a metric less that of a baseline: `DIFFERENCE`, paired by example; nothing if examples differ.
+        """Computes `compared_with` of a metric; nothing if examples differ.
 
         Args:
             task: of the records.
@@ -170,10 +176,7 @@ class Trainings:
         if tuple(baseline.keys) != tuple(keys):
             return {}
         draws = Draws.of(keys, EvaluationOptions().replicates, self.training.seed)
-        theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
-        comparison = paired_comparison(task, metric, theirs, draws).of(records)
-        values = (comparison.delta, comparison.low, comparison.high, comparison.p_value)
-        return dict(zip(DIFFERENCE, values, strict=True))
+        return compared_with(baseline, task, metric, records, draws, self.margin, self.tests)
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""
@@ -185,6 +188,27 @@ class Trainings:
 
     def _state(self, name: str) -> Path:
         return self.run.kept(f"training-{name}")
+
+
+def compared_with(
+    baseline: Baseline, task: Task, metric: str, records: Floats, draws: Draws, margin: float | None, tests: int
+) -> dict[str, float]:
+    """Computes a metric less that of a baseline, paired by example, and whether the loss is below a margin: `COMPARED`.
+
+    Args:
+        baseline: records of the same examples.
+        task: of the records.
+        metric: its name.
+        records: of every example, (examples, k).
+        draws: of the examples.
+        margin: the smallest loss that matters; None for the usual one.
+        tests: how many others are compared with the baseline.
+    """
+    theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
+    tested = margin_of(metric, task.value(theirs, metric=metric), margin, tests)
+    found = paired_comparison(task, metric, theirs, draws, tested).of(records)
+    values = (found.delta, found.low, found.high, found.p_value, found.p_margin, tested.size, found.n_to_decide)
+    return dict(zip(COMPARED, values, strict=True))
 
 
 def run_name(strength: float) -> str:
