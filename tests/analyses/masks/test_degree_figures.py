@@ -110,7 +110,7 @@ def test_degrees_that_vary_together_tell_nothing_of_each() -> None:
 
 
 def test_zero_has_no_sign() -> None:
-    assert value_text(-1e-9, -2e-4, -0.01) == "0.000 [0.000, -0.010]"
+    assert value_text(-1e-9, -2e-4, 0.5) == "0.000 [0.000, 0.500]"
     assert "0.0000" in effects_markdown(degree_effects(masks().assign(value=0.5)))
     assert "-0.0" not in effects_markdown(degree_effects(masks().assign(value=0.5)))
 
