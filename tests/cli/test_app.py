@@ -255,7 +255,8 @@ def test_a_signal_is_told_wherever_it_comes(tmp_path: Path, place: str, number: 
     about = f"come = lambda *_: signal.raise_signal({number})"
     code = f"import atexit, signal, sys\nfrom headlens.runs import folder\n{about}\n{PLACES[place]}\n"
     code += "from headlens_cli.__main__ import main\nmain()"
-    words = [sys.executable, "-c", code, "masks", "--length", "8", "--quiet", "--out", "run"]
+    figures = "--figures" if place == "figures" else "--no-figures"
+    words = [sys.executable, "-c", code, "masks", "--length", "8", figures, "--quiet", "--out", "run"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     told = (0, "") if place == "the end" else (128 + number, "Interrupted.")
     assert (done.returncode, done.stderr.partition("\n")[0]) == told, done.stderr
