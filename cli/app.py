@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -32,7 +31,6 @@ _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
 # of the signals below. The run itself is complete by then: it goes on when nobody reads what it shows.
 _READER_LEFT = 141
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # What a newcomer is shown first; the others follow by the alphabet.
 _FIRST = ("classify",)
 
@@ -100,14 +98,11 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; the process ends here."""
+    """Run the command line, which ends with SystemExit; `__main__` makes a process of it."""
     # Spinning threads on shared cores cost 8 ms per small operation; this must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: names from files may hold half a character
-    for number in _SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _interrupt)
     sys.stdout, sys.stderr = _Stream.of(sys.stdout), _Stream.of(sys.stderr)
     # Nothing raw is let through of what Python and other packages write by themselves: logs and warnings.
     logging.setLogRecordFactory(_VisibleRecord)
@@ -116,12 +111,6 @@ def main() -> None:
         _run()
     except BaseException as error:
         _leave(error)
-    finally:
-        # From now on signals end the process as the system does it: what is left is Python's end, in which an exception
-        # would be shown with a traceback.
-        for number in _SIGNALS:
-            if signal.getsignal(number) == _interrupt:
-                signal.signal(number, signal.SIG_DFL)
 
 
 class _Stream:
@@ -194,11 +183,6 @@ def _run() -> None:
         raise problem
     advice = "Redirect it elsewhere. The files in the run folder are complete."
     raise OutputError(f"Cannot write to standard output: {problem.strerror or problem}.", advice)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
-    raise Interrupted(number)
 
 
 def _leave(error: BaseException) -> NoReturn:

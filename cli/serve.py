@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from headlens.analyses.attend.options import SERVE, ServeRequest
 
 from .command import with_options
@@ -18,16 +16,10 @@ def serve(request: ServeRequest, screen: Screen) -> None:
     """
     from headlens.analyses.attend.sentence_server import open_server
     from headlens.analyses.report.registry import report_of_run
-    from headlens.errors import Interrupted
 
     with open_server(request, screen, screen.warn, lambda run: report_of_run(run).attention(run)) as server:
         screen.say([f"Open {server.address} (press Ctrl-C to stop)"])
-        try:
-            server.serve_forever()
-        except Interrupted as interrupt:
-            if interrupt.signal != signal.SIGINT:
-                raise
-    screen.say(["Stopped."])
+        server.serve_forever()
 
 
 SERVE_COMMAND = with_options(serve, SERVE, terminal=["debug"])

@@ -21,7 +21,7 @@ for folder in pkgutil.iter_modules(headlens.analyses.__path__):
         importlib.import_module(f"headlens.analyses.{folder.name}.recipe") if folder.name != "planning" else None
 from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.runs.checkpoint import Checkpoint
-from headlens_cli.app import main
+from headlens_cli.__main__ import main
 
 def disturb(at, folder, problem=None, size=None, often=False, log=None, threads=1):
     torch.set_num_threads(threads)

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from headlens.errors import ExtensionError
+
 Array = npt.NDArray[Any]
 # (metric, place such as "encoder.3", name of the sum)
 Key = tuple[str, str, str]
@@ -91,6 +93,15 @@ def fetched(tensors: Sequence[Tensor]) -> list[Array]:
 
 
 def _grow(grown: dict[Key, Array], key: Key, value: Array, done: Mapping[Key, Array]) -> None:
-    """Add a value to what was grown so far, or else to what is done."""
+    """Add a value to what was grown so far, or else to what is done.
+
+    Raises:
+        ExtensionError: if it has another shape.
+    """
     before = grown.get(key, done.get(key))
+    if before is not None and before.shape != value.shape:
+        raise ExtensionError(
+            f"The metric {key[0]} measures {key[2]} of shape {value.shape} after {before.shape}.",
+            "measure sums over everything that differs between batches: texts, queries and keys.",
+        )
     grown[key] = value.copy() if before is None else before + value

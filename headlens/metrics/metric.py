@@ -175,10 +175,11 @@ class Metric(ABC):
                     "compute returns what columns says, and with interval=True the columns _ci_low and _ci_high.",
                 )
             for name, values in columns.items():
-                if np.shape(values) != (len(site.heads),):
-                    shape = np.shape(values)
+                shape, kind = np.shape(values), np.asarray(values).dtype
+                if shape != (len(site.heads),) or kind.kind not in "biufc":
                     raise ExtensionError(
-                        f"The metric {self.name} computes {name} of shape {shape} for {len(site.heads)} heads.",
+                        f"The metric {self.name} computes {name} of shape {shape} and type {kind} for "
+                        f"{len(site.heads)} heads.",
                         "measure has the heads first and sums over everything else; compute gives a number for each.",
                     )
         return _table(computed)
@@ -196,18 +197,62 @@ def _table(columns: Mapping[Site, Mapping[str, Array]]) -> HeadTable | None:
     return HeadTable.from_columns(heads, **{n: np.concatenate([c[n].ravel() for c in columns.values()]) for n in names})
 
 
-def _told(metric: Metric, part: str, method: Callable[..., Result], *arguments: Any) -> Result:
+def _is_ours(metric: Metric | type[Metric]) -> bool:
+    return (metric if isinstance(metric, type) else type(metric)).__module__.startswith("headlens.")
+
+
+def told(metric: Metric | type[Metric], part: str, method: Callable[..., Result], *arguments: Any) -> Result:
     """What a method of a metric gives; an error in one that is not of headlens is told with the metric's name."""
     try:
         return method(*arguments)
     except Exception as error:
-        foreign = not type(metric).__module__.startswith("headlens.")
-        if not foreign or isinstance(error, HeadlensError) or is_out_of_memory(error):
+        if _is_ours(metric) or isinstance(error, HeadlensError) or is_out_of_memory(error):
             raise
         raise ExtensionError(
             f"The metric {metric.name} fails in its {part}: {type(error).__name__}: {error}.",
             "Fix that method; --debug, or a call from Python, shows the line.",
         ) from error
+
+
+def _measured(
+    metric: Metric, part: str, method: Callable[[Any], Mapping[str, Tensor]], view: Any
+) -> Mapping[str, Tensor]:
+    """What `measure` or `null` of a metric gives.
+
+    Raises:
+        ExtensionError: if that is no mapping of tensors of real numbers, which alone can be added up.
+    """
+    sums: Any = told(metric, part, method, view)
+    named = isinstance(sums, Mapping)
+    if named and all(isinstance(value, Tensor) and not value.is_complex() for value in sums.values()):
+        return sums
+    types = (
+        [f"{n}: {getattr(v, 'dtype', type(v).__name__)}" for n, v in sums.items()] if named else [type(sums).__name__]
+    )
+    raise ExtensionError(
+        f"The metric {metric.name} returns no sums in its {part}, but {', '.join(types)}.",
+        "It returns sums by name, which are tensors of real numbers.",
+    )
+
+
+def _finite(metric: Metric, table: HeadTable | None) -> HeadTable | None:
+    """A table of a metric. NaN is an empty cell: what cannot be measured of a head; infinity is no such thing.
+
+    Raises:
+        ExtensionError: at infinity, and at numbers that are not real.
+    """
+    if not isinstance(table, HeadTable | None):
+        what = f"The metric {metric.name} makes a table of the type {type(table).__name__}."
+        raise ExtensionError(what, "Return a headlens.HeadTable, or None.")
+    for name, column in ({} if table is None else table.rows).items():
+        kind = getattr(column.dtype, "kind", "O")
+        if kind == "c" or (kind == "f" and np.isinf(column).any()):
+            what = "complex numbers" if kind == "c" else "infinity"
+            raise ExtensionError(
+                f"The metric {metric.name} computes {what} in the column {name}.",
+                "Return real numbers, and NaN where a head has none: its cell stays empty.",
+            )
+    return table
 
 
 def _kind(call: AttentionCall) -> tuple[object, ...]:
@@ -304,9 +349,9 @@ class Statistics(Observer):
                 views = views or [CallView(call, self.level) for call in calls]
                 for call, view in zip(calls, views, strict=True):
                     view.earlier = self._earlier.setdefault((call.site, metric.name), {})
-                    self.totals.add(metric.name, str(call.site), _told(metric, "measure", metric.measure, view))
+                    self.totals.add(metric.name, str(call.site), _measured(metric, "measure", metric.measure, view))
                 continue
-            sums = _told(metric, "measure", metric.measure, whole)
+            sums = _measured(metric, "measure", metric.measure, whole)
             by_head = {n: torch.split(v, n_heads) for n, v in sums.items() if v.dim() and n not in of_tokens}
             for number, call in enumerate(calls):
                 own = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}
@@ -323,7 +368,7 @@ class Statistics(Observer):
             if call.site.stack in metric.stacks and metric.has_null():
                 place = f"{NULL}{call.site.stack}"
                 view.earlier = self._earlier.setdefault((call.site, f"{NULL}{metric.name}"), {})
-                self.totals.add(metric.name, place, _told(metric, "null", metric.null, view))
+                self.totals.add(metric.name, place, _measured(metric, "null", metric.null, view))
 
     def prepare(self) -> None:
         """Fetches the pending sums of the forward pass from the device and adds them up, without committing them."""
@@ -351,25 +396,33 @@ class Statistics(Observer):
 
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""
-        found = {m.name: _told(m, "compute", m.table, self.sums(m)) for m in self.metrics}
+        found = {m.name: _finite(m, told(m, "compute", m.table, self.sums(m))) for m in self.metrics}
         return {name: table for name, table in found.items() if table is not None}
 
     def more_tables(self) -> dict[str, pd.DataFrame]:
         """The tables that are not about heads, of all metrics."""
-        tables = [_told(m, "more_tables", m.more_tables, self.sums(m)) for m in self.metrics]
+        tables = [told(m, "more_tables", m.more_tables, self.sums(m)) for m in self.metrics]
         return {name: table for own in tables for name, table in own.items()}
 
     def notes(self) -> list[str]:
         """What to know about the numbers, of every metric."""
-        own = [note for m in self.metrics for note in _told(m, "notes", m.notes, self.sums(m), self.sites)]
+        own = [note for m in self.metrics for note in told(m, "notes", m.notes, self.sums(m), self.sites)]
+        own += [note for m in self.metrics for note in self._empty(m)]
         without = [m.name for m in self.metrics if not m.has_null() and not m.without_null]
         if not without:
             return own
         names, it = ", ".join(without), "it" if len(without) == 1 else "them"
         return [*own, f"What uniform attention has is not known of {names}: no method null tells of {it}."]
 
+    def _empty(self, metric: Metric) -> list[str]:
+        """Tells which columns of a metric of somebody else are empty; ours say why, where that may be."""
+        table = None if _is_ours(metric) else told(metric, "compute", metric.head_table, self.sums(metric))
+        names = [column.name for column in metric.columns if table is not None and table.rows[column.name].isna().all()]
+        return [f"{', '.join(names)} of the metric {metric.name}: NaN for every head."] if names else []
+
     def head_tables(self) -> list[HeadTable]:
         """The parts of heads.csv, of every metric that fills columns of it."""
-        found = [_told(m, "compute", m.head_table, self.sums(m)) for m in self.metrics]
-        found += [_told(m, "compute", m.null_table, self.sums(m)) for m in self.metrics]  # last in heads.csv
+        found = [_finite(m, told(m, "compute", m.head_table, self.sums(m))) for m in self.metrics]
+        # last in heads.csv
+        found += [_finite(m, told(m, "compute", m.null_table, self.sums(m))) for m in self.metrics]
         return [table for table in found if table is not None]

@@ -14,6 +14,7 @@ from headlens.errors import ExtensionError
 from headlens.extensions import load_extension
 from headlens.heads import KEY_COLUMNS
 from headlens.metrics.metric import Metric
+from headlens.metrics.metric_column import MetricColumn
 
 # Packages of others register a metric of theirs by an entry point of this group.
 ENTRY_POINTS = "headlens.metrics"
@@ -58,7 +59,7 @@ def registered_metrics() -> tuple[type[Metric], ...]:
                 f"The entry point {point.name!r} of {ENTRY_POINTS} names no metric ({point.value}).",
                 "Let it name a class derived from headlens.Metric that defines measure and compute.",
             )
-        if metrics.get(metric.name) is not metric:
+        if metric not in metrics.values():
             refuse_collisions([*metrics.values(), metric])
         metrics[metric.name] = metric
     first = {name: metrics.pop(name) for name in _FIRST if name in metrics}
@@ -72,10 +73,18 @@ def refuse_collisions(metrics: Sequence[type[Metric] | Metric]) -> None:
         metrics: those of a run; each after the first is refused if it takes a name that is there.
 
     Raises:
-        ExtensionError: if two have one name, or fill one column.
+        ExtensionError: if one has no name or columns that are none, or two have one name, or fill one column.
     """
     names, columns = set[str](), dict.fromkeys(_OTHERS, "headlens itself")
     for metric in metrics:
+        kind = metric if isclass(metric) else type(metric)
+        if not isinstance(getattr(metric, "name", None), str) or not all(
+            isinstance(column, MetricColumn) for column in metric.columns
+        ):
+            raise ExtensionError(
+                f"The metric {kind.__module__}.{kind.__qualname__} has no name, or columns that are no MetricColumn.",
+                "Let it have name, a text, and columns, a tuple of headlens.MetricColumn.",
+            )
         if metric.name in names:
             raise ExtensionError(f"Two metrics are called {metric.name}.", "Give yours another name.")
         names.add(metric.name)

@@ -39,7 +39,8 @@ class Likelihood(Task):
         if metric == "accuracy":
             return weighted_means.ratio(correct, tokens)
         loss = weighted_means.ratio(nll, tokens)
-        return np.exp(loss) if metric == "perplexity" else loss
+        with np.errstate(over="ignore"):  # infinity says enough
+            return np.exp(loss) if metric == "perplexity" else loss
 
     def finer(self, records: Floats) -> float:
         """Returns the negative mean loss per token in nats, which ranks models whose accuracy is equal."""

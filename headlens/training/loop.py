@@ -235,6 +235,7 @@ class _Run:
         self.total = total_updates(options, self.updates)
         # Of the updates since they were last added to those of the log: of every batch, on its device.
         self._losses: list[list[Tensor]] = []
+        self._last: list[dict[str, Any]] = []  # batches of the last update
 
     def to_the_end(self) -> TrainingState:
         state = self.state
@@ -255,7 +256,7 @@ class _Run:
                 self._evaluate(self.trainer.evaluate)
             self.trainer.progress(1)
             self._keep()
-        self._check_weights()
+        self._check_end()
         state.stopped = True
         self._keep(always=True)
         # What comes after is computed in full precision, as a model that is loaded again computes it.
@@ -265,9 +266,15 @@ class _Run:
 
     def _update(self) -> None:
         batches = self.updates.of(self.state.epoch, self.state.update)
-        inputs = [self.data.batch(indices, self.state.epoch) for indices in batches]
+        inputs = self._last = [self.data.batch(indices, self.state.epoch) for indices in batches]
         units = int(self._sum([float(sum(int(self.trainer.objective.units(batch)) for batch in inputs))])[0])
-        losses = [self._backward(batch, units, last=number == len(inputs) - 1) for number, batch in enumerate(inputs)]
+        last = len(inputs) - 1
+        try:
+            losses = [self._backward(batch, units, last=number == last) for number, batch in enumerate(inputs)]
+        except NotFiniteError as error:
+            if not self.state.step:  # so it came
+                raise
+            raise self._diverged(f"in update {self.state.step + 1} the model gives NaN or infinity") from error
         rate = learning_rate(self.options, self.state.step, self.total)
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group.get(SCALE, 1.0)
@@ -340,15 +347,27 @@ class _Run:
             "--warmup, a smaller --clip, or --precision no.",
         )
 
-    def _check_weights(self) -> None:
-        """Refuses weights that the last update left as NaN or infinity: no loss has been computed with them.
+    def _check_end(self) -> None:
+        """Refuses weights that the last update left as NaN or infinity, or that give them: no loss is known of them.
 
         Raises:
-            DivergedError: naming one of them.
+            DivergedError: naming one of them, where it is the weight itself.
         """
         for name, weight in self.plain.named_parameters():
             if weight.requires_grad and not bool(torch.isfinite(weight).all()):
                 raise self._diverged(f"after update {self.state.step} {name} is not finite")
+        self.plain.eval()
+        how = f"after update {self.state.step} the model gives NaN or infinity"
+        try:
+            with torch.no_grad(), self.accelerator.autocast():
+                for batch in self._last[:1]:
+                    loss = self.trainer.objective.loss(self.plain, moved(batch, self.accelerator.device))
+                    if not bool(torch.isfinite(loss)):
+                        raise self._diverged(how)
+        except DivergedError:
+            raise
+        except NotFiniteError as error:
+            raise self._diverged(how) from error
 
     def _sum(self, values: list[float]) -> list[float]:
         """Returns the sums of numbers over all processes, the same in each of them."""
@@ -379,6 +398,8 @@ class _Run:
         except NotFiniteError as error:
             how = f"after update {self.state.step} the model gives NaN or infinity where it is evaluated"
             raise self._diverged(how) from error
+        if infinite := [name for name, value in metrics.items() if math.isinf(value)]:
+            raise self._diverged(f"after update {self.state.step} the {infinite[0]} is infinite")
         state = self.state
         state.evaluations.append({"step": state.step, "epoch": self._epochs(), **metrics})
         self.trainer.logged(state)

@@ -228,6 +228,41 @@ def test_a_signal_before_anything_was_done_leaves_nothing(tmp_path: Path, number
     assert not (tmp_path / "run").exists()
 
 
+# Where a signal comes, in the words of Python, before the program is run.
+PLACES = {
+    "imports": """
+class Finder:
+    def find_spec(name, *_):
+        name == "headlens_cli.app" and come()
+sys.meta_path.insert(0, Finder)
+""",
+    "figures": "folder.write_figure = come",
+    "the last table": "folder.RunFolder.table = come",
+    "the last save": """
+write = folder.write_json
+folder.write_json = lambda data, path: (write(data, path), data["status"] == "finished" and come())
+""",
+    "the end": "atexit.register(come)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.posix
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_signal_is_told_wherever_it_comes(tmp_path: Path, place: str, number: int) -> None:
+    """What has told its results has ended: it does so with its own code."""
+    about = f"come = lambda *_: signal.raise_signal({number})"
+    code = f"import atexit, signal, sys\nfrom headlens.runs import folder\n{about}\n{PLACES[place]}\n"
+    code += "from headlens_cli.__main__ import main\nmain()"
+    figures = "--figures" if place == "figures" else "--no-figures"
+    words = [sys.executable, "-c", code, "masks", "--length", "8", figures, "--quiet", "--out", "run"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = (0, "") if place == "the end" else (128 + number, "Interrupted.")
+    assert (done.returncode, done.stderr.partition("\n")[0]) == told, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [("classify", "--no-such-option"), ("nosuch",), ("classify", "--limit", "many")])
 def test_what_cannot_be_parsed(headlens: Headlens, arguments: tuple[str, ...]) -> None:
     done = headlens(*arguments)

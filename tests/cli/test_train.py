@@ -162,7 +162,7 @@ KILLED = """
 import sys
 from headlens.analyses.training import training_run as training_keeper
 training_keeper.EVERY = 0.0  # as often as costs little
-from headlens_cli.app import main
+from headlens_cli.__main__ import main
 main()
 """
 

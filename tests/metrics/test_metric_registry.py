@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
@@ -13,6 +14,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from handmade import Row, call, heads, observed, uniform
+from naive_samples import make_seq
 from saved import build
 from tiers import rest_slow_rows
 from torch import Tensor
@@ -26,7 +30,7 @@ from headlens.extensions import load_extension
 from headlens.metrics import metric_registry
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, MetricSettings, Sums
+from headlens.metrics.metric import Metric, MetricSettings, Statistics, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
 from headlens.models.loading import LoadedModel
@@ -104,7 +108,7 @@ def test_what_is_computed_is_what_is_declared(computed: tuple[str, ...], named: 
     assert whole is not None
     assert len(whole.rows) == 2
     assert Made(("one",)).head_table({}) is None
-    with pytest.raises(ExtensionError, match=r"The metric made computes one of shape \(2, 3\) for 2 heads\."):
+    with pytest.raises(ExtensionError, match=r"The metric made computes one of shape \(2, 3\) and .* 2 heads\."):
         Made(("one", "one_ci_low", "one_ci_high")).head_table({site: {"n": np.zeros((2, 3))}})
 
 
@@ -228,6 +232,70 @@ class WrongTables(Measured):
 class WrongNotes(Measured):
     def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:
         return [f"{sums}"[0], f"{1 / (len(sites) - len(sums))}"]
+
+
+@dataclass(frozen=True)
+class Given(Foreign):
+    """Measures and computes what it is given."""
+
+    measured: Any = None
+    value: Any = 0.0
+
+    def measure(self, view: CallView) -> Any:
+        return {"n": view.weights.sum((0, 2, 3))} if self.measured is None else self.measured
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        values = np.resize(self.value, sums["n"].shape) if self.measured is None else sums["n"]
+        return dict.fromkeys(("one", "one_ci_low", "one_ci_high"), values)
+
+
+def given_to(metric: Given) -> Statistics:
+    """The statistics of a metric after two batches of two heads, the second of longer texts."""
+    texts = [Row(heads(uniform(n), uniform(n)), make_seq(list(range(n)))) for n in (3, 4)]
+    return observed([metric], [call([text]) for text in texts])
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        (Given(measured=3), "returns no sums in its measure, but int"),
+        (Given(measured={"n": [1, 2]}), "returns no sums in its measure, but n: list"),
+        (
+            Given(measured={"n": torch.ones(2, dtype=torch.complex64)}),
+            "returns no sums in its measure, but n: .*complex64",
+        ),
+        (Given(measured={"n": torch.tensor([1.0, math.inf])}), "computes infinity in the column one"),
+        (Given(value=[0.5, -math.inf]), "computes infinity in the column one"),
+        (Given(value=[1j, 2]), "computes complex numbers in the column one"),
+        (Given(value=["a", "b"]), "computes one of shape .* and type <U1 for 2 heads"),
+    ],
+)
+def test_what_a_metric_of_ones_own_gives_must_be_numbers(metric: Given, told: str) -> None:
+    with pytest.raises(ExtensionError, match=f"The metric foreign {told}"):
+        given_to(metric).head_tables()
+
+
+def test_sums_of_another_shape_in_the_next_batch_are_told() -> None:
+    class PerKey(Given):
+        def measure(self, view: CallView) -> Any:
+            return {"n": view.weights.sum((0, 2))}
+
+    with pytest.raises(ExtensionError, match=r"The metric foreign measures n of shape \(2, 4\) after \(2, 3\)"):
+        given_to(PerKey())
+
+
+@pytest.mark.parametrize(("value", "empty"), [([0.5, math.nan], False), ([math.nan, math.nan], True)])
+def test_nan_is_an_empty_cell_and_told_where_no_head_has_a_number(value: list[float], empty: bool) -> None:
+    statistics = given_to(Given(value=value))
+    assert statistics.head_tables()[0].rows["one"].isna().tolist() == np.isnan(value).tolist()
+    assert ("one of the metric foreign: NaN for every head." in statistics.notes()) == empty
+
+
+@pytest.mark.parametrize("declared", [{"name": None}, {"name": 3}, {"columns": ("one",)}])
+def test_a_metric_without_what_it_needs_is_refused(declared: dict[str, Any]) -> None:
+    bad = type("Bad", (Foreign,), declared)
+    with pytest.raises(ExtensionError, match=r"The metric .*\.Bad has no name, or columns that are no MetricColumn"):
+        refuse_collisions([*registered_metrics(), bad])
 
 
 @pytest.fixture(scope="module")

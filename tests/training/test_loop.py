@@ -6,7 +6,9 @@ import copy
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from saved import build
 from tiers import rest_slow_rows
 from torch import nn
 
-from headlens.errors import DivergedError, ResumeError
+from headlens.errors import DivergedError, NotFiniteError, ResumeError
 from headlens.training.batch_sampler import BatchSampler
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.loop import Trainer, TrainingState
@@ -195,6 +197,39 @@ def test_a_loss_that_is_no_number() -> None:
         next(iter(broken.parameters())).fill_(float("nan"))
     with pytest.raises(DivergedError, match="the loss of update 1 is nan"):
         Trainer(OPTIONS, ModelLoss()).fit(broken, Sentences())
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"), [(1, "after update 1 the model gives NaN or infinity"), (2, "the loss of update 2 is nan")]
+)
+def test_weights_that_grow_too_large(steps: int, told: str) -> None:
+    # One update leaves weights that are numbers, and no loss is known of them.
+    options = replace(OPTIONS, steps=steps, learning_rate=1e30, warmup=0, log_every=100)
+    with pytest.raises(DivergedError, match=told):
+        Trainer(options, ModelLoss()).fit(model(), Sentences())
+
+
+def test_a_model_that_gives_nan_diverges_unless_it_did_before_the_first_update() -> None:
+    class Fails(ModelLoss):
+        def __init__(self, after: int) -> None:
+            self.left = after
+
+        def loss(self, *given: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise NotFiniteError("NaN in the attention of encoder.0")
+            return super().loss(*given)
+
+    with pytest.raises(DivergedError, match="in update 2 the model gives NaN or infinity"):
+        Trainer(OPTIONS, Fails(1)).fit(model(), Sentences())
+    with pytest.raises(NotFiniteError, match=r"encoder\.0"):
+        Trainer(OPTIONS, Fails(0)).fit(model(), Sentences())
+
+
+def test_an_infinite_metric() -> None:
+    trainer = Trainer(OPTIONS, ModelLoss(), evaluate=lambda _: {"perplexity": float("inf")})
+    with pytest.raises(DivergedError, match="the perplexity is infinite"):
+        trainer.fit(model(), Sentences())
 
 
 def test_frozen_parameters_stay(tmp_path: Path) -> None:

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
+import socket
 import sys
-import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from http import HTTPStatus
 from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
 
 from headlens.analyses.attend.analysis import AttentionState, attention_of_states, states_of, view_of
 from headlens.analyses.attend.options import COMMAND, AttendRequest, ServeRequest
+from headlens.corpora.sentence import Example
 from headlens.corpora.text import sentence_examples
 from headlens.errors import HeadlensError, OptionError, OutputError
 from headlens.models.loading import load
@@ -35,7 +40,7 @@ from headlens.runs.run_record import RUN_FILE
 
 LONGEST_TEXT = 2_000  # letters
 _MOST_BYTES = 50_000  # of a request: two such texts, whatever their letters
-_PATIENCE = 20  # seconds for which a browser may be silent
+_PATIENCE = 20  # seconds in which a browser must have sent its request, or taken its answer
 _HERE = "127.0.0.1"
 _SAFETY = {"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer"}
 _HEADERS = {"Cache-Control": "no-store", **_SAFETY}
@@ -63,7 +68,8 @@ class SentenceServer(ThreadingHTTPServer):
     ) -> None:
         self.states, self.request, self.kept = states, request, kept
         self.word = secrets.token_urlsafe(24)
-        self.lock = threading.Lock()
+        # One thread for all: what the system keeps for each new one in which torch runs would add up.
+        self.measuring = ThreadPoolExecutor(1)
         try:
             super().__init__((_HERE, port), _Handler)
         except OSError as error:
@@ -100,17 +106,50 @@ class SentenceServer(ThreadingHTTPServer):
         if not text.strip():
             raise OptionError("There is no sentence.", "Type one.")
         examples = sentence_examples([text], [translation] if translation.strip() else [])
-        with self.lock:
-            maps = attention_of_states(self.states, examples, self.request, lambda _: None)
+        return self.measuring.submit(self._measured, examples).result()
+
+    def _measured(self, examples: list[Example]) -> dict[str, Any]:
+        maps = attention_of_states(self.states, examples, self.request, lambda _: None)
         return attention_data(view_of(self.states, maps), LARGEST)
+
+    def server_close(self) -> None:
+        """Closes the port; a sentence that is being measured keeps nobody waiting."""
+        super().server_close()
+        self.measuring.shutdown(wait=False, cancel_futures=True)
+
+
+class _InTime(RawIOBase):
+    """What a connection sends, until the time for a whole request is over, in however small pieces it comes.
+
+    Args:
+        connection: of a browser.
+        seconds: from now on.
+    """
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self.connection, self.end = connection, time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills a buffer with what comes next, at most for the seconds that are left; TimeoutError after them."""
+        self.connection.settimeout(max(self.end - time.monotonic(), 1e-6))
+        return self.connection.recv_into(buffer)
 
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers one request of a browser, if it comes from the page itself."""
 
     server: SentenceServer
-    timeout = _PATIENCE
     server_version, sys_version = "headlens", ""
+
+    def setup(self) -> None:
+        """Reads within a time."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = BufferedReader(_InTime(self.connection, _PATIENCE))
 
     def do_GET(self) -> None:
         """Sends the page to whoever knows its address."""
@@ -122,14 +161,24 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_ours("measure"):
             return
         length = self.headers.get("Content-Length", "")
-        if not length.isascii() or not length.isdigit() or int(length) > _MOST_BYTES:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if not re.fullmatch("[0-9]{1,20}", length):
+            self._answer({"error": "Content-Length is not a number of bytes."}, HTTPStatus.BAD_REQUEST)
+            return
+        if int(length) > _MOST_BYTES:
+            error = f"A request has at most {_MOST_BYTES} bytes."
+            self._answer({"error": error}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
         try:
             typed = parse_json(self.rfile.read(int(length)))
-            text, translation = (conform(typed[name], str) for name in ("text", "translation"))
+            text, translation = (conform(typed[name], str, name) for name in ("text", "translation"))
+            f"{text}{translation}".encode()
+        except UnicodeEncodeError:
+            error = "A sentence has half of a character, a surrogate without the other one. Type it anew."
+            self._answer({"error": error}, HTTPStatus.BAD_REQUEST)
+            return
         except (ValueError, TypeError, KeyError):
-            self._refuse(HTTPStatus.BAD_REQUEST)
+            error = "The request is not JSON with a text and a translation."
+            self._answer({"error": error}, HTTPStatus.BAD_REQUEST)
             return
         try:
             answer = self.server.measure(text, translation)
@@ -137,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = {"error": str(error)}
         except Exception as error:  # the next sentence may do
             answer = {"error": f"Unexpected {type(error).__name__}: {error}"}
-        self._send(HTTPStatus.OK, "application/json", json.dumps(answer, allow_nan=False).encode())
+        self._answer(answer)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         """Logs nothing: sentences and the word in the address are nobody else's."""
@@ -157,10 +206,14 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         return False
 
+    def _answer(self, content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
+        self._send(status, "application/json", json.dumps(content, allow_nan=False).encode())
+
     def _refuse(self, status: HTTPStatus) -> None:
         self._send(status, "text/plain; charset=utf-8", status.phrase.encode())
 
     def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+        self.connection.settimeout(_PATIENCE)
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **_HEADERS}.items():
             self.send_header(name, value)

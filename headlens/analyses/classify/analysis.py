@@ -31,7 +31,7 @@ from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.metric import MetricSettings, Statistics
+from headlens.metrics.metric import MetricSettings, Statistics, told
 from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
@@ -148,7 +148,7 @@ def classify_heads(
         baseline, other_labels = _baseline(feed, baseline_corpus, relations, options.batch_tokens)
         baseline_notes = [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, relations)]
     settings = MetricSettings(relations, options.exclude_self, baseline)
-    metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
+    metrics = [told(metric, "of", metric.of, settings) for metric in registered_metrics()] + list(options.metrics)
     refuse_collisions(metrics)
     statistics = Statistics(metrics, feed.sites, level=options.level)
     similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)

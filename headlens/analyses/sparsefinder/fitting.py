@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,15 +130,22 @@ def fit_projections(
             total, queries_seen = total + float(losses.detach().sum()), queries_seen + count
             advance(len(batch.queries))
         epoch_losses.append(total / max(queries_seen, 1))
-        weights = (bool(torch.isfinite(weight).all()) for weight in projections.parameters())
-        if not (math.isfinite(epoch_losses[-1]) and all(weights)):
-            raise DivergedError(
-                f"Learning projections diverged: in epoch {len(epoch_losses)} the mean loss is {epoch_losses[-1]:g}, "
-                "and not all weights are finite.",
-                f"Start again in another folder, or with --overwrite, and a smaller --learning-rate (it was "
-                f"{options.learning_rate:g}) or --clip.",
-            )
-    return projections.requires_grad_(requires_grad=False), epoch_losses
+        _check_finite(torch.tensor(epoch_losses[-1]), f"in epoch {len(epoch_losses)}", options)
+    projections.requires_grad_(requires_grad=False)
+    # The losses are those before each update: what the last one left is measured once more.
+    queries, keys = projections(first.queries, first.keys)
+    losses = margin_losses(queries, keys, first.gold, first.allowed, options.margin, generator)
+    _check_finite(losses.sum(), f"after epoch {options.epochs}", options)
+    return projections, epoch_losses
+
+
+def _check_finite(loss: Tensor, when: str, options: FitOptions) -> None:
+    if not bool(torch.isfinite(loss)):
+        raise DivergedError(
+            f"Learning projections diverged: {when} the loss is {float(loss):g}.",
+            f"Start again in another folder, or with --overwrite, and a smaller --learning-rate (it was "
+            f"{options.learning_rate:g}) or --clip.",
+        )
 
 
 def margin_losses(

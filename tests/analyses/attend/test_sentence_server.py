@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -27,6 +28,7 @@ from headlens.runs.folder import RunFolder
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.progress import Reporter
 
+NO_LENGTHS = ("-5", "+5", "5_0", "five", "0x5", "5.0", "²", "5, 5", "9" * 5_000)
 JSON = {"Content-Type": "application/json"}
 
 
@@ -111,6 +113,9 @@ def test_others_are_refused(
     [
         (b"{", 400),
         (b"[" * 5_000, 400),
+        ({"text": "a \ud800", "translation": ""}, 400),
+        ({"text": "a", "translation": "\udfff"}, 400),
+        (b"\xff\xfe", 400),
         ([], 400),
         ({"text": "a"}, 400),
         ({"text": 1, "translation": ""}, 400),
@@ -119,16 +124,38 @@ def test_others_are_refused(
     ],
 )
 def test_requests_that_the_page_would_not_make(server: SentenceServer, body: Any, status: int) -> None:
-    assert ask(server, "POST", f"/{server.word}/measure", body, **JSON)[0] == status
+    found, content, _ = ask(server, "POST", f"/{server.word}/measure", body, **JSON)
+    assert found == status
+    assert json.loads(content)["error"].endswith(".")
     assert "sentences" in measured(server, "Cats sleep.")
 
 
 def test_a_request_must_say_how_long_it_is(server: SentenceServer) -> None:
     head = f"POST /{server.word}/measure HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n"
-    for length in ("", "Content-Length: -5\r\n", "Content-Length: ²\r\n"):
+    for length in ("", "Content-Length:\r\n", *(f"Content-Length: {n}\r\n" for n in NO_LENGTHS)):
         with socket.create_connection(("127.0.0.1", server.server_port), timeout=300) as one:
             one.sendall(f"{head}Content-Type: application/json\r\n{length}\r\n".encode("latin-1"))
-            assert b" 413 " in one.recv(100)
+            assert b" 400 " in one.recv(100), length[:40]
+
+
+@pytest.mark.parametrize("part", ["first line", "headers", "body"])
+def test_a_request_that_comes_byte_by_byte_is_given_up(
+    server: SentenceServer, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setattr("headlens.analyses.attend.sentence_server._PATIENCE", 0.2)
+    begun = "" if part == "first line" else f"POST /{server.word}/measure HTTP/1.1\r\n"
+    if part == "body":
+        host = f"Host: 127.0.0.1:{server.server_port}"
+        begun += f"{host}\r\nContent-Type: application/json\r\nContent-Length: 40000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=0.02) as one:
+        one.sendall(begun.encode())
+        for _ in range(15_000):  # five minutes
+            with contextlib.suppress(TimeoutError):
+                one.sendall(b"a")
+                if not one.recv(1):
+                    break
+        else:
+            pytest.fail("it is still waited for")
 
 
 def test_a_sentence_is_measured(server: SentenceServer) -> None:
