@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -225,7 +225,7 @@ def _measured(
     sums: Any = told(metric, part, method, view)
     named = isinstance(sums, Mapping)
     if named and all(isinstance(value, Tensor) and not value.is_complex() for value in sums.values()):
-        return sums
+        return cast("Mapping[str, Tensor]", sums)
     types = (
         [f"{n}: {getattr(v, 'dtype', type(v).__name__)}" for n, v in sums.items()] if named else [type(sums).__name__]
     )
@@ -235,15 +235,16 @@ def _measured(
     )
 
 
-def _finite(metric: Metric, table: HeadTable | None) -> HeadTable | None:
+def _finite(metric: Metric, made: Any) -> HeadTable | None:
     """A table of a metric. NaN is an empty cell: what cannot be measured of a head; infinity is no such thing.
 
     Raises:
         ExtensionError: at infinity, and at numbers that are not real.
     """
-    if not isinstance(table, HeadTable | None):
-        what = f"The metric {metric.name} makes a table of the type {type(table).__name__}."
+    if not isinstance(made, HeadTable | None):
+        what = f"The metric {metric.name} makes a table of the type {type(made).__name__}."
         raise ExtensionError(what, "Return a headlens.HeadTable, or None.")
+    table: HeadTable | None = made
     for name, column in ({} if table is None else table.rows).items():
         kind = getattr(column.dtype, "kind", "O")
         if kind == "c" or (kind == "f" and np.isinf(column).any()):

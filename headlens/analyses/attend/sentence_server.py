@@ -130,7 +130,7 @@ class _InTime(RawIOBase):
         self.connection, self.end = connection, time.monotonic() + seconds
 
     def readable(self) -> bool:
-        """It can be read."""
+        """Tells BufferedReader that it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "headlens", ""
 
     def setup(self) -> None:
-        """Reads within a time."""
+        """Sets up a connection whose whole request must come within a time."""
         super().setup()
         self.rfile.close()
         self.rfile = BufferedReader(_InTime(self.connection, _PATIENCE))
