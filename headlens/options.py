@@ -225,7 +225,7 @@ class CommandOptions:
                 flag = self.options[name].flag
                 raise OptionError(
                     f"{source} asks for {flag}, and a file may come from anyone.",
-                    f"If you trust the model that it names, give {flag} on the command line, too.",
+                    f"If you trust the model that it names, give {flag} on the command line of headlens {self.name}.",
                 )
 
     def execute(self, request: Any, reporter: Any = None) -> Any:

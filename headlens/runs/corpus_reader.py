@@ -70,7 +70,7 @@ class CorpusReader:
         if joined and decodes:
             raise OptionError(
                 f"{loaded.name} reads single sentences, but the corpus has a source and a target.",
-                "Leave the translation out (--target, --target-text), or give an encoder or a translation model.",
+                "Leave the translation out, or give an encoder or a translation model.",
             )
         start = None if encoder_alone else loaded.decoder_start_id
         return cls(
