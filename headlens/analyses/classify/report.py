@@ -212,13 +212,14 @@ _CAPTIONS = {
         "positional head; a head without one follows something else.",
     ),
     "rare_words": Caption(
-        "The head that points at rare words",
+        "Attention to rare words",
         "Attention of the head that points most often at the least frequent word of a sentence, on the sentences "
         "stored with the run, at word level (weights to a word are summed over its subwords, weights from it "
         "averaged). Framed and in bold: the "
         "least frequent word; a dot marks the word that each word attends to most, special tokens left out, and the "
         "number of words that point at the framed one is printed above each "
-        "map. A rare-word head has its dots in the frame.",
+        "map. A rare-word head has its dots in the frame. Its share of all words read is in the title, with that of "
+        "uniform attention, which it has to be above; where no head is, nothing is drawn.",
     ),
     "relation_offsets": Caption(
         "Relative positions of relations",

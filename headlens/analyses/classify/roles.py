@@ -291,8 +291,8 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         # Of all heads, relations and directions some are above the margin by chance.
         passed, by_chance = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
         null = float(row.get("accuracy_null", math.nan))
-        noise = by_chance or not _above(value, null)
-        held = passed and _above(row.get("ci_low", value), null)
+        noise = by_chance or not above_null(value, null)
+        held = passed and above_null(row.get("ci_low", value), null)
         told = (value, needed, null, passed)
         candidate = Candidate(name, held, _scaled(value, needed), share, *told, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
@@ -324,18 +324,16 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         null, low = row.get(f"{column}_null", math.nan), row.get(f"{column}_ci_low", value)
         # Nothing spreads its attention more than uniform attention does.
         spreads = math.isfinite(role.even)
-        held, noise = (
-            passed and (value < role.even if spreads else _above(low, null)),
-            not (spreads or _above(value, null)),
-        )
+        held = passed and (value < role.even if spreads else above_null(low, null))
+        noise = not (spreads or above_null(value, null))
         by_weight = row.get(role.norm, math.nan) < threshold
         share = _of_threshold(value - baseline, threshold - baseline)
         told = (value, threshold, null, passed, by_weight, noise)
         yield Candidate(name, held, _scaled(value, threshold), share, *told)
 
 
-def _above(low: float, null: float) -> bool:
-    """Whether an interval is above what the null head has by more than rounding; also where that is not known."""
+def above_null(low: float, null: float) -> bool:
+    """Whether a number is above what the null head has by more than rounding; also where that is not known."""
     return math.isnan(null) or math.isnan(low) or low > null + _ROUNDING
 
 
