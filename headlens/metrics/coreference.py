@@ -26,11 +26,12 @@ class Coreference(MeanMetric):
     """
 
     name = "coreference"
-    title = "Heads that find antecedents"
+    title = "How often heads find antecedents"
     heading = "Coreference"
     caption = (
         "How often every head points from the head word of a mention at that of an earlier mention of the same entity; "
-        "above the map, how often the nearest earlier mention and uniform attention find one."
+        "above the map, how often the nearest earlier mention and uniform attention find one. A head is compared with "
+        "both."
     )
     columns = (
         MetricColumn("mentions", "Number of mentions that have an antecedent in their text.", unit="mentions"),

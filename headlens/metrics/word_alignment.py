@@ -32,7 +32,7 @@ class WordAlignment(MeanMetric):
     """
 
     name = "alignment"
-    title = "Heads that align words"
+    title = "How often heads align words"
     heading = "Word alignment"
     caption = (
         "Among the words of the other text, how often each head attends most to one linked in the gold alignment; "

@@ -241,7 +241,7 @@ _CAPTIONS = {
         "this head alone and does not account for its selection as the best of many.",
     ),
     "syntax": Caption(
-        "Syntactic heads",
+        "Relations compared with the best fixed offset",
         "How much more often than the best fixed offset each head points at the right word, by relation and direction "
         "(↑ from dependent to head, ↓ from head to dependent); white is not above the offset. Frames mark heads above "
         "the margin that are significant after Holm's correction for all heads, relations and directions. On the "

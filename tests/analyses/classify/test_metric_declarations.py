@@ -85,6 +85,13 @@ def test_every_registered_metric_reaches_page_and_figures() -> None:
             assert report_of_run(run).drawn_from(metric.name) == ("heads",)
 
 
+def test_titles_of_figures_do_not_say_that_any_head_does_it() -> None:
+    told = {own.name: own for own in registered_declarations()}
+    titles = [own.title for own in told.values()] + [caption.title for caption in REPORT.captions.values()]
+    assert not any(title.startswith(("Heads that point", "Heads that find", "Syntactic heads")) for title in titles)
+    assert "A head is compared with uniform attention" in told["rare"].caption
+
+
 def test_the_records_of_measures() -> None:
     keys = {"model": "m", "stack": "encoder", "layer": [0, 0, 1], "head": [0, 1, 0]}
     heads = pd.DataFrame({**keys, "confidence": [0.1, 0.4, 0.7], "confidence_all": 1.0, "entropy_norm": float("nan")})
