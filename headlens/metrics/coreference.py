@@ -43,6 +43,7 @@ class Coreference(MeanMetric):
             panel="an antecedent",
             scale="share of mentions",
             chance="coreference_nearest",
+            instances="mentions",
             chance_name="always the nearest mention",
             interval=True,
             null=True,

@@ -46,6 +46,7 @@ class RareWords(MeanMetric):
             panel="the rarest word",
             scale="share of query words",
             chance="rare_chance",
+            instances="rare_words",
             interval=True,
             contract=True,
             null=True,

@@ -41,6 +41,7 @@ class SameWord(MeanMetric):
             panel="another occurrence of the word",
             scale="share of repeated words",
             chance="same_word_chance",
+            instances="repeated_words",
             interval=True,
             null=True,
         ),

@@ -48,6 +48,7 @@ class WordAlignment(MeanMetric):
             panel="a gold-aligned word",
             scale="share of linked words",
             chance="aligned_chance",
+            instances="aligned_words",
             interval=True,
             null=True,
         ),
