@@ -10,12 +10,11 @@ import pandas as pd
 
 from headlens.analyses import layer_smoothness
 from headlens.analyses.attend.stored_maps import read_maps
-from headlens.analyses.classify import overviews, position_figure, syntax_figure
+from headlens.analyses.classify import overviews, position_figure, similarity_figure, syntax_figure
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
 from headlens.analyses.classify.rare_word_figure import rare_word_figures
 from headlens.analyses.classify.role_map import function_map, relevance_roles
-from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.relevance.overviews import largest_heads_table, relevance_series, top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
@@ -134,7 +133,7 @@ def classify_figures(
         for number, (_, rows) in enumerate(models, 1):
             yield "syntax" if len(models) == 1 else f"syntax_{number}", syntax_figure.syntactic_map(rows)
     if len(heads) and "similarity" in tables:
-        yield "similarity", similarity_map(tables["similarity"], heads)
+        yield "similarity", similarity_figure.similarity_map(tables["similarity"], heads)
     if len(heads) and "relevance" in tables:
         yield "relevance_roles", relevance_roles(heads)
         yield "confidence_relevance", confidence_against_relevance(heads)
@@ -250,9 +249,11 @@ _CAPTIONS = {
         "than an offset are left out.",
     ),
     "similarity": Caption(
-        "Heads that attend alike",
+        "How alike heads attend",
         "Left: the Jensen–Shannon distance between all pairs of heads, in the order of a hierarchical clustering; dark "
-        "blocks are heads that attend alike, white lines divide clusters. Right: the same distances projected to two "
+        "blocks are heads that attend alike, white lines divide clusters. Where all heads are closer than "
+        f"{similarity_figure.DIVIDED}, a seventieth of the largest divergence, none are drawn. "
+        "Right: the same distances projected to two "
         "dimensions as faithfully as possible; the colour is the role, numbers are layer and head where there is room.",
     ),
     layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_CAPTION,
