@@ -208,7 +208,7 @@ _CAPTIONS = {
         "All offsets",
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token is at "
         "each distance. The cells at the ends include everything farther than 8 tokens. A single bright cell marks a "
-        "positional head; a head without one follows something else.",
+        "positional head; without one, no fixed distance says where a head points.",
     ),
     "rare_words": Caption(
         "Attention to rare words",

@@ -90,6 +90,8 @@ def test_titles_of_figures_do_not_say_that_any_head_does_it() -> None:
     titles = [own.title for own in told.values()] + [caption.title for caption in REPORT.captions.values()]
     assert not any(title.startswith(("Heads that point", "Heads that find", "Syntactic heads")) for title in titles)
     assert "A head is compared with uniform attention" in told["rare"].caption
+    assert "because" not in told["confidence"].caption
+    assert "follows something" not in REPORT.captions["offsets"].text, "heads of untrained models follow nothing"
 
 
 def test_the_records_of_measures() -> None:
