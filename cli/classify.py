@@ -33,7 +33,7 @@ def classify(request: Any, screen: Screen) -> None:
     def show(run: Any) -> None:
         tables: Mapping[str, pd.DataFrame] = run.tables
         screen.say(run.findings)
-        heads = tables["heads"]
+        heads, least = tables["heads"], request.options.thresholds.min_instances
         even = even_models(heads)
         held, nearest = (heads[name].map(role_family) for name in ("role", "nearest"))
         told = {
@@ -48,15 +48,15 @@ def classify(request: Any, screen: Screen) -> None:
         if len(set(heads["model"])) > 1:
             title = "Roles found in any model: number of heads, and the best head with its measured value and score"
             screen.show(page_table(title, role_records(tables["roles"])).console())
-        screen.table("Measures", list(measure_records(heads, registered_declarations())))
+        screen.table("Measures", list(measure_records(heads, registered_declarations(), least)))
         if "smoothness" in tables:
             screen.show(*smoothness_on_console(tables["smoothness"]))
         for name, group in best_heads(tables["syntax"]).groupby("model", sort=False) if "syntax" in tables else ():
             if name in even:
                 continue
-            judged = group.assign(
-                verdict=verdicts(group, request.options.thresholds.min_instances), gain=gain(group)
-            ).sort_values("gain", ascending=False, kind="stable")
+            judged = group.assign(verdict=verdicts(group, least), gain=gain(group)).sort_values(
+                "gain", ascending=False, kind="stable"
+            )
             title = f"Best head of each relation and direction, {name}"
             if len(judged) > MOST_RELATIONS:
                 shown = by_sign(

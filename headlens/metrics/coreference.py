@@ -26,11 +26,12 @@ class Coreference(MeanMetric):
     """
 
     name = "coreference"
-    title = "Heads that find antecedents"
+    title = "How often heads find antecedents"
     heading = "Coreference"
     caption = (
         "How often every head points from the head word of a mention at that of an earlier mention of the same entity; "
-        "above the map, how often the nearest earlier mention and uniform attention find one."
+        "above the map, how often the nearest earlier mention and uniform attention find one. A head is compared with "
+        "both."
     )
     columns = (
         MetricColumn("mentions", "Number of mentions that have an antecedent in their text.", unit="mentions"),
@@ -42,6 +43,7 @@ class Coreference(MeanMetric):
             panel="an antecedent",
             scale="share of mentions",
             chance="coreference_nearest",
+            instances="mentions",
             chance_name="always the nearest mention",
             interval=True,
             null=True,

@@ -20,6 +20,7 @@ class MetricColumn:
         chance: the column that says what a head which points at random would have, or another baseline.
         chance_name: what that is, above a map.
         offset: the column of the offset that the number is a share at; the card of a head tells it.
+        instances: the column of the number of words, mentions or the like that the number rests on; empty for tokens.
         colours: matplotlib's name of the colours.
         interval: whether its interval is measured, too.
         null: whether the column `<name>_null` says what the null head has, see `Metric.null`.
@@ -36,6 +37,7 @@ class MetricColumn:
     chance: str = ""
     chance_name: str = "chance level"
     offset: str = ""
+    instances: str = ""
     colours: str = "viridis"
     interval: bool = False
     null: bool = False

@@ -25,11 +25,12 @@ class RareWords(MeanMetric):
 
     name = "rare"
     own_table = True
-    title = "Heads that point at rare words"
+    title = "How often heads point at the rarest words"
     heading = "Rare words"
     caption = (
         "How often every head points at the least frequent word of the sentence (left) or at one of the two least "
-        "frequent (right); above each map, what chance and uniform attention give."
+        "frequent (right); above each map, what chance and uniform attention give. A head is compared with uniform "
+        "attention, which points at the words of most subwords, often the rare ones."
     )
     columns = (
         MetricColumn(
@@ -45,6 +46,7 @@ class RareWords(MeanMetric):
             panel="the rarest word",
             scale="share of query words",
             chance="rare_chance",
+            instances="rare_words",
             interval=True,
             contract=True,
             null=True,

@@ -25,11 +25,11 @@ class SameWord(MeanMetric):
     """
 
     name = "same_word"
-    title = "Heads that point at the same word"
+    title = "How often heads point at the same word"
     heading = "Same word"
     caption = (
         "How often every head points from a word that occurs more than once in its text at another occurrence of it; "
-        "above the map, what chance and uniform attention give."
+        "above the map, what chance and uniform attention give. A head is compared with both."
     )
     columns = (
         MetricColumn("repeated_words", "Number of words that occur more than once in their text.", unit="words"),
@@ -41,6 +41,7 @@ class SameWord(MeanMetric):
             panel="another occurrence of the word",
             scale="share of repeated words",
             chance="same_word_chance",
+            instances="repeated_words",
             interval=True,
             null=True,
         ),

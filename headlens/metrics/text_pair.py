@@ -38,6 +38,7 @@ class TextPair(MeanMetric):
             "weight to the other text",
             panel="to the other text",
             scale="attention weight",
+            instances="pair_tokens",
             interval=True,
             null=True,
         ),

@@ -32,7 +32,7 @@ class WordAlignment(MeanMetric):
     """
 
     name = "alignment"
-    title = "Heads that align words"
+    title = "How often heads align words"
     heading = "Word alignment"
     caption = (
         "Among the words of the other text, how often each head attends most to one linked in the gold alignment; "
@@ -48,6 +48,7 @@ class WordAlignment(MeanMetric):
             panel="a gold-aligned word",
             scale="share of linked words",
             chance="aligned_chance",
+            instances="aligned_words",
             interval=True,
             null=True,
         ),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.options import Thresholds
-from headlens.analyses.classify.roles import ROLES, even_sentence, is_even
+from headlens.analyses.classify.roles import EVEN, NEARLY_ALL, ROLES, even_sentence, is_even
 from headlens.analyses.classify.syntax_figure import gain, is_syntactic
 from headlens.analyses.relevance.overviews import relevance_findings
 from headlens.errors import counted
@@ -126,11 +126,24 @@ def _best_relation(syntax: pd.DataFrame) -> str:
 
 
 def _best_of_others(part: StackRows) -> Iterator[str]:
-    """The head that is farthest above the threshold of its strongest role, of the other roles."""
+    """The head that is farthest above the threshold of its strongest role, of the other roles.
+
+    Where nearly all are broad none of them is named for that.
+    """
     others = {role.name: role for role in ROLES if not role.rests and role.columns[0] in part.rows}
     names = [str(r) if r in others else f for r, f in zip(part.rows["role"], families(part.rows["role"]), strict=True)]
     rows = part.rows.assign(name=names, score=float_column(part.rows, "nearest_score"))
     known = rows[rows["name"].isin(list(others))]
+    # Heads that spread it more evenly still do not hold the role.
+    holds = np.array(["broad" in str(roles).split("; ") for roles in rows["roles"]])
+    broad = rows[holds | (float_column(rows, "entropy_norm") >= EVEN)]
+    if len(broad) > 1 and len(broad) >= NEARLY_ALL * len(rows):
+        known = known[known["name"] != "broad"]
+        spread = float_column(broad, "entropy_norm")
+        yield (
+            f"{len(broad)} of {counted(len(rows), 'head')} spread their attention nearly evenly ({spread.min():.0%} to "
+            f"{spread.max():.0%} of the maximum entropy; uniform attention: 100%)."
+        )
     if known.empty:
         return
     # Runs of headlens 0.1 have no scores.
@@ -141,7 +154,7 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     compared = "".join(f", {words} {best[name]:.0%}" for name, words in baselines.items() if name in best)
     share = _with_interval(best, role.columns[0], f"{role.columns[0]}_ci")
     null = best.get(f"{role.columns[0]}_null", np.nan)
-    if np.isfinite(null) and not np.isfinite(role.even):
+    if np.isfinite(null):
         compared += f"; uniform attention: {null:.0%}"
     yield f"{head_name(best)} {role.told.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."
 

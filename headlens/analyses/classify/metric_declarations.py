@@ -15,6 +15,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from headlens.analyses.classify.roles import is_even
+from headlens.analyses.classify.syntax_figure import FEWEST
 from headlens.errors import InputError
 from headlens.metrics.metric_column import MetricColumn
 from headlens.plots.cell_drawing import Scale
@@ -174,14 +175,18 @@ def declarations_of(run: RecordedRun) -> list[MetricDeclaration]:
         ) from problem
 
 
-def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaration]) -> Iterator[dict[str, Any]]:
+def measure_records(
+    heads: pd.DataFrame, declarations: Sequence[MetricDeclaration], min_instances: int = FEWEST
+) -> Iterator[dict[str, Any]]:
     """Yields for each model, stack and metric the mean over heads of its first titled column, and its highest head.
 
-    What the null head has stands beside it. No head is named where all are alike, or spread their attention evenly.
+    What the null head has stands beside it. No head is named where all are alike, or spread their attention evenly, or
+    where there are fewer instances than roles need.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
         declarations: of the metrics.
+        min_instances: how many roles need.
     """
     for part in by_model_and_stack(heads):
         for declaration in declarations:
@@ -189,11 +194,14 @@ def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaratio
             values = float_column(part.rows, titled[0].name) if titled else np.array([])
             if not np.isfinite(values).any():
                 continue
-            best = part.rows.iloc[int(np.nanargmax(values))]
-            about = {"model": part.model, "stack": part.stack, "measure": titled[0].title, "unit": titled[0].unit}
+            highest = int(np.nanargmax(values))
+            n = float_column(part.rows, titled[0].instances)[highest]
+            about: dict[str, Any] = {"model": part.model, "stack": part.stack, "measure": titled[0].title}
+            about |= {"unit": titled[0].unit, "n": int(n) if np.isfinite(n) else ""}
             numbers = {"mean": float(np.nanmean(values)), "lowest": float(np.nanmin(values))}
             null = float_column(part.rows, f"{titled[0].name}_null")
             uniform = float(null[0]) if np.isfinite(null).any() else ""
             # Of heads that all do the same none is the highest.
-            named = "" if is_even(part.rows) or numbers["lowest"] == np.nanmax(values) else head_name(best)
-            yield {**about, **numbers, "highest": float(np.nanmax(values)), "head": named, "uniform": uniform}
+            alike = is_even(part.rows) or numbers["lowest"] == np.nanmax(values)
+            named = "" if alike or n < min_instances else head_name(part.rows.iloc[highest])
+            yield about | numbers | {"highest": float(np.nanmax(values)), "head": named, "uniform": uniform}

@@ -126,12 +126,16 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
 
 def measures(runs: Sequence[RecordedRun]) -> PageTable:
     """What the metrics measured: mean over the heads of every stack, and the highest head."""
-    measured = [(run, measure_records(heads, declarations_of(run))) for run, heads in tables_of(runs, "heads")]
+    measured = [
+        (run, measure_records(heads, declarations_of(run), fewest(run))) for run, heads in tables_of(runs, "heads")
+    ]
     records = [run_label(run, runs) | record for run, own in measured for record in own]
     return page_table(
         "Measures",
         records,
-        "Mean over the heads of a stack, the lowest and highest head, and what uniform attention has on this text.",
+        "Mean over the heads of a stack, the lowest and highest head, and what uniform attention has on this text; n: "
+        "of words, mentions or tokens of pairs, where not all tokens count. If n is below what roles need, no head is "
+        "named.",
     )
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from headlens.analyses.classify.roles import is_even
+from headlens.analyses.classify.roles import above_null, is_even
 from headlens.heads import Head
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
@@ -65,7 +65,8 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         maps: of the sentences; those without a rarest word are left out.
 
     Yields:
-        Name of the figure, numbered where there are several, and the figure; nothing without such a sentence.
+        Name of the figure, numbered where there are several, and the figure; nothing without such a sentence, and
+        nothing where no head is above uniform attention.
     """
     found = []
     for part in by_model_and_stack(heads):
@@ -73,13 +74,17 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         if not np.isfinite(shares).any() or is_even(part.rows):
             continue
         best = part.rows.iloc[int(np.nanargmax(shares))]
+        share, null = best["rare_top1"], best.get("rare_top1_null", np.nan)
+        if not above_null(share, null):
+            continue
         head = Head(best["stack"], int(best["layer"]), int(best["head"]))
         own = [word_map(kept, head) for kept in maps if (kept.model, kept.stack) == (part.model, part.stack)]
         if known := [sentence for sentence in own if sentence is not None]:
-            title = f"Rare words: {head} of {part.model} ({np.nanmax(shares):.0%} at the rarest)"
+            title = f"Attention to rare words: {head} of {part.model}\n{share:.0%} at the rarest word"
+            title += "" if np.isnan(null) else f"; uniform attention {null:.0%}"
             # The best of many need not be a head for rare words.
             if not any("rare" in str(roles).split("; ") for roles in part.rows.get("roles", ())):
-                title += "\nNo head holds the role; this one comes closest"
+                title += ". No head holds the role"
             found.append((title, known))
     for number, (title, sentences) in enumerate(found, 1):
         yield "rare_words" if len(found) == 1 else f"rare_words_{number}", _drawn(title, sentences)

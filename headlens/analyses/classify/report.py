@@ -10,12 +10,11 @@ import pandas as pd
 
 from headlens.analyses import layer_smoothness
 from headlens.analyses.attend.stored_maps import read_maps
-from headlens.analyses.classify import overviews, position_figure, syntax_figure
+from headlens.analyses.classify import overviews, position_figure, similarity_figure, syntax_figure
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
 from headlens.analyses.classify.rare_word_figure import rare_word_figures
 from headlens.analyses.classify.role_map import function_map, relevance_roles
-from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.relevance.overviews import largest_heads_table, relevance_series, top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
@@ -134,7 +133,7 @@ def classify_figures(
         for number, (_, rows) in enumerate(models, 1):
             yield "syntax" if len(models) == 1 else f"syntax_{number}", syntax_figure.syntactic_map(rows)
     if len(heads) and "similarity" in tables:
-        yield "similarity", similarity_map(tables["similarity"], heads)
+        yield "similarity", similarity_figure.similarity_map(tables["similarity"], heads)
     if len(heads) and "relevance" in tables:
         yield "relevance_roles", relevance_roles(heads)
         yield "confidence_relevance", confidence_against_relevance(heads)
@@ -209,16 +208,17 @@ _CAPTIONS = {
         "All offsets",
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token is at "
         "each distance. The cells at the ends include everything farther than 8 tokens. A single bright cell marks a "
-        "positional head; a head without one follows something else.",
+        "positional head; without one, no fixed distance says where a head points.",
     ),
     "rare_words": Caption(
-        "The head that points at rare words",
+        "Attention to rare words",
         "Attention of the head that points most often at the least frequent word of a sentence, on the sentences "
         "stored with the run, at word level (weights to a word are summed over its subwords, weights from it "
         "averaged). Framed and in bold: the "
         "least frequent word; a dot marks the word that each word attends to most, special tokens left out, and the "
         "number of words that point at the framed one is printed above each "
-        "map. A rare-word head has its dots in the frame.",
+        "map. A rare-word head has its dots in the frame. Its share of all words read is in the title, with that of "
+        "uniform attention, which it has to be above; where no head is, nothing is drawn.",
     ),
     "relation_offsets": Caption(
         "Relative positions of relations",
@@ -240,7 +240,7 @@ _CAPTIONS = {
         "this head alone and does not account for its selection as the best of many.",
     ),
     "syntax": Caption(
-        "Syntactic heads",
+        "Relations compared with the best fixed offset",
         "How much more often than the best fixed offset each head points at the right word, by relation and direction "
         "(↑ from dependent to head, ↓ from head to dependent); white is not above the offset. Frames mark heads above "
         "the margin that are significant after Holm's correction for all heads, relations and directions. On the "
@@ -249,9 +249,11 @@ _CAPTIONS = {
         "than an offset are left out.",
     ),
     "similarity": Caption(
-        "Heads that attend alike",
+        "How alike heads attend",
         "Left: the Jensen–Shannon distance between all pairs of heads, in the order of a hierarchical clustering; dark "
-        "blocks are heads that attend alike, white lines divide clusters. Right: the same distances projected to two "
+        "blocks are heads that attend alike, white lines divide clusters. Where all heads are closer than "
+        f"{similarity_figure.DIVIDED}, a seventieth of the largest divergence, none are drawn. "
+        "Right: the same distances projected to two "
         "dimensions as faithfully as possible; the colour is the role, numbers are layer and head where there is room.",
     ),
     layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_CAPTION,

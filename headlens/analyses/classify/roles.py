@@ -202,7 +202,8 @@ class Candidate(NamedTuple):
         null: the score of the null head, NaN where it is not known.
         passed: whether the threshold is passed on enough instances, whatever the null head has.
         by_weight: whether the head passes the threshold with its weights and not with the norms of what it reads.
-        noise: whether so many heads would be as near to it by chance that it says nothing about this one.
+        noise: whether it says nothing about this head, as uniform attention has as much, or so many heads would be as
+            near to it by chance.
     """
 
     name: str
@@ -223,11 +224,12 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     `roles` lists every role a head holds, strongest first; `role` is the first. Strength is the margin over the
     threshold as a share of the largest margin possible, (value - threshold) / (1 - threshold): thresholds of 0.9 and
     of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
-    `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to, among
-    relations only those in which it beats a fixed offset with p < 0.05, not corrected for the number of relations;
-    `nearest_score` is the head's number as a share of that threshold, where a margin above baselines is asked what it
-    is above them as a share of that margin. `roles_by_weight` lists the roles that a head holds by its weights alone,
-    as the norms of what it reads are below the threshold (Kobayashi et al. 2020).
+    `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to, of those
+    on whose measure it is above the null head, and among relations only those in which it beats a fixed offset with
+    p < 0.05, not corrected for the number of relations; empty where there is none. `nearest_score` is the head's
+    number as a share of that threshold, where a margin above baselines is asked what it is above them as a share of
+    that margin. `roles_by_weight` lists the roles that a head holds by its weights alone, as the norms of what it
+    reads are below the threshold (Kobayashi et al. 2020).
 
     Args:
         heads: with the columns of the metrics.
@@ -287,9 +289,10 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         name = f"syntactic({row['relation']} {row['direction']})"
         share = _of_threshold(value - row["baseline"], needed - row["baseline"])
         # Of all heads, relations and directions some are above the margin by chance.
-        passed, noise = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
+        passed, by_chance = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
         null = float(row.get("accuracy_null", math.nan))
-        held = passed and _above(row.get("ci_low", value), null)
+        noise = by_chance or not above_null(value, null)
+        held = passed and above_null(row.get("ci_low", value), null)
         told = (value, needed, null, passed)
         candidate = Candidate(name, held, _scaled(value, needed), share, *told, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
@@ -319,14 +322,18 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
         passed = passed and not few and not by_chance
         null, low = row.get(f"{column}_null", math.nan), row.get(f"{column}_ci_low", value)
-        held = passed and (value < role.even if math.isfinite(role.even) else _above(low, null))
+        # Nothing spreads its attention more than uniform attention does.
+        spreads = math.isfinite(role.even)
+        held = passed and (value < role.even if spreads else above_null(low, null))
+        noise = not (spreads or above_null(value, null))
         by_weight = row.get(role.norm, math.nan) < threshold
         share = _of_threshold(value - baseline, threshold - baseline)
-        yield Candidate(name, held, _scaled(value, threshold), share, value, threshold, null, passed, by_weight)
+        told = (value, threshold, null, passed, by_weight, noise)
+        yield Candidate(name, held, _scaled(value, threshold), share, *told)
 
 
-def _above(low: float, null: float) -> bool:
-    """Whether an interval is above what the null head has by more than rounding; also where that is not known."""
+def above_null(low: float, null: float) -> bool:
+    """Whether a number is above what the null head has by more than rounding; also where that is not known."""
     return math.isnan(null) or math.isnan(low) or low > null + _ROUNDING
 
 

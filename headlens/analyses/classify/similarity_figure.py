@@ -1,4 +1,4 @@
-"""Heads that attend alike: the matrix of distances and its picture in the plane."""
+"""How alike heads attend: the matrix of distances and its picture in the plane."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from headlens.plots.style import INK, TICK_SIZE
 # inches
 _BOX = 2.4  # about the side of a matrix
 FARTHEST = float(np.sqrt(np.log(2)))  # of two heads that never attend to the same token
+# From which largest distance heads are divided into clusters: a divergence of 0.01 nats, a seventieth of what there can
+# be. A clustering has as many clusters however little heads differ.
+DIVIDED = 0.1
 _NARROWEST = 0.1  # half the width of a plane, in distances
 _LINE = {1: 2.5, 2: 3.05}  # height of a line of panels, by how many stand side by side
 
@@ -25,8 +28,8 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     """Jensen–Shannon distances between all heads of a stack, and the heads placed in the plane by them.
 
     After Clark et al. (2019), section 6. Left: heads in the order of the clustering's leaves, clusters divided
-    by lines. Right: colour is the family of the head's role, the numbers are its layer and head. One row per model and
-    stack.
+    by lines if any two heads are at least `DIVIDED` apart. Right: colour is the family of the head's role, the numbers
+    are its layer and head. One row per model and stack.
 
     Args:
         similarity: rows of `similarity.csv`; one row per pair is enough, the matrix is symmetric.
@@ -47,7 +50,7 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     # In a column the matrix stands above the plane; several stacks would be longer than a page.
     width = style.page_width() if len(pieces) == 1 else style.FULL_WIDTH
     lines, columns = (len(pieces), 2) if width == style.FULL_WIDTH else (2, 1)
-    figure = style.constrained_figure(width, 0.5 + _LINE[columns] * lines, "Heads that attend alike")
+    figure = style.constrained_figure(width, 0.5 + _LINE[columns] * lines, "How alike heads attend")
     grid = figure.subplots(lines, columns, squeeze=False)
     ends = [_ends(float_column(p.rows, name)) for p in pieces for name in ("similarity_x", "similarity_y")]
     reach = 1.12 * max(_NARROWEST, *((high - low) / 2 for low, high in ends))
@@ -87,7 +90,9 @@ def distances(part: StackRows, pairs: pd.DataFrame) -> tuple[Grid, pd.DataFrame]
 def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> None:
     matrix, rows = distances(part, pairs)
     size = len(rows)
-    style.dress(axes, "head (layer.head), by cluster", "head (layer.head), by cluster")
+    divided = len(rows) > 1 and float(np.nanmax(matrix)) >= DIVIDED
+    name = "head (layer.head), by cluster" if divided else "head (layer.head)"
+    style.dress(axes, name, name)
     # As an image inside the SVG: thousands of single squares make viewers crawl.
     colour_cells(axes, matrix, scale, rasterized=size > 60)
     names = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].itertuples(index=False)]
@@ -95,7 +100,7 @@ def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> N
     axes.set_xticks(ticks, [names[i] for i in ticks], rotation=90)
     axes.set_yticks(ticks, [names[i] for i in ticks])
     axes.tick_params(labelsize=TICK_SIZE - 1)
-    for place in np.flatnonzero(np.diff(float_column(rows, "similarity_cluster"))):
+    for place in np.flatnonzero(np.diff(float_column(rows, "similarity_cluster"))) if divided else ():
         axes.axhline(place + 0.5, color="white", linewidth=0.7)
         axes.axvline(place + 0.5, color="white", linewidth=0.7)
     style.heading(axes, f"{part.name}: distances", _BOX)

@@ -19,7 +19,7 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.role_colours import ARROW_WORDS, ARROWS
 from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
 
-_TITLE = f"Syntactic heads: how far above the best fixed offset\n({ARROW_WORDS}; framed: syntactic)"
+_TITLE = f"Relations: how far heads are above the best fixed offset\n({ARROW_WORDS}; framed: syntactic)"
 _ROW, _NARROWEST, _SIDES, _COLUMN = 0.15, 3.0, 1.6, 0.02  # inches
 _NOTABLE = 0.2  # the least at which a gain has the darkest colour: twice the usual margin
 MOST_CELLS = 5_000  # an SVG of more squares makes viewers crawl

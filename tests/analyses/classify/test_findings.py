@@ -88,6 +88,24 @@ def test_the_role_farthest_above_its_threshold() -> None:
     ]
 
 
+@pytest.mark.parametrize(("broad", "named"), [(17, True), (18, False), (19, False)])
+def test_no_head_is_named_as_broad_where_nearly_all_are(broad: int, named: bool) -> None:
+    even = [held("broad", 1 + number / 100, entropy_norm=0.92, entropy_norm_null=1.0) for number in range(broad - 2)]
+    rows = [
+        {"entropy_norm": 0.994},
+        *even,
+        held("broad", 1.2, entropy_norm=0.97, entropy_norm_null=1.0),
+        *[{}] * (20 - broad),
+    ]
+    (said,) = classify_findings({"heads": heads(*rows)})
+    alone = f"encoder.0.{broad - 1} spreads its attention, with 97% of the maximum entropy; uniform attention: 100%."
+    all_of = "spread their attention nearly evenly (92% to 99% of the maximum entropy; uniform attention: 100%)."
+    assert said == f"m, encoder: {alone if named else f'{broad} of 20 heads {all_of}'}"
+    better = held("positional(-1)", 1.1, positional_share=0.99)
+    *_, last = classify_findings({"heads": heads(*rows[:19], better)})
+    assert ("previous token" in last) != named
+
+
 def test_without_any_role() -> None:
     assert classify_findings({"heads": heads({}, {})}) == ["m, encoder: none of 2 heads has a role."]
     assert classify_findings({"heads": heads({})}, ["m"]) == [

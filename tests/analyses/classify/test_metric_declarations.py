@@ -85,6 +85,15 @@ def test_every_registered_metric_reaches_page_and_figures() -> None:
             assert report_of_run(run).drawn_from(metric.name) == ("heads",)
 
 
+def test_titles_of_figures_do_not_say_that_any_head_does_it() -> None:
+    told = {own.name: own for own in registered_declarations()}
+    titles = [own.title for own in told.values()] + [caption.title for caption in REPORT.captions.values()]
+    assert not any(title.startswith(("Heads that point", "Heads that find", "Syntactic heads")) for title in titles)
+    assert "A head is compared with uniform attention" in told["rare"].caption
+    assert "because" not in told["confidence"].caption
+    assert "follows something" not in REPORT.captions["offsets"].text, "heads of untrained models follow nothing"
+
+
 def test_the_records_of_measures() -> None:
     keys = {"model": "m", "stack": "encoder", "layer": [0, 0, 1], "head": [0, 1, 0]}
     heads = pd.DataFrame({**keys, "confidence": [0.1, 0.4, 0.7], "confidence_all": 1.0, "entropy_norm": float("nan")})
@@ -94,6 +103,7 @@ def test_the_records_of_measures() -> None:
         "stack": "encoder",
         "measure": "confidence",
         "unit": "share of weight on one token",
+        "n": "",
         "mean": pytest.approx(0.4),
         "lowest": 0.1,
         "highest": 0.7,
@@ -102,6 +112,16 @@ def test_the_records_of_measures() -> None:
     }
     (record,) = measure_records(heads.assign(confidence_null=0.25, entropy_norm=0.995), registered_declarations()[:1])
     assert (record["head"], record["uniform"]) == ("", 0.25), "no head is named where all attend evenly"
+
+
+@pytest.mark.parametrize(("n", "named"), [(2, ""), (29, ""), (30, "encoder.0.1")])
+def test_the_highest_head_is_named_on_as_many_instances_as_roles_need(n: int, named: str) -> None:
+    keys = {"model": "m", "stack": "encoder", "layer": 0, "head": [0, 1]}
+    heads = pd.DataFrame({**keys, "same_word": [0.0, 1.0], "repeated_words": n})
+    (record,) = measure_records(heads, registered_declarations())
+    assert (record["n"], record["highest"], record["head"]) == (n, 1.0, named)
+    (record,) = measure_records(heads, registered_declarations(), 2)
+    assert record["head"] == "encoder.0.1"
 
 
 def test_what_is_not_said_is_taken_from_the_docstring() -> None:

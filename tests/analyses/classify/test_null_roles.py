@@ -85,6 +85,41 @@ def test_a_syntactic_head_is_above_the_null_head_too(null: float, held: bool, ve
     assert ("finds the verb" in told) == held
 
 
+def nearest(syntax: HeadTable | None = None, **columns: float) -> tuple[str, float]:
+    row = label(table(**columns), syntax, Thresholds()).rows.iloc[0]
+    return str(row["nearest"]), float(row["nearest_score"])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "role", "score"),
+    [
+        ("rare_top1", 0.4, "rare", 0.8),
+        ("same_word", 0.4, "same word", 0.8),
+        ("positional_share", 0.81, "positional(-1)", 0.9),
+    ],
+)
+def test_no_role_is_near_to_a_head_that_is_not_above_the_null_head(
+    column: str, value: float, role: str, score: float
+) -> None:
+    """Else the head has 0.5 of 0.9 of an even head's entropy."""
+    assert nearest(**{column: value}) == (role, pytest.approx(score))  # as in runs of earlier versions
+    assert nearest(**{column: value, f"{column}_null": value - 0.01}) == (role, pytest.approx(score))
+    assert nearest(**{column: value, f"{column}_null": value}) == ("broad", pytest.approx(0.5 / 0.9))
+    assert nearest(**{column: value, f"{column}_null": value + 0.1, "entropy_norm": math.nan}) == (
+        "sink",
+        pytest.approx(0.2),
+    )
+    only = {column: value, f"{column}_null": value, "entropy_norm": math.nan, "to_first": math.nan}
+    assert nearest(**only) == ("", pytest.approx(math.nan, nan_ok=True))
+
+
+@pytest.mark.parametrize(("null", "role"), [(0.26, "syntactic(nsubj dep->head)"), (0.28, "broad")])
+def test_no_relation_is_near_that_uniform_attention_finds_as_often(null: float, role: str) -> None:
+    short = trees(null)
+    short.rows[["accuracy", "syntactic", "significant"]] = [0.28, False, False]
+    assert nearest(short)[0] == role
+
+
 def test_roles_csv_says_what_the_threshold_alone_would_give() -> None:
     heads = table(2, rare_top1=0.64, rare_top1_ci_low=0.6, rare_top1_null=0.63, rare_words=500.0)
     scores = role_scores(heads, None, Thresholds())

@@ -86,7 +86,8 @@ def test_the_rarest_word_is_framed_and_dots_are_where_words_point(make_heads: Ma
         ((name, figure),) = rare_word_figures(heads(make_heads), [kept(ROWS), kept(ROWS)])
     assert name == "rare_words"
     assert figure is not None
-    assert "encoder.0.1 of demo (60% at the rarest" in figure.get_suptitle().replace("\n", " ")
+    title = " ".join(figure.get_suptitle().split())
+    assert title == "Attention to rare words: encoder.0.1 of demo 60% at the rarest word. No head holds the role"
     first, second, bar = figure.axes
     assert bar.get_ylabel() == "attention weight"
     assert first.get_title(loc="left") == second.get_title(loc="left")
@@ -98,6 +99,14 @@ def test_the_rarest_word_is_framed_and_dots_are_where_words_point(make_heads: Ma
     assert np.asarray(dots.get_offsets()).tolist() == [[0, 0], [0, 1]]
     labels = {text.get_text(): to_hex(text.get_color()) for text in first.get_xticklabels()}
     assert labels["okapi"] == VERMILION.lower() != labels["sleeps"]
+
+
+def test_uniform_attention_is_told_and_a_head_that_is_not_above_it_is_not_drawn(make_heads: Make) -> None:
+    rows = heads(make_heads)
+    ((_, figure),) = rare_word_figures(rows.assign(rare_top1_null=0.34, roles=["", "rare"]), [kept(ROWS)])
+    assert figure is not None
+    assert figure.get_suptitle().endswith("60% at the rarest word; uniform attention 34%")
+    assert list(rare_word_figures(rows.assign(rare_top1_null=0.6), [kept(ROWS)])) == []
 
 
 def test_models_and_stacks_have_figures_of_their_own(make_heads: Make) -> None:

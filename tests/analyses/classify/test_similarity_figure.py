@@ -62,6 +62,17 @@ def test_heads_that_hardly_differ_look_alike(make_heads: Make) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("farthest", "lines"), [(0.1, 2), (0.099, 0)])
+def test_heads_that_hardly_differ_are_not_divided(make_heads: Make, farthest: float, lines: int) -> None:
+    heads = make_heads(shapes={"encoder": [3] * 2}).assign(similarity_cluster=[1, 1, 1, 2, 2, 2])
+    heads["similarity_leaf"] = range(6)
+    figure = similarity_map(pairs_of(heads).assign(js_distance=farthest), heads)
+    assert figure is not None
+    matrix = figure.axes[0]
+    assert len(matrix.lines) == lines
+    assert ("cluster" in matrix.get_xlabel()) == bool(lines)
+
+
 def test_one_row_per_stack_and_missing_pairs_are_empty(make_heads: Make) -> None:
     heads = make_heads("mt", {"encoder": [3] * 2, "cross": [3] * 2})
     pairs = pairs_of(heads)
