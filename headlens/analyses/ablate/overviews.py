@@ -111,7 +111,7 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
                 records.append(run_label(run, runs) | _named(row, "strategy", "seed") | counts)
     about = (
         "How many heads of each kind of attention are among those that were pruned: a strategy that prunes many "
-        "heads of a stack judges that the task can do without them."
+        "heads of a stack ranks them below those of other stacks."
     )
     return page_table("Pruned heads by stack", records, about)
 
