@@ -76,10 +76,10 @@ def test_of_relevance(tmp_path: Path) -> None:
     size = rows["raw"].abs()
     largest = "encoder.{layer}.{head}".format(**rows.loc[size.idxmax()])
     assert text == (
-        f"demo, encoder: encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance (rule "
-        f"epsilon): {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal share is 0.333. "
-        f"Across layers {largest} contributes most: {rows['raw'].loc[size.idxmax()]:.3f} in units of the output, "
-        f"{size.max() / size.sum():.1%} of the summed magnitudes of all heads."
+        f"demo, encoder: {largest} contributes most (rule epsilon): {rows['raw'].loc[size.idxmax()]:.3f} in units of "
+        f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of all heads. "
+        f"encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance: "
+        f"{best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal share is 0.333."
     )
 
 
