@@ -140,7 +140,7 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     read = read_recorded(write_ablation(tmp_path / "run"), "run")
     html = render([RunSection(read, [])])
     order = [
-        "Heads that the task needs most",
+        "Largest losses without a head",
         "Best head of each layer",
         "Pruned models",
         "ablation.csv",
