@@ -104,10 +104,10 @@ def objective_of(options: TextOptions) -> objectives.Objective:
     )
 
 
-def even_loss(loaded: LoadedModel, options: TextOptions) -> float:
-    """The loss where every token of the vocabulary is as likely; NaN where next sentences have a part in the loss."""
+def even_loss(loaded: LoadedModel) -> float:
+    """The loss of `evaluation` where every token of the vocabulary is as likely; NaN where no head tells how many."""
     head = loaded.model.get_output_embeddings()
-    return math.nan if options.next_sentence or head is None else math.log(len(head.weight))
+    return math.nan if head is None else math.log(len(head.weight))
 
 
 def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
