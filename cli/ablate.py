@@ -22,7 +22,14 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
-    from headlens.analyses.ablate.overviews import best_alone, findings_of, most_damage, one_row_for_orders
+    from headlens.analyses.ablate.overviews import (
+        LOSSES_TITLE,
+        NONE_SIGNIFICANT,
+        best_alone,
+        findings_of,
+        most_damage,
+        one_row_for_orders,
+    )
     from headlens.analyses.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import digits_of
 
@@ -52,11 +59,11 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
             for row in chosen.to_dict("records")
         ]
         title = "Best head of each layer when it is the only one kept"
-        title = title if alone else f"Most important heads ({mode!s} ablation)"
+        title = title if alone else f"{LOSSES_TITLE} ({mode!s} ablation)"
         if rows:
             # Of heads that make no difference some come first, too.
-            unclear = not alone and not (group["p_holm"] < _LEVEL).any()
-            screen.table(f"{title}, {model!s}", rows, "No change is significant." if unclear else None)
+            unclear = not alone and not (chosen["p_holm"] < _LEVEL).any()
+            screen.table(f"{title}, {model!s}{NONE_SIGNIFICANT * unclear}", rows)
     if "smoothness" in tables:
         screen.show(*smoothness_on_console(tables["smoothness"]))
     for model, group in tables["pruning"].groupby("model", sort=False) if "pruning" in tables else ():

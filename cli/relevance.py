@@ -22,13 +22,17 @@ def relevance(run: Any, _: Any, screen: Screen) -> None:
 
 
 def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
-    """The most relevant heads of the rule asked for, in their layers and across them, and how far other rules agree."""
-    from headlens.analyses.relevance.overviews import largest_heads, largest_record
+    """The heads that contribute most under the rule asked for, the largest shares, and how far other rules agree."""
+    from headlens.analyses.relevance.overviews import LAYER, SHARES_TITLE, largest_heads, largest_record, largest_shares
     from headlens.pages.page_tables import page_table
 
     heads = tables["relevance"]
     rule = heads["rule"].iloc[0]
     for (model, stack), group in heads[heads["rule"] == rule].groupby(["model", "stack"], sort=False):
+        of = f"of {model}, {stack}"
+        start = f"rule {rule}, target {group['target'].iloc[0]}"
+        largest = [largest_record(row) for row in largest_heads(group, 8).to_dict("records")]
+        screen.show(page_table(f"Largest contributions {of} ({start})", largest).console())
         best = [
             {
                 "head": f"{row['stack']}.{row['layer']}.{row['head']}",
@@ -36,15 +40,13 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
                 "95 % CI": bounds(row, 3),
                 "signed": row["signed"],
                 "raw": row["raw"],
+                "its layer": LAYER[row["against"]],
                 "examples": row["n"],
             }
-            for row in group.nlargest(8, "relevance").to_dict("records")
+            for row in largest_shares(group, 8).to_dict("records")
         ]
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
-        start = f"rule {rule}, target {group['target'].iloc[0]}; an equal share would be {even:.3f}"
-        screen.table(f"Most relevant heads of {model}, {stack} ({start})", best)
-        largest = [largest_record(row) for row in largest_heads(group, 8).to_dict("records")]
-        screen.show(page_table(f"Largest contributions of {model}, {stack}, across layers", largest).console())
+        screen.table(f"{SHARES_TITLE} {of}: an equal share would be {even:.3f}", best)
     if "correlations" in tables:
         rows = [
             {

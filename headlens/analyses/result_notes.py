@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from headlens.statistics.intervals import wilson
 from headlens.statistics.non_inferiority import FEW_CHANGES
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.task import Floats, Task
+from headlens.tasks.task_options import guess_text
 from headlens.tasks.translation import CUT
 
 
@@ -49,13 +51,16 @@ def record_notes(task: Task, records: Floats) -> list[str]:
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
-        # The best constant class, or the expectation of a choice among candidates.
-        guess = "Always giving the same answer" if task.labels else "Choosing at random"
+        guess = guess_text(among_candidates=not task.labels)
         notes.append(f"{guess} has {article} {metric} of {chance:.3f}.")
         right = task.right(records, metric)
-        # The interval of the share of right answers does not lie above what guessing gives.
-        if right is not None and wilson(right.sum(), np.asarray(len(right)))[0] <= chance:
-            guessing = f"{guess[0].lower()}{guess[1:]}"
+        low, high = (math.inf, -math.inf) if right is None else wilson(right.sum(), np.asarray(len(right)))
+        guessing = f"{guess[0].lower()}{guess[1:]}"
+        # Where the interval of the share of right answers lies, compared with what guessing gives.
+        if right is not None and high < chance:
+            why = "train it further." if task.labels else "it follows something that the task works against."
+            notes.append(f"The model is significantly worse than {guessing}: {why}")
+        elif low <= chance:
             notes.append(
                 f"The model is not significantly better than {guessing}: train it further, or evaluate it on more "
                 "examples."

@@ -29,7 +29,7 @@ VERDICT_COLUMNS = ("p_margin", "p_margin_holm", "margin", "verdict", "n_to_decid
 VERDICTS = (NEEDED, NOT_NEEDED, NOT_DECIDED)
 VERDICTS_TOLD = (
     "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
-    "how many examples would decide."
+    "how many examples would decide, if the change is as measured."
 )
 # What a training that is compared with a baseline has of its verdict, before the others of its family are known.
 UNCORRECTED = ("p_margin", "margin", "n_to_decide")
@@ -112,8 +112,13 @@ def bound_text(row: Mapping[Any, Any], ends: tuple[str, str] = ("delta_low", "de
 
 
 def to_decide_text(number: float, *, more: str = "") -> str:
-    """About how many examples would decide, after a comma or so; empty where that is not known."""
-    return "" if math.isnan(number) else f"about {number:,.0f} {more}examples would decide"
+    """About how many examples would decide, after a comma or so; empty where that is not known.
+
+    A forecast, for the change that was measured is an estimate itself.
+    """
+    return (
+        "" if math.isnan(number) else f"about {number:,.0f} {more}examples would decide, if the change is as measured"
+    )
 
 
 def counts_text(rows: pd.DataFrame) -> str:
@@ -130,7 +135,8 @@ def counts_text(rows: pd.DataFrame) -> str:
     text = f"With a margin of {margin}, corrected for {len(rows)} heads: {text}"
     wanted = rows.loc[rows["verdict"] == NOT_DECIDED, "n_to_decide"].dropna()
     if len(wanted):
-        text += f" ({to_decide_text(float(np.sort(wanted)[(len(wanted) - 1) // 2]))} half of these)"
+        median = float(np.sort(wanted)[(len(wanted) - 1) // 2])
+        text += f" (if changes are as measured, about {median:,.0f} examples would decide half of these)"
     return text + "."
 
 

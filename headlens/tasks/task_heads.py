@@ -44,7 +44,7 @@ class ModelWithHead:
 
     Args:
         model: the model, on the device and of the type that the checkpoint has.
-        fresh: parts of the model that the checkpoint has no weights for; they are random.
+        fresh: parts of the model that the task reads and the checkpoint has no weights for; they are random.
         notes: what to know about the classes of the checkpoint's own head.
     """
 
@@ -93,13 +93,18 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
     config.pad_token_id = loaded.pad_id  # decoders that classify look for the last token before the padding
     if keeps:
         old.config = config
-        return replace(_kept(loaded, seed), notes=notes)
+        return _as_read(replace(_kept(loaded, seed), notes=notes), task)
     if task.outputs:
         raise OptionError(
             f"--labels model={','.join(task.outputs)}: {loaded.name} has no head with {len(task.labels)} outputs.",
             "Leave it out: a new head gets the names of the task.",
         )
-    return replace(_built(kind, config, loaded, seed), notes=notes)
+    return _as_read(replace(_built(kind, config, loaded, seed), notes=notes), task)
+
+
+def _as_read(found: ModelWithHead, task: Task) -> ModelWithHead:
+    """Forgets a random pooler where embeddings are means of token states, which no pooler takes part in."""
+    return replace(found, fresh=()) if task.head == "embedding" else found
 
 
 def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = False) -> ModelWithHead:

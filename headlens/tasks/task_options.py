@@ -93,7 +93,13 @@ _ON_TEXT = ("mlm", "translation", "translation-loss")
 _GLUE = tuple(task.name for task in CLASS_TASKS)
 _ON_EXAMPLES = (OWN_CLASSES, *_GLUE, "stsb", "squad", "squad2", "swag", "similarity", "paraphrase")
 TASK_NAMES = (*_ON_TEXT, *_ON_EXAMPLES)
+CHOICES = ("swag", "paraphrase")  # tasks that choose among candidates
 DEFAULT_TASK = "paraphrase"
+
+
+def guess_text(*, among_candidates: bool) -> str:
+    """What guesses without reading an example are: the best constant class, or a choice among candidates."""
+    return "Choosing at random" if among_candidates else "Always giving the same answer"
 
 
 def task_name(given: object) -> str:

@@ -13,7 +13,9 @@ from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
-from headlens.tasks.catalogue import find_task
+from headlens.tasks.catalogue import CATALOGUE, find_task
+from headlens.tasks.classification import ChoiceTask
+from headlens.tasks.task_options import CHOICES
 
 NO_BETTER = (
     "The model is not significantly better than always giving the same answer: train it further, or evaluate it on "
@@ -37,11 +39,29 @@ def test_what_guessing_gives(name: str, expected: list[str]) -> None:
     assert notes == expected
 
 
-@pytest.mark.parametrize(("wrong", "told"), [(30, False), (45, True), (70, True)])
-def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, *, told: bool) -> None:
+WORSE = "The model is significantly worse than always giving the same answer: train it further."
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(30, []), (45, [NO_BETTER]), (55, [NO_BETTER]), (70, [WORSE])])
+def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]) -> None:
     chance, *more = record_notes(find_task("sst2").task, answers(wrong))
     assert chance == "Always giving the same answer has an accuracy of 0.500."
-    assert more == [NO_BETTER] * told
+    assert more == told
+
+
+def test_a_model_that_chooses_worse_than_at_random_is_told() -> None:
+    task = find_task("paraphrase").task
+    records = np.zeros((100, len(task.columns)))
+    records[:, 0] = np.arange(100) < 70  # the right candidate; the first is always chosen
+    worse = (
+        "The model is significantly worse than choosing at random: it follows something that the task works against."
+    )
+    assert record_notes(task, records)[1:] == [worse]
+
+
+def test_what_guesses_are_is_known_of_every_task() -> None:
+    chosen = {name for name, entry in CATALOGUE.items() if isinstance(entry.task, ChoiceTask)}
+    assert chosen == set(CHOICES)
 
 
 KEYS = [f"example {i}" for i in range(100)]

@@ -92,8 +92,7 @@ def test_writes_the_tables_of_the_contract(run: Callable[..., Any]) -> None:
     assert (names.map(len) == pruning["n_pruned"]).all()
     for words in (
         "All heads, 30 examples of dev",
-        "Most important heads (zero ablation), judge",
-        "No change is significant.",
+        "Largest losses without a head (zero ablation), judge (none is significant)",
         "Best head of each layer when it is the only one kept, judge",
         f"judge pruned, evaluated on {pruning['n'].iloc[0]} held-out examples",
         "Next: headlens report run",
@@ -152,7 +151,7 @@ def test_modes(run: Callable[..., Any], mode: str) -> None:
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
     assert set(rows["mode"]) == {mode}
-    assert f"Most important heads ({mode} ablation)" in done.out
+    assert f"Largest losses without a head ({mode} ablation)" in done.out
 
 
 @pytest.mark.slow
@@ -303,7 +302,7 @@ def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[
     done = headlens("report", "run", "one", "--out", "page")
     assert done.code == 0, done.err
     page = Path("page/report.html").read_text(encoding="utf-8")
-    for words in ("Heads that the task needs most", "Pruned models", "Without each head", "Pruning many heads"):
+    for words in ("Largest losses without a head", "Pruned models", "Without each head", "Pruning many heads"):
         assert words in page
     assert page.count("How smoothly heads vary over depth") > 1
     assert "No data, so no figure" not in page
@@ -341,7 +340,7 @@ def test_masked_words_and_a_loss(headlens: Headlens, tmp_path: Path, tokenizer_o
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
     worst = rows.loc[rows["delta"].idxmax()]
-    shown = done.out.split("Most important heads")[1].splitlines()[4]
+    shown = done.out.split("Largest losses without a head")[1].splitlines()[4]
     assert shown.split()[0] == f"encoder.{worst['layer']}.{worst['head']}", "a larger loss is worse"
     removed = pd.read_csv("run/pruning.csv")["removed"].iloc[1].split()
     assert f"encoder.{worst['layer']}.{worst['head']}" not in removed
@@ -452,8 +451,8 @@ def test_what_few_examples_cannot_tell_is_said_everywhere(
         assert (few in said) == told
         assert re.search(narrow, said)
     if told:
-        assert "Most important heads" not in done.out
-        assert "Heads that the task needs most" not in page
+        assert "Largest losses without a head" not in done.out
+        assert "Largest losses without a head" not in page
     for said in (done.out, page):
         assert bool(re.search(r"none of 4 heads is needed for cola on its own|suffers most without", said)) != told
 
@@ -515,6 +514,7 @@ def test_what_takes_long_is_told_before(run: Callable[..., Any], monkeypatch: py
     """Its duration, and the heads that matter so far; with --json nothing but the summary."""
     monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
     monkeypatch.setattr("headlens.analyses.ablate.sweep.LONG", 0.0)
+    monkeypatch.setattr("headlens.analyses.ablate.sweep.FEWEST", 1)
     monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
     options = ("--no-figures", "--batch-tokens", 60)
     shown = run(*options).err

@@ -130,7 +130,8 @@ def test_the_saved_model_is_the_one_that_was_measured(headlens: Headlens, tiny_b
     evaluations = pd.read_csv("run/evaluations.csv")
     assert row["value"] == evaluations["accuracy"].max()
     best = evaluations["step"][evaluations["accuracy"].idxmax()]
-    assert f"The checkpoint is that of update {best}" in done.out
+    told = f"The checkpoint is that of update {best}, the one with the highest held-out accuracy ({row['value']:.3f})."
+    assert told in " ".join(done.out.split())
     assert "New weights, random before training: classifier." in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["labels"] == ["negative", "positive"]

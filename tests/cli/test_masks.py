@@ -68,6 +68,15 @@ def test_masks_writes_table_picture_and_record(headlens: Headlens) -> None:
     assert "star" in Path("run/report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("options", "told"), [((), True), (("--pattern", "star"), False), (("--length", 64), False)])
+def test_the_parameters_of_the_paper_are_told_under_its_own_patterns(
+    headlens: Headlens, options: tuple[object, ...], told: bool
+) -> None:
+    done = headlens("masks", *options, "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    assert ("The paper does not give the parameters" in done.out) == told
+
+
 @pytest.mark.slow
 def test_masks_writes_files_that_can_be_used(headlens: Headlens, tiny_bert: Path) -> None:
     assert headlens("masks", "--pattern", "star", "--length", 20, "--out", "one", "--no-figures").code == 0

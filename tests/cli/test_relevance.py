@@ -54,8 +54,8 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     assert correlations.columns.tolist() == CORRELATIONS
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"relevance", "relevance_intervals", "rule_agreement"}
     for words in (
-        "Most relevant heads of tiny-bert, encoder (rule epsilon, target embedding",
-        "Largest contributions of tiny-bert, encoder, across layers",
+        "Largest contributions of tiny-bert, encoder (rule epsilon, target embedding)",
+        "Largest shares of their layer (not comparable between layers) of tiny-bert, encoder: an equal share would be",
         "Spearman",
         "arrived at embeddings",
     ):
@@ -170,7 +170,7 @@ def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert:
     done = headlens("report", "one", "both", "--out", "page")
     assert done.code == 0, done.err
     page = Path("page/report.html").read_text()
-    assert "Most relevant heads" in page
+    assert "Largest shares of their layer" in page
     assert "Confidence against relevance" in page
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -43,6 +44,10 @@ def test_a_new_masked_language_model(headlens: Headlens) -> None:
     assert len(tokenizer) <= 400
     assert tokenizer.mask_token == "[MASK]"
     assert "Evaluations on held-out data" in done.out
+    vocabulary = json.loads(Path("run/model/config.json").read_text())["vocab_size"]
+    shown = " ".join(done.out.split())
+    assert f"the one with the lowest held-out loss ({pd.read_csv('run/evaluations.csv')['loss'].min():.3f})" in shown
+    assert f"guessing evenly has {math.log(vocabulary):.3f}." in shown
     record = json.loads(Path("run/run.json").read_text())
     assert record["models"][0]["steps"] == 6
 

@@ -70,6 +70,12 @@ def test_the_body_is_the_checkpoint_s_and_the_head_belongs_to_the_seed(headed: A
     assert not found.model.training
 
 
+def test_a_random_pooler_does_not_matter_to_mean_embeddings(headed: Any) -> None:
+    found = headed(build("BertForMaskedLM", WORDS), CATALOGUE["paraphrase"].task)
+    assert found.model.pooler is not None
+    assert found.fresh == ()
+
+
 def test_a_head_with_the_same_classes_stays(headed: Any) -> None:
     unnamed = build("BertForSequenceClassification", WORDS, num_labels=3)
     found = headed(unnamed, MNLI)

@@ -19,6 +19,7 @@ from headlens.tasks.task_options import TaskData, check_margin
 ReplacementMode = Literal["zero", "mean", "uniform"]
 Mode = Literal["zero", "mean", "uniform", "keep-only"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+FEWEST = 30  # examples by which heads are ranked for a reader
 STRATEGIES = tuple(STRATEGY_ENTRIES)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significant
+from headlens.analyses.ablate.options import FEWEST
 from headlens.analyses.verdicts import (
     VERDICTS,
     VERDICTS_TOLD,
@@ -35,7 +36,7 @@ from headlens.statistics.non_inferiority import NEEDED
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 MOST = 10  # heads of a model
-FEWEST = 30  # examples by which heads are ranked for a reader
+LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is significant)"
 _MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
 _SIZES = ("parameters", "removed")
 _COMPARED = ("all heads", "value")
@@ -69,7 +70,9 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
         "Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are corrected for the "
         f"number of heads (Holm). {VERDICTS_TOLD}"
     )
-    return page_table("Heads that the task needs most", _changes(runs, most_damage, alone=False), about, _COMPARED)
+    changes = _changes(runs, most_damage, alone=False)
+    none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
+    return page_table(f"{LOSSES_TITLE}{none}", changes, about, _COMPARED)
 
 
 def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
@@ -111,7 +114,7 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
                 records.append(run_label(run, runs) | _named(row, "strategy", "seed") | counts)
     about = (
         "How many heads of each kind of attention are among those that were pruned: a strategy that prunes many "
-        "heads of a stack judges that the task can do without them."
+        "heads of a stack ranks them below those of other stacks."
     )
     return page_table("Pruned heads by stack", records, about)
 

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.ablate import sweep
-from headlens.analyses.ablate.options import AblateRequest, Mode
-from headlens.analyses.ablate.overviews import FEWEST
+from headlens.analyses.ablate.options import FEWEST, AblateRequest, Mode
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ablate_heads, chosen_metric

@@ -61,11 +61,11 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 CAPTIONS = {
     "ablation": Caption(
         "Without each head",
-        "How much the task's metric changes when a single head is removed: red heads are needed; without blue "
-        "ones, the model does better; white ones make no difference; hatched cells have no head. Below each change is "
-        "half the width of its paired 95 % interval (a score interval for accuracy and exact match, else the "
-        "bootstrap's); a dot marks changes that are significant after Holm's correction for the number of heads, "
-        "and all others are pale.",
+        "How much the task's metric changes when a single head is removed. Red: the metric is worse without the head; "
+        "blue: it is better; white: no change on these examples; hatched: no head. Only heads with a dot changed "
+        "significantly, after Holm's correction for the number of heads; all others are pale. A pale or white cell "
+        "does not show that a head is dispensable (see `verdict`). Below each change is half the width of its paired "
+        "95 % interval (a score interval for accuracy and exact match, else the bootstrap's).",
     ),
     "side_by_side": Caption(
         "Models side by side",
@@ -74,8 +74,9 @@ CAPTIONS = {
     ),
     "keep_only": Caption(
         "Each head as the only one in its layer",
-        "How much the metric changes when all heads of a layer but one are removed: layers with a white head "
-        "can make do with that head alone (Michel et al. 2019).",
+        "How much the metric changes when all heads of a layer but one are removed: a white cell "
+        "is no change on these examples, which does not show that the head is enough (see `verdict`; Michel et al. "
+        "2019).",
     ),
     layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_CAPTION,
     "pruning": Caption(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.options import Mode
+from headlens.analyses.ablate.options import FEWEST, Mode
 from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS, Replay
 from headlens.analyses.ablate.replay.nested_tensors import rows_of
 from headlens.analyses.ablate.replay.replacement import HeadMeans
@@ -36,7 +36,7 @@ WHOLE = 4096  # tokens of a batch that goes through a model once
 Batches = Sequence[Sequence[PreparedExample]]
 # Records of a batch, with all heads and without each: (1 + heads, examples, columns).
 Sweep = Callable[[TaskBatch], Floats]
-_MOST = 3  # heads that are told while a sweep goes on
+_MOST = 3  # heads, or groups of heads with the same change, that are told while a sweep goes on
 
 
 class HeadRecords:
@@ -297,7 +297,7 @@ def check_effect(records: HeadRecords, *, counts: bool = False) -> list[Head]:
 class InterimHeads:
     """Tells the heads that change a metric most on the examples done so far: after a tenth of these, and after half.
 
-    A sweep that is over in `LONG` seconds tells nothing.
+    A sweep that is over in `LONG` seconds tells nothing, nor do fewer than `FEWEST` examples.
 
     Args:
         task: whose records they are.
@@ -322,7 +322,7 @@ class InterimHeads:
     def __call__(self, records: HeadRecords) -> None:
         """Looks at the records, and tells the heads if it is time."""
         done = int(records.there.sum())
-        passed = [share for share in self._left if done >= share * self.total]
+        passed = [share for share in self._left if done >= max(share * self.total, FEWEST)]
         self._left = self._left[len(passed) :]
         if passed and done < self.total and self.clock() - self._start >= passed[-1] * LONG:
             changes = self._changes(records)
@@ -336,5 +336,11 @@ class InterimHeads:
         how = "with only" if self.mode == "keep-only" else "without"
         if not changed:
             return f"{self.metric} does not change {how} any head"
-        heads = ", ".join(f"{head} ({deltas[head]:+.3f})" for head in changed[:_MOST])
-        return f"{self.metric} changes most {how} {heads}"
+        alike: dict[str, list[Head]] = {}
+        for head in changed:
+            alike.setdefault(f"{deltas[head]:+.3f}", []).append(head)
+        told = (
+            f"{own[0]} ({delta})" if len(own) == 1 else f"{len(own)} heads ({delta} each)"
+            for delta, own in list(alike.items())[:_MOST]
+        )
+        return f"{self.metric} changes most {how} {', '.join(told)}"

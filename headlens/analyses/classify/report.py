@@ -147,8 +147,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         *overviews.FIRST,
         layer_smoothness.smoothness_overview,
         overviews.roles_held,
-        top_heads,
         largest_heads_table,
+        top_heads,
     )
     return [table for make in makers if (table := make(runs)).rows]
 

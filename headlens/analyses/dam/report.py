@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
@@ -53,7 +54,7 @@ NO_DIAGONAL = "-no-diagonal"  # how the names of runs end that are controls of o
 # A metric without the diagonal less that of the same run with it, paired by example.
 DIAGONAL_DIFFERENCE = tuple(f"diagonal_{name}" for name in DIFFERENCE)
 _SHARES = ("sparsity", "sparsity_texts")
-IMPORTANCE = Scale("importance P", 0.0, 1.0)
+IMPORTANCE = Scale("P that a position stays", 0.0, 1.0)
 KEPT = Scale("white: may attend", 0.0, 1.0, "gray")
 _WORDS_OF = {"special": "first, last token", "neighbourhood": "neighbours"}
 _P = "importance P, 0 to 1"
@@ -86,8 +87,35 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
         of = f"{name}, the same in all layers" if len(kept) == 1 else name
         title = f"Learned mask {of} (white: may attend, dark: masked;\n{across})"
         yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float), title, KEPT)
-        title = f"Learned importance of positions, {of}\n({across})"
-        yield f"p_{name}", mask_picture(np.asarray(probabilities), title, IMPORTANCE)
+        title = f"Probability that a position stays, {of}\n(hatched: not learned; {across})"
+        learned = known_positions(tables["positions"], name, len(kept[0, 0])) if "positions" in tables else True
+        yield f"p_{name}", mask_picture(np.where(learned, np.asarray(probabilities), np.nan), title, IMPORTANCE)
+
+
+def known_positions(positions: pd.DataFrame, name: str, n: int) -> npt.NDArray[np.bool_]:
+    """Which positions of a mask were learned, as far as its rows of `positions.csv` tell, (n, n).
+
+    All others have what the penalty, or the form of the mask, alone decides. If a text has all tokens but the last,
+    the last row and column count as learned.
+
+    Args:
+        positions: rows of `positions.csv`, empty P where nothing was learned.
+        name: of the mask.
+        n: tokens.
+    """
+    own = positions[positions["mask"].astype(str) == name]
+    known = own[np.isfinite(float_column(own, "p"))]
+    offsets = float_column(known[known["class"] == "offset"], "offset")
+    longest = n if not offsets.size or offsets.max() >= n - 3 else offsets.max() + 2
+    place = np.arange(n)
+    ends = (place == 0) | (place == n - 1)
+    learned = np.logical_and.outer(place < longest, place < longest)
+    held = set(own["class"]) - set(known["class"])
+    if "special" in held:
+        learned &= ~np.logical_or.outer(ends, ends)
+    if "diagonal" in held:
+        learned &= ~np.eye(n, dtype=bool)
+    return learned
 
 
 def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[MaskPicture]) -> None:
@@ -307,7 +335,8 @@ def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
     Positions are numbered at the left and lower ends of the picture.
 
     Args:
-        maps: numbers from 0 to 1, (layers or 1, heads, n, n); of many heads a layer has several rows.
+        maps: numbers from 0 to 1, or NaN, which is hatched, (layers or 1, heads, n, n); of many heads a layer has
+            several rows.
         title: of the figure.
         scale: its colours; a bar is drawn for those that are more than masked and not masked.
     """
@@ -328,6 +357,7 @@ def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
         left, above = _LEFT + column * (side + _GAP), (layer * lines + line) * (side + _WORDS)
         low = height - top - above - _WORDS - side
         axes = figure.add_axes((left / width, low / height, side / width, side / height))
+        axes.patch.set(facecolor="white", edgecolor=style.FAINT, hatch="////", linewidth=0)
         axes.imshow(maps[layer, head], cmap=colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
         # First and last position, where no other map is in the way.
         numbered = [0, maps.shape[2] - 1]
@@ -443,8 +473,9 @@ CAPTIONS = {
         "The positions of every head, queries downwards and keys to the right: white ones stay, dark ones are masked.",
     ),
     "p": Caption(
-        "Importance of positions",
-        "The probability P of every position, queries downwards and keys to the right. It is symmetric; a head "
+        "Probability that a position stays",
+        "The probability P of every position that was learned, queries downwards and keys to the right; hatched: no "
+        "training text has such positions, or the mask holds them open or closed. It is symmetric; a head "
         "whose P is the same everywhere has found no position that matters more than others.",
     ),
 }

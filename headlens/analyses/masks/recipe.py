@@ -66,7 +66,7 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
     subject = "patterns" if request.study is None else request.study.model
     with open_run("masks", subject, request, reporter) as run:
         tables = {"sparsity": sparsity_table(patterns, request.length)}
-        notes = [] if tables["sparsity"]["paper_sparsity"].isna().all() else [_PARAMETERS]
+        notes = [_PARAMETERS] if request.length == PAPER_LENGTH and patterns.keys() >= PAPER.keys() else []
         facts: dict[str, Any] = {}
         if request.study is not None:
             trained, more_notes, facts = _trained(request, request.study, run)

@@ -207,14 +207,18 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             where = "all layers" if layers == "all" else f"layer{'' if str(layers).isdigit() else 's'} {layers}"
             first, last = order.iloc[0], order.iloc[-1]
             same = "" if len(order) == 1 else "all alike, such as"
-            ends = {same: first} if first["value"] == last["value"] else {"best": first, "worst": last}
+            named = ("lowest measured", "highest measured")[:: 1 if down else -1]
+            ends = {same: first} if first["value"] == last["value"] else dict(zip(named, (first, last), strict=True))
+            measured = tables["masks"][tables["masks"]["task"] == task].get("n", pd.Series(dtype=float)).max()
+            of = "" if pd.isna(measured) else f", {counted(int(measured), 'example')}"
+            of += f", {counted(int(layer_rows['seeds'].max()), 'seed')}"
             texts = [
                 f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of text positions masked) "
                 f"{_told(row)}{_change(row.to_dict())}".strip()
                 for name, row in ends.items()
             ]
             sentences.append(
-                f"{model}: {task} under {counted(len(layer_rows), 'mask')} in {where}: {'; '.join(texts)}."
+                f"{model}: {task} under {counted(len(layer_rows), 'mask')} in {where}{of}: {'; '.join(texts)}."
             )
             if len(known := known_verdicts(layer_rows[layer_rows["seeds"] == 1])):
                 row = foremost(known, "sparsity_texts")

@@ -22,7 +22,7 @@ from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curve
 from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
-from headlens.tasks.task_options import LOWER_IS_BETTER
+from headlens.tasks.task_options import CHOICES, LOWER_IS_BETTER, guess_text
 
 FULL = "full"
 # Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.
@@ -157,11 +157,15 @@ def chance_text(rows: pd.DataFrame) -> str:
     if CHANCE not in rows:
         return ""
     known = rows.dropna(subset=[CHANCE])
-    each = [
-        f"{group[CHANCE].mean():.3f} ({escaped(str(group['metric'].iloc[0]))} of {escaped(str(group['task'].iloc[0]))})"
-        for _, group in known.groupby(["task", "metric"], sort=False)
+    texts = [
+        (task, f"{group[CHANCE].mean():.3f} ({escaped(str(metric))} of {escaped(str(task))})")
+        for (task, metric), group in known.groupby(["task", "metric"], sort=False)
     ]
-    return f"Always giving the same answer has {', '.join(each)}." if each else ""
+    return " ".join(
+        f"{guess_text(among_candidates=chosen)} has {', '.join(each)}."
+        for chosen in (False, True)
+        if (each := [text for task, text in texts if (task in CHOICES) == chosen])
+    )
 
 
 def _pattern_lines(rows: pd.DataFrame) -> list[str]:

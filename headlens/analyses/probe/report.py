@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from headlens.analyses.probe.tables import DIRECTIONS, METHODS, PROBE
+from headlens.errors import counted
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import DIFFERENCE, difference_text, value_text
@@ -71,9 +73,14 @@ def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         probe, other = probes[0], others[0]
         share = value_text(*(100 * probe[name] for name in ("uas", "ci_low", "ci_high")), digits=1)
         gain = value_text(*(100 * other[name] for name in DIFFERENCE[:3]), digits=1)
+        baseline = f"{other['method']}{_offset(other)}"
+        sentences = probe.get("sentences", math.nan)  # older runs lack it
+        of = "" if math.isnan(sentences) else f" of {counted(int(sentences), 'held-out sentence')}"
+        worse = "significantly worse" if other["delta_high"] < 0 else "not significantly better"
+        unclear = "" if other["delta_low"] > 0 else f"{worse} than {baseline}: "
         findings.append(
-            f"{model}: the attention of all heads together finds the governor of {share} % of {probe['words']:.0f} "
-            f"words (difference from {other['method']}{_offset(other)}: {gain} percentage points)."
+            f"{model}: {unclear}the attention of all heads together finds the governor of {share} % of "
+            f"{probe['words']:.0f} words{of} (difference from {baseline}: {gain} percentage points)."
         )
     return findings
 

@@ -36,7 +36,7 @@ def score_table(right: Floats, offset: int, draws: Draws) -> pd.DataFrame:
             row |= {"baseline_offset": 1 if method == RIGHT_BRANCHING else offset}
             row |= {"delta": gain.delta, "delta_low": gain.low, "delta_high": gain.high, "p_value": gain.p_value}
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(sentences=len(right))
 
 
 def _share(records: Floats, weights: Floats) -> Floats:

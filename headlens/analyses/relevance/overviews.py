@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.relevance.shares import even_shares, of_rule, opposing, requested_rule, rules_of_table
-from headlens.pages.formatting import by_sign, number_text
+from headlens.pages.formatting import by_sign, digits_of, number_text, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -18,29 +18,40 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 MOST = 10  # heads of a model's stack
 _BOUNDS = ("ci_low", "ci_high")
+LAYER = {True: "opposes the target", False: "serves the target"}
+_RAW = ("raw", "raw_low", "raw_high")
+SHARES_TITLE = "Largest shares of their layer (not comparable between layers)"
 _SPELLED = {"magnitude": "its magnitude", "heads": "all heads"}
 
 
 def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
-    """The most relevant heads of every model and stack, under the rule that was asked for."""
+    """The largest shares of a layer in every model and stack, under the rule that was asked for."""
     found = []
     for run, relevance in tables_of(runs, "relevance"):
         rule, rows = requested_rule(relevance)
-        for part in by_model_and_stack(rows):
-            values = float_column(part.rows, "relevance")
-            order = np.argsort(-values, kind="stable")[: min(MOST, int(np.isfinite(values).sum()))]
-            more = {"even": even_shares(part.rows), "against": opposing(part.rows)}
-            found.append((run, rule, part.rows.assign(**more).iloc[order]))
+        found += [(run, rule, largest_shares(part.rows)) for part in by_model_and_stack(rows)]
     bounds = [float_column(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
     end = limit(*bounds) if bounds else 1.0
     low = min(0.0, max(-end, min((float(np.nanmin(b, initial=0.0)) for b in bounds), default=0.0)))
     top = ((run, rule, row) for run, rule, rows in found for row in rows.to_dict("records"))
     records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
-        f"The {MOST} largest shares of a layer's relevance in every model and stack, with 95 % bootstrap intervals "
-        f"(dot, line; from {number_text(low)} to {number_text(end)}) against the equal share 1 / heads (tick)."
+        f"The {MOST} largest shares of a layer's relevance in every model and stack, of heads that contribute to the "
+        f"target, with 95 % bootstrap intervals (dot, line; from {number_text(low)} to {number_text(end)}) against the "
+        "equal share 1 / heads (tick). A layer may contribute next to nothing."
     )
-    return page_table("Most relevant heads", records, about)
+    return page_table(SHARES_TITLE, records, about)
+
+
+def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
+    """The heads of one model and stack with the largest shares above 0, with `even` and whether the layer is `against`.
+
+    Left out are heads whose `raw` is negative: a share is a mean of ratios, which also is above 0 where head and layer
+    work against the target.
+    """
+    shares, raw = float_column(rows, "relevance"), float_column(rows, "raw")
+    rows = rows.assign(relevance=shares, raw=raw, even=even_shares(rows), against=opposing(rows))
+    return rows[(shares > 0) & ~(raw < 0)].sort_values("relevance", ascending=False, kind="stable").head(most)
 
 
 def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
@@ -48,7 +59,7 @@ def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
 
     Shares of a layer do not compare layers: a head can have most of a layer that contributes next to nothing.
     """
-    numbers = {name: float_column(rows, name) for name in ("raw", "raw_low", "raw_high")}  # a file may hold words there
+    numbers = {name: float_column(rows, name) for name in _RAW}  # a file may hold words there
     size = np.abs(numbers["raw"])
     order = np.argsort(-size, kind="stable")[: min(most, int(np.isfinite(size).sum()))]
     return rows.assign(**numbers, share=size / (np.nansum(size) or 1.0)).iloc[order]
@@ -56,8 +67,9 @@ def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
 
 def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
     """A row of `largest_heads` as a table shows it."""
-    low, high = (row.get(name, np.nan) for name in ("raw_low", "raw_high"))
-    interval = f"{number_text(low)} to {number_text(high)}" if np.isfinite([low, high]).all() else ""
+    low, high = ends = [float(row.get(name, np.nan)) for name in _RAW[1:]]
+    digits = digits_of((row["raw"], *ends))
+    interval = f"{number_text(low, digits)} to {number_text(high, digits)}" if np.isfinite(ends).all() else ""
     shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
     return shown | {"of all heads": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
 
@@ -73,9 +85,7 @@ def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = (
         f"The {MOST} heads of every model and stack that contribute most to the output, whatever their layer: `raw` in "
-        "units of the output, and its magnitude as a share of the summed magnitudes of all heads. Shares of a "
-        "layer, as above, cannot "
-        "be compared between layers."
+        "units of the output, negative against it, and its magnitude as a share of the summed magnitudes of all heads."
     )
     return page_table("Largest contributions across layers", records, about)
 
@@ -116,37 +126,29 @@ def relevance_heads(run: RecordedRun) -> HeadFacts:
 
 
 def relevance_findings(run: RecordedRun) -> list[str]:
-    """The head with the largest share of its layer."""
+    """The head that contributes most, and the one with the largest share of its layer."""
     if "relevance" not in run.tables:
         return []
     rule, rows = requested_rule(run.tables["relevance"])
     found = []
     for part in by_model_and_stack(rows):
-        values = float_column(part.rows, "relevance")
-        if not np.isfinite(values).any():
-            continue
-        place = int(np.nanargmax(values))
-        best = part.rows.iloc[place]
-        low, high = (number_text(float(best[name])) for name in ("ci_low", "ci_high"))
-        has = by_sign(
-            [values[place]],
-            above="has the largest share of its layer's relevance",
-            below="is the least negative, no head having a positive share of its layer's relevance",
-            equal="and all heads without a negative share have none of their layer's relevance",
-        )
-        against = ", of a layer that works against the target as a whole" * bool(opposing(part.rows)[place])
-        found.append(
-            f"{part.name}: {head_name(best)} {has}{against} (rule {rule}): "
-            f"{number_text(values[place])} [{low}, {high}]; an equal share is "
-            f"{number_text(float(even_shares(part.rows)[place]))}."
-        )
-        for largest in largest_heads(part.rows, 1).to_dict("records"):
-            found[-1] += (
-                f" Across layers {head_name(largest)} "
-                f"{by_sign([largest['raw']], above='contributes most', below='contributes most, against the output')}: "
-                f"{number_text(largest['raw'])} in units of the "
-                f"output, {largest['share']:.1%} of the summed magnitudes of all heads."
+        sentences = []
+        for row in largest_heads(part.rows, 1).to_dict("records"):
+            does = by_sign([row["raw"]], above="contributes most", below="contributes most, against the output")
+            value = value_text(*(float(row[name]) for name in _RAW))
+            sentences.append(
+                f"{head_name(row)} {does} (rule {rule}): {value} in units of the output, {row['share']:.1%} of the "
+                "summed magnitudes of all heads."
             )
+        for row in largest_shares(part.rows, 1).to_dict("records"):
+            against = ", of a layer that works against the target as a whole" * bool(row["against"])
+            value = value_text(*(float(row[name]) for name in ("relevance", *_BOUNDS)))
+            sentences.append(
+                f"{head_name(row)} has the largest share of its layer's relevance{against}: {value}; an equal share is "
+                f"{number_text(row['even'])}."
+            )
+        if sentences:
+            found.append(f"{part.name}: {' '.join(sentences)}")
     return found
 
 
@@ -154,7 +156,7 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
     value, low, high, even = (float(row[name]) for name in ("relevance", "ci_low", "ci_high", "even"))
     record = {"model": row["model"], "head": head_name(row), "relevance": number_cell(value)}
     record |= {"95 % CI": interval_cell((low, value, high, even), ends), "equal share": number_cell(even)}
-    record |= {"its layer": "opposes the target" if row["against"] else "serves the target"}
+    record |= {"its layer": LAYER[row["against"]]}
     return record | {"n": row.get("n"), "rule": rule, "target": row.get("target")}
 
 

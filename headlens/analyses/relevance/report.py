@@ -42,7 +42,7 @@ def relevance_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    return [table for table in (top_heads(runs), largest_heads_table(runs), rule_agreement_table(runs)) if table.rows]
+    return [table for table in (largest_heads_table(runs), top_heads(runs), rule_agreement_table(runs)) if table.rows]
 
 
 CAPTIONS = {

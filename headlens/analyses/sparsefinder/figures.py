@@ -57,6 +57,7 @@ _TASKS = {
 _LEAST_HEIGHT = 0.01  # of an axis of a metric
 _ALL_BUT_DENSE = 0.01  # sparsities below leave nothing to predict
 _CLUSTER_HEADS = 3  # heads whose clusters are drawn
+_FEWEST_TOKENS = 10  # of a cluster, that tell anything about its parts of speech
 _FEWEST_PAIRS = 30  # of a head, that tell anything about two parts of speech
 
 
@@ -182,16 +183,16 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
         heads: rows of `heads.csv`, for `information`.
 
     Returns:
-        The figure, or None where no part of speech is known. Clusters that hold nothing are grey.
+        The figure, or None where no part of speech is known. Clusters of few tokens are grey.
     """
     if clusters.empty or not has_numbers(heads, "information"):
         return None
     known = heads.dropna(subset="information").nlargest(_CLUSTER_HEADS, "information")
     tags = clusters.groupby("tag")["count"].sum().sort_values(ascending=False, kind="stable").index
     numbers = sorted(set(clusters["cluster"]))
-    shares = clusters.pivot_table(
-        index=["model", *KEY_COLUMNS, "side", "cluster"], columns="tag", values="share", fill_value=0.0
-    )
+    of = ["model", *KEY_COLUMNS, "side", "cluster"]
+    shares = clusters.pivot_table(index=of, columns="tag", values="share", fill_value=0.0)
+    shares = shares[clusters.groupby(of)["count"].sum().reindex(shares.index) >= _FEWEST_TOKENS]
     panels = []
     for row in known.to_dict("records"):
         queries = f"{head_name(row)}: queries ({row['information']:.0%} of tag entropy)"
@@ -199,7 +200,7 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
             key = (row["model"], *(row[name] for name in KEY_COLUMNS), side)
             rows = pd.MultiIndex.from_tuples([(*key, cluster) for cluster in numbers])
             panels.append((title, shares.reindex(index=rows, columns=tags).set_axis(numbers)))
-    scale, axis = Scale("share of the cluster (grey: empty)"), ("", "cluster")
+    scale, axis = Scale(f"share of the cluster (grey: fewer than {_FEWEST_TOKENS} tokens)"), ("", "cluster")
     return _share_maps("Parts of speech in clusters", panels, scale, axis, _LEFT, 0.12, _NAMES)
 
 

@@ -208,7 +208,7 @@ CAPTIONS = {
     "clusters": Caption(
         "Contents of clusters",
         "For the heads whose clusters say most about parts of speech: how often each part of speech is among the "
-        "queries and the keys of each cluster.",
+        "queries and the keys of each cluster. Grey: clusters of fewer than ten of them.",
     ),
     "pos_pairs": Caption(
         "Parts of speech that attend to each other",

@@ -197,7 +197,9 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
                 unknown = text_training.unknown_text_notes(loaded, data, corpus.name)
                 held_out = None if dev is None else text_training.read_data(loaded, dev, text, training.seed)
             evaluate = None if held_out is None else text_training.evaluation(held_out, training.batch_tokens)
-            state, notes = fit(run, Trainer(training, text_training.objective_of(text), evaluate), loaded.model, data)
+            even = text_training.even_loss(loaded)
+            trainer = Trainer(training, text_training.objective_of(text), evaluate)
+            state, notes = fit(run, trainer, loaded.model, data, even=even)
             if isinstance(data, ParallelText) and data.left_out:
                 longest = text_training.block_length(loaded, text.longest)
                 left_out = f"{counted(data.left_out, 'pair')} {were(data.left_out)} left out"

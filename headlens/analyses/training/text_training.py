@@ -104,6 +104,12 @@ def objective_of(options: TextOptions) -> objectives.Objective:
     )
 
 
+def even_loss(loaded: LoadedModel) -> float:
+    """The loss of `evaluation` where every token of the vocabulary is as likely; NaN where no head tells how many."""
+    head = loaded.model.get_output_embeddings()
+    return math.nan if head is None else math.log(len(head.weight))
+
+
 def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
     """Mean loss in nats per token without label smoothing, its perplexity, and the share of tokens guessed right.
 

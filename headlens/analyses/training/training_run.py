@@ -30,6 +30,7 @@ from headlens.files import atomic_path, output_errors, write_json
 from headlens.interventions.compacting import save_compacted
 from headlens.models.loading import LoadedModel, quiet
 from headlens.nested_text import parse_json
+from headlens.pages.formatting import number_text
 from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.runs.run import Run
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
@@ -183,6 +184,7 @@ def fit(
     main: str = "loss",
     *,
     higher_is_better: bool = False,
+    even: float = math.nan,
 ) -> tuple[TrainingState, list[str]]:
     """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any.
 
@@ -193,6 +195,7 @@ def fit(
         data: examples.
         main: the metric by which one evaluation is better than another.
         higher_is_better: whether it should be large.
+        even: what guessing evenly gives of the main metric, to compare with; NaN if that is not known.
     """
     best = run.kept("best")
     better = partial(score, main=main, higher_is_better=higher_is_better)
@@ -209,8 +212,10 @@ def fit(
     if not state.evaluations:
         return state, []
     load_model(network, best / _BEST)
-    step = int(max(state.evaluations, key=better)["step"])
-    return state, [f"The checkpoint is that of update {step}, the best one on the held-out data."]
+    found = max(state.evaluations, key=better)
+    which = f"{'highest' if higher_is_better else 'lowest'} held-out {main} ({number_text(found[main])})"
+    than = "" if math.isnan(even) else f"; guessing evenly has {number_text(even)}"
+    return state, [f"The checkpoint is that of update {int(found['step'])}, the one with the {which}{than}."]
 
 
 def score(found: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:

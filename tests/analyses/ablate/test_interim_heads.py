@@ -11,22 +11,22 @@ from headlens.heads import Head
 from headlens.tasks.catalogue import CATALOGUE
 
 HEADS = tuple(Head("encoder", 0, number) for number in range(5))
-NEEDED = (0, 2, 0, 1, 5)  # of ten examples, how many go wrong without a head
+NEEDED = (0, 2, 0, 1, 5)  # of ten examples each, how many go wrong without a head
 
 
 def told(
     seconds: float, steps: int = 1, mode: Mode = "zero", task: str = "sst2", needed: tuple[int, ...] = NEEDED
 ) -> list[str]:
-    """What is told in a sweep of 100 examples, ten after the other, with so many seconds for each ten."""
+    """What is told in a sweep of 300 examples, thirty after the other, with so many seconds for each thirty."""
     now, lines = 0.0, list[str]()
-    interim = InterimHeads(CATALOGUE[task].task, CATALOGUE[task].task.metrics[0], mode, 100, lines.append, lambda: now)
-    records = HeadRecords(HEADS, 100, 3 if task == "sst2" else 2)
-    for start in range(0, 10 * steps, 10):
-        right = np.ones((10, records.intact.shape[1]))
+    interim = InterimHeads(CATALOGUE[task].task, CATALOGUE[task].task.metrics[0], mode, 300, lines.append, lambda: now)
+    records = HeadRecords(HEADS, 300, 3 if task == "sst2" else 2)
+    for start in range(0, 30 * steps, 30):
+        right = np.ones((30, records.intact.shape[1]))
         wrong = np.stack([right] * len(HEADS))
         for place, number in enumerate(needed):
-            wrong[place, :number, 1] = 0
-        records.put(range(start, start + 10), np.stack([right, *wrong]))
+            wrong[place, : 3 * number, 1] = 0
+        records.put(range(start, start + 30), np.stack([right, *wrong]))
         now += seconds
         interim(records)
     return lines
@@ -34,15 +34,16 @@ def told(
 
 def test_the_heads_that_change_most() -> None:
     assert told(1.0) == [
-        "preliminary, after 10 of 100 examples, short ones first: accuracy changes most without encoder.0.4 (-0.500), "
+        "preliminary, after 30 of 300 examples, short ones first: accuracy changes most without encoder.0.4 (-0.500), "
         "encoder.0.1 (-0.200), encoder.0.3 (-0.100)"
     ]
+    assert told(1.0, needed=(0, 1, 1, 1, 2))[0].endswith("without encoder.0.4 (-0.200), 3 heads (-0.100 each)")
     assert "changes most with only encoder.0.4" in told(1.0, mode="keep-only")[0]
     assert told(1.0, needed=(0,) * 5)[0].endswith("accuracy does not change without any head")
 
 
 def test_what_is_not_defined_yet_is_not_told() -> None:
-    """Correlation of ten equal scores."""
+    """Correlation of equal scores."""
     assert told(1.0, task="stsb", needed=(0,) * 5)[0].endswith("pearson does not change without any head")
 
 

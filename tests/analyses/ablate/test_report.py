@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     assert list(drawn) == NAMES
     assert all(figure is not None for figure in drawn.values())
     assert all(REPORT.caption(name).text.endswith(".") for name in [*NAMES, "side_by_side"])
+    assert not [name for name in NAMES if re.search("needed|no difference|make do", REPORT.caption(name).text)]
     assert [name for name, _ in REPORT.figures(run(ablation_tables()))] == NAMES
     assert reports()["ablate"] is REPORT
 
@@ -138,7 +140,7 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     read = read_recorded(write_ablation(tmp_path / "run"), "run")
     html = render([RunSection(read, [])])
     order = [
-        "Heads that the task needs most",
+        "Largest losses without a head",
         "Best head of each layer",
         "Pruned models",
         "ablation.csv",

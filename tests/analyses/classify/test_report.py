@@ -13,6 +13,7 @@ from headlens.analyses.classify.overviews import best_rows, role_counts, roles_h
 from headlens.analyses.classify.report import REPORT, classify_figures
 from headlens.analyses.classify.roles import ROLE_COLUMNS
 from headlens.analyses.layer_smoothness import smoothness_table
+from headlens.analyses.relevance.overviews import SHARES_TITLE
 from headlens.analyses.report.registry import report_of, report_of_run, reports
 from headlens.errors import InputError
 from headlens.pages.command_report import Caption, CommandReport
@@ -114,8 +115,8 @@ def test_relevance_without_heads_is_drawn_alone() -> None:
 def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
     titles = [table.title for table in REPORT.overviews([run(with_relevance())])]
     assert titles[:3] == ["Roles", "Best head for every relation", "Measures"]
-    assert titles[3:] == ["Heads that have a role", "Most relevant heads", "Largest contributions across layers"]
-    assert "Most relevant heads" not in [table.title for table in REPORT.overviews([run(classify_tables())])]
+    assert titles[3:] == ["Heads that have a role", "Largest contributions across layers", SHARES_TITLE]
+    assert SHARES_TITLE not in [table.title for table in REPORT.overviews([run(classify_tables())])]
 
 
 def test_the_table_of_relevance_is_checked() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from headlens.analyses.dam.learning import POSITION_COLUMNS, SPARSITY_COLUMNS, LearnedMask
 from headlens.analyses.dam.options import CLASSES
+from headlens.analyses.dam.report import known_positions
 from headlens.attention.sites import Site
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions
 
@@ -67,6 +68,16 @@ def test_positions_by_class_and_offset(
             continue
         assert row["p"] == pytest.approx(math.fsum(p for p, _ in own) / len(own), rel=1e-6)
         assert row["kept"] == pytest.approx(sum(k for _, k in own) / len(own), rel=1e-9)
+    shown = [
+        [
+            max(i, j) < (longest or n)
+            and not (structured and class_of(i, j, n, 1) == "special")
+            and (diagonal or i != j)
+            for j in range(n)
+        ]
+        for i in range(n)
+    ]
+    assert known_positions(found.assign(mask="made"), "made", n).tolist() == shown
     if not structured and diagonal and longest is None:
         classes = found[found["class"] != "offset"].groupby(["layer", "head"], dropna=False)["positions"].sum()
         assert set(classes) == {n * n}

@@ -210,7 +210,10 @@ def test_guessing_is_drawn_where_it_is_near(chance: float, drawn: bool) -> None:
     assert figure is not None
     dotted = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == ":"]
     assert dotted == ([chance] if drawn else [])
-    assert ("Always giving the same answer" in study_markdown(table)) == bool(np.isfinite(chance))
+    for task, guess in (("sst2", "Always giving the same answer"), ("paraphrase", "Choosing at random")):
+        assert (f"\n{guess} has {chance:.3f} (accuracy of {task})." in study_markdown(table.assign(task=task))) == bool(
+            np.isfinite(chance)
+        )
 
 
 def test_names_stay_in_the_panel_and_apart() -> None:

@@ -51,6 +51,11 @@ def test_the_finding_names_the_better_baseline() -> None:
         "m: the attention of all heads together finds the governor of 61.0 [55.0, 66.0] % of 100 words (difference "
         "from best offset (-1): 35.0 [30.0, 40.0] percentage points)."
     ]
+    unclear = SCORES.assign(delta_low=-0.01, sentences=1)
+    assert REPORT.findings(recorded(probe=unclear))[0].startswith(
+        "m: not significantly better than best offset (-1): the attention of all heads together finds the governor of "
+        "61.0 [55.0, 66.0] % of 100 words of 1 held-out sentence (difference"
+    )
     for method in (PROBE, [RIGHT_BRANCHING, BEST_OFFSET]):
         lacking = SCORES[~SCORES["method"].isin([method] if isinstance(method, str) else method)]
         assert REPORT.findings(recorded(probe=lacking)) == []

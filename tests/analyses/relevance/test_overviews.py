@@ -43,31 +43,37 @@ def shares(values: list[float]) -> dict[str, pd.DataFrame]:
 
 def test_heads_stand_in_the_order_of_their_relevance() -> None:
     table = top_heads([run(shares([0.1, 0.4, -0.2, 0.3, np.nan, 0.25]))])
-    heads = ["encoder.0.1", "encoder.1.0", "encoder.1.2", "encoder.0.0", "encoder.0.2"]
-    assert column(table, "head") == heads
-    assert column(table, "relevance") == ["0.400", "0.300", "0.250", "0.100", "-0.200"]
+    assert column(table, "head") == ["encoder.0.1", "encoder.1.0", "encoder.1.2", "encoder.0.0"]
+    assert column(table, "relevance") == ["0.400", "0.300", "0.250", "0.100"]
     assert column(table, "95 % CI")[0] == "0.300 to 0.500"
-    assert column(table, "equal share") == ["0.333"] * 5
+    assert column(table, "equal share") == ["0.333"] * 4
     assert set(column(table, "rule")) == {"epsilon"}
     assert set(column(table, "target")) == {"class"}
-    # the picture runs from the lowest end of an interval, -0.3, to the highest, 0.5
-    expected = (0.6 / 0.8, 0.7 / 0.8, 1.0, (1 / 3 + 0.3) / 0.8)
-    assert intervals(table)[0] == pytest.approx(expected)
-    assert "from -0.300 to 0.500" in table.about
+    # the picture runs from 0, the lowest end of an interval, to the highest, 0.5
+    assert intervals(table)[0] == pytest.approx((0.6, 0.8, 1.0, 2 / 3))
+    assert "from 0.000 to 0.500" in table.about
 
 
 def test_a_head_of_a_layer_that_opposes_the_target_is_told_apart() -> None:
     tables = shares([0.1, 0.6, 0.3, 0.3, 0.3, 0.4])
     own = tables["relevance"]["rule"] == "epsilon"
-    tables["relevance"].loc[own, "raw"] = [-1.0, -6.0, -3.0, 0.3, 0.3, 0.4]
+    tables["relevance"].loc[own, "raw"] = [-1.0, 0.1, -3.0, 0.3, 0.3, 0.4]
     recorded = run(tables)
     table = top_heads([recorded])
     assert column(table, "head")[:2] == ["encoder.0.1", "encoder.1.2"]
     assert column(table, "its layer")[:2] == ["opposes the target", "serves the target"]
     (found,) = relevance_findings(recorded)
-    assert (
-        "encoder.0.1 has the largest share of its layer's relevance, of a layer that works against the target" in found
-    )
+    assert "encoder.0.1 has the largest share of its layer's relevance, of a layer that works against the" in found
+
+
+def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
+    tables = shares([0.1, 0.6, 0.3, 0.3, -0.3, 0.4])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [-1.0, -6.0, -3.0, 0.3, 0.3, 0.4]
+    assert column(top_heads([run(tables)]), "head") == ["encoder.1.2", "encoder.1.0"]
+    (found,) = relevance_findings(run(tables))
+    assert found.startswith("demo, encoder: encoder.0.1 contributes most, against the output (rule epsilon): -6.000")
+    assert "encoder.1.2 has the largest share" in found
 
 
 def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:

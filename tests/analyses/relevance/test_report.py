@@ -10,6 +10,7 @@ from made_runs import HOSTILE, relevance_tables, write_relevance
 from markupsafe import escape
 from tiers import rest_slow
 
+from headlens.analyses.relevance.overviews import SHARES_TITLE
 from headlens.analyses.relevance.report import REPORT, relevance_figures
 from headlens.analyses.report.page import RunSection, render
 from headlens.analyses.report.registry import reports
@@ -114,8 +115,8 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     read = read_recorded(write_relevance(tmp_path / "run"), "run")
     html = render([RunSection(read, [])])
     order = [
-        "Most relevant heads",
         "Largest contributions across layers",
+        SHARES_TITLE,
         "Agreement of rules",
         "relevance.csv",
         "correlations.csv",

@@ -76,10 +76,10 @@ def test_of_relevance(tmp_path: Path) -> None:
     size = rows["raw"].abs()
     largest = "encoder.{layer}.{head}".format(**rows.loc[size.idxmax()])
     assert text == (
-        f"demo, encoder: encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance (rule "
-        f"epsilon): {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal share is 0.333. "
-        f"Across layers {largest} contributes most: {rows['raw'].loc[size.idxmax()]:.3f} in units of the output, "
-        f"{size.max() / size.sum():.1%} of the summed magnitudes of all heads."
+        f"demo, encoder: {largest} contributes most (rule epsilon): {rows['raw'].loc[size.idxmax()]:.3f} in units of "
+        f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of all heads. "
+        f"encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance: "
+        f"{best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal share is 0.333."
     )
 
 
@@ -93,13 +93,14 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     assert worst == (
         "demo: sst2 suffers most without encoder.0.1: accuracy 0.625 instead of 0.875, a change of -0.250 [-0.280, "
         "-0.220], Holm-corrected p below 0.001. 1 head of 6 is significant. With a margin of 1 point, corrected for 6 "
-        "heads: 1 needed, 1 not needed, 4 not decided (about 2,300 examples would decide half of these)."
+        "heads: 1 needed, 1 not needed, 4 not decided (if changes are as measured, about 2,300 examples would "
+        "decide half of these)."
     )
     # of `ranked`, one head costs 0.05 and two cost 0.1, with paired intervals of 0.06 to each side
     assert pruned == (
         "demo: whether sst2 needs the 1 of 6 heads pruned (ranked) is not decided for a margin of 1 point: accuracy "
         "0.825, a change of -0.050 [-0.110, 0.010]; may lose up to 11 points; about 1,200 evaluation examples would "
-        "decide."
+        "decide, if the change is as measured."
     )
 
 
@@ -162,7 +163,8 @@ def test_what_is_not_decided_has_a_bound(metric: str) -> None:
     (text,) = pruning(metric=metric, verdict="not decided", n_to_decide=1200.0)
     bounds = {"perplexity": "may rise by up to 0.000", "bleu": "may lose up to 0.16 points"}
     assert "needs the 2 of 6 heads pruned (ranked) is not decided for a margin of " in text
-    assert f"; {bounds.get(metric, 'may lose up to 16 points')}; about 1,200 evaluation examples would decide." in text
+    bound = bounds.get(metric, "may lose up to 16 points")
+    assert f"; {bound}; about 1,200 evaluation examples would decide, if the change is as measured." in text
     assert "no loss" not in text
 
 
@@ -223,9 +225,10 @@ def test_of_trainings_and_masks() -> None:
     )
     assert of("masks", masks=masks) == [
         "m: accuracy on sst2 without a mask: 0.800 [0.700, 0.900].",
-        "m: sst2 under 2 masks in all layers: best window:1 (48% of text positions masked) 0.700 [0.700, 0.900]; "
-        "worst star (45% of text positions masked) 0.600 [0.700, 0.900].",
-        "m: sst2 under 1 mask in layer 0: star (45% of text positions masked) 0.750 [0.700, 0.900].",
+        "m: sst2 under 2 masks in all layers, 50 examples, 1 seed: highest measured window:1 (48% of text positions "
+        "masked) 0.700 [0.700, 0.900]; lowest measured star (45% of text positions masked) 0.600 [0.700, 0.900].",
+        "m: sst2 under 1 mask in layer 0, 50 examples, 1 seed: star (45% of text positions masked) 0.750 [0.700, "
+        "0.900].",
     ]
 
 

@@ -242,7 +242,7 @@ def test_two_ablations_on_one_page(visit: Callable[..., Opened], ablations: Path
     widths = found.page.evaluate("() => [...document.images].map((i) => i.naturalWidth)")
     assert len(widths) == 6
     assert all(width > 60 for width in widths)  # an inch and a half, in the few pixels that tests draw
-    table = "Heads that the task needs most"
+    table = "Largest losses without a head"
     every = [ablation_tables(seed=n)["ablation"] for n in (0, 1)]
     # heads without which the model is no worse are not listed
     first, second = (own[(own["mode"] == "zero") & (own["delta"] < 0)]["delta"] for own in every)

@@ -125,7 +125,7 @@ def test_heads_by_their_best_method() -> None:
 
 def clusters() -> pd.DataFrame:
     rows = [
-        ("m", "encoder", layer, head, cluster, side, tag, 1 + cluster, 0.5)
+        ("m", "encoder", layer, head, cluster, side, tag, 10 + cluster, 0.5)
         for layer in (0, 1)
         for head in (0, 1)
         for cluster in range(2)
@@ -144,6 +144,15 @@ def test_clusters_of_the_heads_that_tell_most() -> None:
     assert told.index("encoder.1.1") < told.index("encoder.1.0") < told.index("encoder.0.1")
     assert "encoder.0.0" not in told
     assert cluster_pictures(clusters(), heads().assign(information=np.nan)) is None
+
+
+def test_a_cluster_of_few_tokens_is_grey() -> None:
+    few = clusters()
+    few.loc[few["cluster"] == 1, "count"] = 4  # of either tag
+    figure = cluster_pictures(few, heads())
+    assert figure is not None
+    meshes = [np.ma.getmaskarray(axes.collections[0].get_array()) for axes in figure.axes if axes.collections]
+    assert all(mesh.tolist() == [[False, False], [True, True]] for mesh in meshes[:6])
 
 
 def test_a_cluster_that_holds_nothing_is_grey_and_not_zero() -> None:
