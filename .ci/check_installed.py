@@ -99,7 +99,7 @@ def call(*words: str, folder: Path) -> str:
 
 
 def check_command(name: str, folder: Path, words: list[str], left: str) -> None:
-    """Show the help of a command, and run it."""
+    """A command must name itself in its help, end with 0, print something and leave the file that it is for."""
     start = time.perf_counter()
     assert f"headlens {name}" in call(name, "--help", folder=folder)
     assert call(name, *words, folder=folder).strip()

@@ -32,7 +32,6 @@ from headlens.pages.formatting import (
     difference_text,
     escaped,
     markdown_lines,
-    number_text,
     share_text,
     value_text,
 )
@@ -439,8 +438,7 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
             told = taken_away_text(compared[place], masked, int(tests[row["metric"]]), "masks")
             sentences.append(f"{row['model']}: {told}")
         elif np.isfinite(share):
-            value, low, high = (number_text(row[name]) for name in VALUES)
-            measured = f"{row['metric']} on {row['task']} {value} [{low}, {high}]"
+            measured = f"{row['metric']} on {row['task']} {value_text(*(float(row[name]) for name in VALUES))}"
             sentences.append(f"{row['model']}, {row['run']}: {share:.1%} of text positions masked, {measured}.")
     return sentences
 

@@ -46,7 +46,7 @@ from headlens.analyses.verdicts import (
 from headlens.errors import counted
 from headlens.interventions.patterns import parse_pattern
 from headlens.pages.command_report import Caption, CommandReport, Drawings, write_results
-from headlens.pages.formatting import DELTA, DIFFERENCE, number_text, value_text
+from headlens.pages.formatting import DELTA, DIFFERENCE, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
 from headlens.plots.curves import VALUES
@@ -237,9 +237,8 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
 
 def _change(row: Mapping[Any, Any]) -> str:
     """How far a mask is from none, and how much may be lost, behind what it achieves; empty where it is not known."""
-    change, *ends = (number_text(float(row[name])) for name in DELTA)
     bound = bound_text(row)
-    return f", a change of {change} [{', '.join(ends)}] ({bound})" if bound else ""
+    return f", a change of {value_text(*(float(row[name]) for name in DELTA))} ({bound})" if bound else ""
 
 
 def _told(row: Mapping[str, Any] | pd.Series[Any]) -> str:

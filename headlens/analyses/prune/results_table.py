@@ -27,6 +27,7 @@ from headlens.pages.formatting import (
 )
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadWords
 from headlens.pages.page_tables import Cell, PageTable, difference_cell, interval_cell, page_table
+from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import NONE
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -305,10 +306,10 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 text = taken_away_text(known[row.name], gone, len(known), "pruned models")
                 sentences.append(f"{model}: {text}")
                 continue
-            value, low, high = (number_text(float(row[name])) for name in ("value", "ci_low", "ci_high"))
+            value = value_text(*(float(row[name]) for name in VALUES))
             text = (
                 f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} "
-                f"{'stays' if count == 1 else 'stay'}: {row['metric']} on {row['task']} {value} [{low}, {high}]"
+                f"{'stays' if count == 1 else 'stay'}: {row['metric']} on {row['task']} {value}"
             )
             if len(unpruned):
                 text += f", with all heads {number_text(float(unpruned['value'].iloc[0]))}"

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_histograms
 from headlens.errors import counted
 from headlens.pages.command_report import Caption, CommandReport, Drawings
-from headlens.pages.formatting import number_text
+from headlens.pages.formatting import value_text
 from headlens.pages.page_tables import PageTable, interval_cell, page_table
-from headlens.plots.curves import legend_below
+from headlens.plots.curves import VALUES, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import BLUE, FULL_WIDTH, ORANGE, TITLE_SIZE, constrained_figure, dress, one_line, page_width
 from headlens.runs.reading import Columns, RecordedRun, mapping, run_label, tables_of
@@ -80,8 +80,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 def _findings(run: RecordedRun) -> list[str]:
     rows = run.tables["metrics"].dropna(subset=["n", "value"]).to_dict("records") if "metrics" in run.tables else []
     return [
-        f"{row['model']}: {row['metric']} on {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, "
-        f"{number_text(row['ci_high'])}] on {counted(int(row['n']), 'example')} of {row['data']}."
+        f"{row['model']}: {row['metric']} on {row['task']} {value_text(*(row[name] for name in VALUES))} on "
+        f"{counted(int(row['n']), 'example')} of {row['data']}."
         for row in rows
     ]
 
