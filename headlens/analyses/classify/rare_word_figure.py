@@ -81,7 +81,11 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         own = [word_map(kept, head) for kept in maps if (kept.model, kept.stack) == (part.model, part.stack)]
         if known := [sentence for sentence in own if sentence is not None]:
             title = f"Attention to rare words: {head} of {part.model}\n{share:.0%} at the rarest word"
-            title += "" if np.isnan(null) else f"; uniform attention {null:.0%}"
+            more = above_null(best.get("rare_top1_ci_low", share), null)
+            compared = (
+                f"uniform attention {null:.0%}" if more else f"not shown to be above uniform attention ({null:.0%})"
+            )
+            title += "" if np.isnan(null) else f"; {compared}"
             # The best of many need not be a head for rare words.
             if not any("rare" in str(roles).split("; ") for roles in part.rows.get("roles", ())):
                 title += ". No head holds the role"

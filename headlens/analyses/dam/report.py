@@ -86,9 +86,13 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
         of = f"{name}, the same in all layers" if len(kept) == 1 else name
         title = f"Learned mask {of} (white: may attend, dark: masked;\n{across})"
         yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float), title, KEPT)
-        title = f"Probability that a position stays, {of}\n(hatched: not learned; {across})"
-        learned = known_positions(tables["positions"], name, len(kept[0, 0])) if "positions" in tables else True
-        yield f"p_{name}", mask_picture(np.where(learned, np.asarray(probabilities), np.nan), title, IMPORTANCE)
+        n = len(kept[0, 0])
+        learned = known_positions(tables["positions"], name, n) if "positions" in tables else np.ones((n, n), bool)
+        # Positions that no training text has would be nearly all of the picture where texts are short.
+        end = int(np.flatnonzero(learned.any(axis=1)).max(initial=n - 1 if not learned.any() else 0)) + 1
+        shown = np.where(learned, np.asarray(probabilities), np.nan)[..., :end, :end]
+        title = f"Probability that a position stays, {of}, up to the longest text\n(hatched: not learned; {across})"
+        yield f"p_{name}", mask_picture(shown, title, IMPORTANCE)
 
 
 def known_positions(positions: pd.DataFrame, name: str, n: int) -> npt.NDArray[np.bool_]:
@@ -472,8 +476,8 @@ CAPTIONS = {
     ),
     "p": Caption(
         "Probability that a position stays",
-        "The probability P of every position that was learned, queries downwards and keys to the right; hatched: no "
-        "training text has such positions, or the mask holds them open or closed. It is symmetric; a head "
+        "The probability P of every position that was learned, queries downwards and keys to the right, up to the "
+        "longest training text; hatched: the mask holds them open or closed. It is symmetric; a head "
         "whose P is the same everywhere has found no position that matters more than others.",
     ),
 }
