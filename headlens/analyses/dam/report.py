@@ -89,9 +89,10 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
         n = len(kept[0, 0])
         learned = known_positions(tables["positions"], name, n) if "positions" in tables else np.ones((n, n), bool)
         # Positions that no training text has would be nearly all of the picture where texts are short.
-        end = int(np.flatnonzero(learned.any(axis=1)).max(initial=n - 1 if not learned.any() else 0)) + 1
+        rows = np.flatnonzero(learned.any(axis=1))
+        end = int(rows[-1]) + 1 if rows.size else n
         shown = np.where(learned, np.asarray(probabilities), np.nan)[..., :end, :end]
-        title = f"Probability that a position stays, {of}, up to the longest text\n(hatched: not learned; {across})"
+        title = f"Probability that a position stays, {of}\n(up to the longest text; hatched: not learned;\n{across})"
         yield f"p_{name}", mask_picture(shown, title, IMPORTANCE)
 
 
