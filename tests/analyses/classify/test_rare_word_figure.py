@@ -107,6 +107,10 @@ def test_uniform_attention_is_told_and_a_head_that_is_not_above_it_is_not_drawn(
     assert figure is not None
     assert figure.get_suptitle().endswith("60% at the rarest word; uniform attention 34%")
     assert list(rare_word_figures(rows.assign(rare_top1_null=0.6), [kept(ROWS)])) == []
+    # What an interval does not show is not told.
+    ((_, figure),) = rare_word_figures(rows.assign(rare_top1_null=0.34, rare_top1_ci_low=0.3), [kept(ROWS)])
+    assert figure is not None
+    assert "60% at the rarest word; not shown to be above uniform attention (34%)" in figure.get_suptitle()
 
 
 def test_models_and_stacks_have_figures_of_their_own(make_heads: Make) -> None:
