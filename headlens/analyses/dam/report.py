@@ -109,6 +109,8 @@ def known_positions(positions: pd.DataFrame, name: str, n: int) -> npt.NDArray[n
     """
     own = positions[positions["mask"].astype(str) == name]
     known = own[np.isfinite(float_column(own, "p"))]
+    if len(own) and known.empty:
+        return np.zeros((n, n), bool)
     offsets = float_column(known[known["class"] == "offset"], "offset")
     longest = n if not offsets.size or offsets.max() >= n - 3 else offsets.max() + 2
     place = np.arange(n)

@@ -23,6 +23,7 @@ from headlens.analyses.dam.report import (
     dam_markdown,
     importance_by_place,
     importance_over_training,
+    known_positions,
     mask_picture,
     quality_by_sparsity,
     write_dam,
@@ -185,6 +186,28 @@ def test_what_was_not_learned_is_hatched_and_named() -> None:
     assert not any(bar.get_hatch() for axes in whole.axes for bar in axes.patches)
     table = dam_markdown(sweep(), rows.assign(p=rows["p"].mask(unknown)))
     assert table.count("| not learned |") == 2
+
+
+def test_pictures_of_p_show_what_was_learned_up_to_the_longest_text() -> None:
+    """Texts have at most 5 of 12 tokens; the first and the last one are held open."""
+    rows = positions()
+    rows.loc[rows["class"] == "special", "p"] = np.nan
+    learned = known_positions(rows, "penalty-0.1", 12)
+    assert np.flatnonzero(learned.any(axis=0)).tolist() == [1, 2, 3, 4]
+    assert np.array_equal(learned, np.logical_and.outer(learned.any(axis=0), learned.any(axis=0)))
+    rows.loc[rows["class"] == "diagonal", "p"] = np.nan
+    assert not known_positions(rows, "penalty-0.1", 12).diagonal().any()
+    drawn = dict(dam_figures({"positions": rows}, [("penalty-0.1", *made(n=12))]))
+    figure = drawn["p_penalty-0.1"]
+    assert figure is not None
+    shown = np.ma.getmaskarray(figure.axes[0].images[0].get_array())
+    assert shown.shape == (5, 5)
+    assert np.array_equal(shown[1:, 1:], np.eye(4, dtype=bool))
+    assert shown[0].all()
+    nothing = rows.assign(p=np.nan)
+    figure = dict(dam_figures({"positions": nothing}, [("penalty-0.1", *made(n=12))]))["p_penalty-0.1"]
+    assert figure is not None
+    assert np.ma.getmaskarray(figure.axes[0].images[0].get_array()).shape == (12, 12)
 
 
 def test_offsets_that_were_read_from_a_file_stand_in_the_order_of_numbers() -> None:
