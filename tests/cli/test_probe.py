@@ -24,7 +24,7 @@ NO_TREE = "1\tCats\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsleep\t_\t_\t_\t_\t_\t_\t_\t_\n\n
 def check_contract(out: str, model: str, *, heads: int, sentences: int) -> tuple[pd.Series, pd.Series]:
     """What a run writes and says, of which a fifth of the sentences is held out; the scores of probe and next word."""
     scores = pd.read_csv("run/probe.csv").set_index("method")
-    assert list(scores.index) == ["attention probe", "right-branching", "best offset"]
+    assert list(scores.index) == ["attention probe", "right-branching", "best offset", "uniform attention"]
     probe, following = scores.loc["attention probe"], scores.loc["right-branching"]
     assert following["delta"] == pytest.approx(probe["uas"] - following["uas"])
     weights = pd.read_csv("run/probe_weights.csv")
@@ -83,7 +83,7 @@ def test_held_out_sentences_of_another_treebank(headlens: Headlens, tiny_bert: P
     done = headlens("probe", tiny_bert, *held_out, "--limit", 5, "--out", "run")
     assert done.code == 0, done.err
     scores = pd.read_csv("run/probe.csv").set_index("method")
-    assert scores["words"].tolist() == [4, 4, 4], "--limit is that of the training sentences; the root is not scored"
+    assert scores["words"].tolist() == [4, 4, 4, 4], "--limit is that of the training sentences; the root is not scored"
     assert scores.loc["right-branching", "uas"] == 1
     assert "Learned from 10 words of 5 sentences" in done.out
     done = headlens("probe", tiny_bert, *held_out, "--out", "whole")

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from headlens.analyses.probe.tables import Floats, score_table
-from headlens.attention.edits_and_observers import AttentionCall, Observer
+from headlens.attention.edits_and_observers import AttentionCall, Observer, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.corpora.alignment import UNALIGNED
@@ -24,6 +24,7 @@ from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.sentence import OUTSIDE, ROOT, Corpus
 from headlens.errors import CorpusError, SelfCheckError, counted
+from headlens.metrics.attention_view import NullView
 from headlens.metrics.words import word_level, word_weights
 from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
@@ -40,12 +41,19 @@ class ProbedSentence(NamedTuple):
     Args:
         key: tells the sentence from others.
         maps: attention between words in half precision, (words, words, heads): from the first to the second.
+        uniform: the same of one head that gives the same weight to every token that a query may see.
         arcs: gold tree, (arcs, 2): dependent and governor; those of the root and of punctuation are left out.
     """
 
     key: str
     maps: Tensor
+    uniform: Tensor
     arcs: Tensor
+
+    @property
+    def of_uniform(self) -> ProbedSentence:
+        """The same sentence as a model would read it whose attention has learned nothing."""
+        return self._replace(maps=self.uniform)
 
 
 @dataclass
@@ -54,33 +62,43 @@ class WordAttention(Observer):
 
     Args:
         sites: whose heads stand one after the other in the last axis.
+        maps: of each sentence.
+        uniform: of each sentence, that of one head with uniform attention.
     """
 
     sites: Sequence[Site]
     maps: list[Tensor] = field(default_factory=list)
+    uniform: list[Tensor] = field(default_factory=list)
     _pending: dict[Site, list[Tensor]] = field(default_factory=dict)
+    _null: list[Tensor] = field(default_factory=list)
     needs_weights = True
 
     def observe(self, call: AttentionCall) -> None:
         """Reduces one call to words; special tokens and padding are left out, and rows no longer sum to 1."""
         if call.weights is None or call.queries is None:
             raise SelfCheckError(f"{call.site}: attention between words needs weights and the tokens of the batch.")
-        level = word_level(call.queries)
-        weights = word_weights(call.weights.detach(), level, level)  # (batch, heads, units, units)
-        units = [of_word[: int(n)] for of_word, n in zip(level.of_word, call.queries.n_words, strict=True)]
-        self._pending[call.site] = [
-            rows[:, own[:, None], own].half().cpu() for rows, own in zip(weights, units, strict=True)
-        ]
+        self._pending[call.site] = _by_sentence(call.weights.detach(), call.queries)
+        if call.site == self.sites[0]:
+            self._null = _by_sentence(NullView(call).weights, call.queries)
 
     def commit(self) -> None:
         """Joins the heads of all layers of the pass that succeeded, sentence by sentence."""
         by_sentence = zip(*(self._pending[site] for site in self.sites), strict=True)
         self.maps = [torch.cat(heads).permute(1, 2, 0).contiguous() for heads in by_sentence]
+        self.uniform = [null.permute(1, 2, 0).contiguous() for null in self._null]
         self._pending = {}
 
     def discard(self) -> None:
         """Drops the maps of a pass that failed."""
         self._pending = {}
+
+
+def _by_sentence(weights: Tensor, tokens: Tokens) -> list[Tensor]:
+    """From weights (batch, heads, query, key) to those between the words of each sentence, (heads, words, words)."""
+    level = word_level(tokens)
+    between = word_weights(weights, level, level)  # (batch, heads, units, units)
+    units = [of_word[: int(n)] for of_word, n in zip(level.of_word, tokens.n_words, strict=True)]
+    return [rows[:, own[:, None], own].half().cpu() for rows, own in zip(between, units, strict=True)]
 
 
 class TreebankCounts(NamedTuple):
@@ -149,11 +167,11 @@ def read_word_attention(
         counts = AnnotationCounts()
         with session.batch(annotator.annotate(batch, counts, decoder_only=reader.decoder_only)):
             reader.model(**batch.inputs, **reader.arguments)
-        for example, maps in zip(batch.examples, observer.maps, strict=True):
+        for example, maps, uniform in zip(batch.examples, observer.maps, observer.uniform, strict=True):
             arcs = gold_arcs(example.source, counts)
             used += len(arcs)
             if len(arcs):
-                use(ProbedSentence(example.key, maps, arcs))
+                use(ProbedSentence(example.key, maps, uniform, arcs))
         return counts
 
     with session, torch.inference_mode():
@@ -283,27 +301,37 @@ def fit_probe(data: TreeAttention, l2: float) -> FittedProbe:
 
 @dataclass
 class AttachmentCounts:
-    """Words with the right governor, sentence by sentence, of the probe and of two baselines.
+    """Words with the right governor, sentence by sentence, of the probe and of three baselines.
 
     Args:
         weights: of the probe.
         offset: of the second baseline.
+        uniform: weights of the third: of a probe that was learned from uniform attention.
     """
 
     weights: Tensor
     offset: int
+    uniform: Tensor
     _keys: list[str] = field(default_factory=list)
-    _right: list[tuple[int, ...]] = field(default_factory=list)
+    _right: list[tuple[float, ...]] = field(default_factory=list)
 
     def add(self, sentence: ProbedSentence) -> None:
         """Counts one held-out sentence, of which nothing else is kept."""
-        scores = attachment_scores(sentence.maps.double(), self.weights)
         dependent, governor = sentence.arcs.T
-        guesses = scores.argmax(-1)[dependent], dependent + 1, dependent + self.offset
+        by_offset = [int((dependent + offset == governor).sum()) for offset in (1, self.offset)]
+        of_probe = _found(sentence, self.weights)
         self._keys.append(sentence.key)
-        self._right.append((*(int((guess == governor).sum()) for guess in guesses), len(governor)))
+        self._right.append((of_probe, *by_offset, _found(sentence.of_uniform, self.uniform), len(governor)))
 
     def table(self, replicates: int, seed: int) -> pd.DataFrame:
         """Returns the scores with their intervals, see `score_table`."""
         right = np.array(self._right, np.float64)
         return score_table(right, self.offset, Draws.of(self._keys, replicates, seed))
+
+
+def _found(sentence: ProbedSentence, weights: Tensor) -> float:
+    """How many governors have the highest score; where several words have it, each counts by its share."""
+    scores = attachment_scores(sentence.maps.double(), weights)
+    highest = scores == scores.amax(-1, keepdim=True)
+    dependent, governor = sentence.arcs.T
+    return float((highest[dependent, governor] / highest.sum(-1)[dependent]).sum())

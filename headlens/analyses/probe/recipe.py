@@ -63,16 +63,21 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
         (corpus, summary), (held_out, held_out_summary) = _treebanks(request, run)
         reader = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
         reader.require_heads(loaded.name)
-        data = TreeAttention()
+        data, uniform = TreeAttention(), TreeAttention()
+
+        def learn_from(sentence: ProbedSentence) -> None:
+            data.add(sentence)
+            uniform.add(sentence.of_uniform)
 
         def read(part: Corpus, sentences: int, use: Callable[[ProbedSentence], None]) -> TreebankCounts:
             with run.reporter.progress(f"attention between words, {part.name}", sentences, None) as advance:
                 return read_word_attention(reader, part, use, options.batch_tokens, CorpusPass(advance, run.warn))
 
-        learned = read(corpus, summary.sentences, data.add)
+        learned = read(corpus, summary.sentences, learn_from)
         with run.reporter.status("learning the probe"):
             probe = fit_probe(data, options.l2)
-        scored = AttachmentCounts(probe.weights, data.best_offset)
+            of_uniform = fit_probe(uniform, options.l2)
+        scored = AttachmentCounts(probe.weights, data.best_offset, of_uniform.weights)
         held = read(held_out, held_out_summary.sentences, scored.add)
         heads = weight_table([head for site in reader.sites for head in site.heads], probe.weights.numpy())
         scores = scored.table(options.replicates, options.seed)

@@ -24,7 +24,8 @@ _NUMBERS = ("words", "uas", "ci_low", "ci_high", "baseline_offset", *DIFFERENCE)
 _METHOD, _SITE = {"model": (), "method": METHODS}, {"model": (), "stack": STACKS}
 _ABOUT = (
     "The share of held-out words whose governor is found (unlabelled attachment score), with 95 % bootstrap "
-    "intervals over sentences. Neither the root nor punctuation is scored."
+    "intervals over sentences. Neither the root nor punctuation is scored. Uniform attention: the same probe, learned "
+    "from the attention of a head that gives the same weight to every token it may see."
 )
 
 

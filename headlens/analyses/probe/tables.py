@@ -13,19 +13,20 @@ from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison, interval_around, replicates_of, value_of
 
 Floats = npt.NDArray[np.float64]
-PROBE, RIGHT_BRANCHING, BEST_OFFSET = METHODS = ("attention probe", "right-branching", "best offset")
+METHODS = ("attention probe", "right-branching", "best offset", "uniform attention")
+PROBE, RIGHT_BRANCHING, BEST_OFFSET, UNIFORM = METHODS
 DIRECTIONS = ("dep_to_head", "head_to_dep")  # columns of the weights: u and w of the paper
 
 
 def score_table(right: Floats, offset: int, draws: Draws) -> pd.DataFrame:
-    """Returns rows for the probe and both baselines: UAS with its 95 % interval, and by how much the probe is better.
+    """Returns rows for the probe and its baselines: UAS with its 95 % interval, and by how much the probe is better.
 
     Args:
-        right: words with the right governor by method, and all words that are scored, (sentences, 4).
+        right: words with the right governor by method, and all words that are scored, (sentences, 5).
         offset: of the second baseline.
         draws: of a bootstrap over sentences, the same for all rows.
     """
-    records = [right[:, [method, 3]] for method in range(3)]
+    records = [right[:, [method, len(METHODS)]] for method in range(len(METHODS))]
     rows = []
     for method, own in zip(METHODS, records, strict=True):
         uas = value_of(own, _share)
@@ -33,7 +34,7 @@ def score_table(right: Floats, offset: int, draws: Draws) -> pd.DataFrame:
         row = {"method": method, "words": int(own[:, 1].sum()), "uas": uas, "ci_low": low, "ci_high": high}
         if method != PROBE:
             gain = Comparison(own, _share, draws).of(records[0])
-            row |= {"baseline_offset": 1 if method == RIGHT_BRANCHING else offset}
+            row |= {"baseline_offset": {RIGHT_BRANCHING: 1, BEST_OFFSET: offset}.get(method)}
             row |= {"delta": gain.delta, "delta_low": gain.low, "delta_high": gain.high, "p_value": gain.p_value}
         rows.append(row)
     return pd.DataFrame(rows).assign(sentences=len(right))

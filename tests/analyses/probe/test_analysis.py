@@ -20,8 +20,16 @@ from headlens.analyses.probe.analysis import (
     fit_probe,
     negative_log_likelihood,
 )
-from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, weight_table
+from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, UNIFORM, weight_table
 from headlens.heads import Head
+
+
+# Weights of a probe of uniform attention.
+EVEN = torch.ones(2, 1, dtype=torch.float64)
+
+
+def probed(key: str, maps: torch.Tensor, arcs: torch.Tensor) -> ProbedSentence:
+    return ProbedSentence(key, maps, torch.full_like(maps[..., :1], 1 / (len(maps) + 2)), arcs)
 
 
 def treebank(seed: int, sentences: int = 6, heads: int = 3, longest: int = 7) -> list[ProbedSentence]:
@@ -33,7 +41,7 @@ def treebank(seed: int, sentences: int = 6, heads: int = 3, longest: int = 7) ->
         maps = random.random((words, words, heads)) / words
         dependents = random.permutation(words)[: random.integers(1, words + 1)]
         arcs = [(int(d), int((d + random.integers(1, words)) % words)) for d in dependents]
-        found.append(ProbedSentence(f"s{seed}-{number}", torch.tensor(maps).half(), torch.tensor(arcs)))
+        found.append(probed(f"s{seed}-{number}", torch.tensor(maps).half(), torch.tensor(arcs)))
     return found
 
 
@@ -75,7 +83,7 @@ def naive_uas(sentences: Iterable[ProbedSentence], weights: np.ndarray) -> float
 
 
 def uas(sentences: Iterable[ProbedSentence], weights: torch.Tensor, offset: int = 1) -> dict[str, float]:
-    counts = AttachmentCounts(weights, offset)
+    counts = AttachmentCounts(weights, offset, EVEN)
     for sentence in sentences:
         counts.add(sentence)
     rows = counts.table(20, 0)
@@ -118,7 +126,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_words_of_one_unit_count_as_many() -> None:
     """Words that share a token, as in "gonna", have one row of attention and governors of their own."""
     maps = torch.rand(3, 3, 1, generator=torch.Generator().manual_seed(0)).half()
-    sentence = ProbedSentence("s", maps, torch.tensor([(0, 1), (0, 1), (0, 2), (2, 1)]))
+    sentence = probed("s", maps, torch.tensor([(0, 1), (0, 1), (0, 2), (2, 1)]))
     weights = torch.tensor([[2.0], [-1.0]], dtype=torch.float64)
     found, _ = negative_log_likelihood(weights, gathered([sentence]), 0.0)
     assert found == pytest.approx(naive_loss([sentence], weights.numpy(), 0.0))
@@ -188,7 +196,7 @@ def test_a_word_does_not_govern_itself() -> None:
     ],
 )
 def test_the_best_offset_is_the_most_frequent_one(arcs: list[tuple[int, int]], offset: int) -> None:
-    data = gathered([ProbedSentence("s", torch.zeros(4, 4, 1).half(), torch.tensor(arcs))])
+    data = gathered([probed("s", torch.zeros(4, 4, 1).half(), torch.tensor(arcs))])
     assert data.best_offset == offset
     assert data.nbytes == 4 * 4 * 2
 
@@ -198,12 +206,14 @@ def test_baselines_and_the_gain_over_them() -> None:
     maps = torch.zeros(3, 3, 1).half()
     maps[0, 2] = maps[2, 1] = 1
     right, other = torch.tensor([(0, 2), (2, 1)]), torch.tensor([(0, 1), (2, 0)])
-    counts = AttachmentCounts(torch.tensor([[1.0], [0.0]], dtype=torch.float64), -1)
+    counts = AttachmentCounts(torch.tensor([[1.0], [0.0]], dtype=torch.float64), -1, EVEN)
     for number in range(8):
-        counts.add(ProbedSentence(f"s{number}", maps, right if number < 6 else other))
+        counts.add(probed(f"s{number}", maps, right if number < 6 else other))
     rows = counts.table(200, 0).set_index("method")
-    assert rows["words"].tolist() == [16, 16, 16]
-    assert rows["uas"].to_dict() == {PROBE: 12 / 16, RIGHT_BRANCHING: 2 / 16, BEST_OFFSET: 6 / 16}
+    assert rows["words"].tolist() == [16, 16, 16, 16]
+    # Uniform attention finds each of the two other words half of the time.
+    assert rows["uas"].to_dict() == {PROBE: 12 / 16, RIGHT_BRANCHING: 2 / 16, BEST_OFFSET: 6 / 16, UNIFORM: 1 / 2}
+    assert math.isnan(rows.loc[UNIFORM, "baseline_offset"])
     assert rows.loc[[RIGHT_BRANCHING, BEST_OFFSET], "baseline_offset"].tolist() == [1, -1]
     assert rows.loc[[RIGHT_BRANCHING, BEST_OFFSET], "delta"].tolist() == [10 / 16, 6 / 16]
     assert (rows["ci_low"] <= rows["uas"]).all()
@@ -215,7 +225,7 @@ def test_baselines_and_the_gain_over_them() -> None:
 
 
 def test_few_sentences_have_no_interval() -> None:
-    counts = AttachmentCounts(torch.zeros(2, 3, dtype=torch.float64), 1)
+    counts = AttachmentCounts(torch.zeros(2, 3, dtype=torch.float64), 1, EVEN)
     for sentence in treebank(0, 4):
         counts.add(sentence)
     assert counts.table(20, 0)["ci_low"].isna().all()

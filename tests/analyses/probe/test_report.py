@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from headlens.analyses.probe.report import REPORT, probe_records
-from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING
+from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, UNIFORM
 from headlens.errors import InputError
 from headlens.runs.reading import RecordedRun
 
@@ -17,6 +17,7 @@ SCORES = pd.DataFrame(
         ("m", PROBE, 100, 0.61, 0.55, 0.66, *[float("nan")] * 5),
         ("m", RIGHT_BRANCHING, 100, 0.2, 0.15, 0.25, 1, 0.41, 0.35, 0.45, 0.0009),
         ("m", BEST_OFFSET, 100, 0.26, 0.2, 0.3, -1, 0.35, 0.3, 0.4, 0.02),
+        ("m", UNIFORM, 100, 0.1, 0.05, 0.15, float("nan"), 0.51, 0.45, 0.57, 0.0009),
     ],
     columns=[
         *("model", "method", "words", "uas", "ci_low", "ci_high", "baseline_offset"),
@@ -35,14 +36,15 @@ def recorded(**tables: pd.DataFrame) -> RecordedRun:
 
 
 def test_scores_beside_their_baselines() -> None:
-    probe, following, best = probe_records(SCORES)
+    probe, following, best, uniform = probe_records(SCORES)
     assert probe["UAS"] == "0.610 [0.550, 0.660]"
     assert probe["probe − baseline"] == ""
     assert following["method"] == "right-branching (+1)"
     assert following["probe − baseline"] == "0.410 [0.350, 0.450], p < 0.001"
     assert best["method"] == "best offset (-1)"
+    assert uniform["method"] == "uniform attention"
     (table,) = REPORT.overviews([recorded()])
-    assert len(table.rows) == 3
+    assert len(table.rows) == 4
     assert REPORT.overviews([]) == []
 
 
@@ -56,7 +58,9 @@ def test_the_finding_names_the_better_baseline() -> None:
         "m: not significantly better than best offset (-1): the attention of all heads together finds the governor of "
         "61.0 [55.0, 66.0] % of 100 words of 1 held-out sentence (difference"
     )
-    for method in (PROBE, [RIGHT_BRANCHING, BEST_OFFSET]):
+    better = SCORES.assign(uas=SCORES["uas"].where(SCORES["method"] != UNIFORM, 0.27))
+    assert "(difference from uniform attention: 51.0" in REPORT.findings(recorded(probe=better))[0]
+    for method in (PROBE, [RIGHT_BRANCHING, BEST_OFFSET, UNIFORM]):
         lacking = SCORES[~SCORES["method"].isin([method] if isinstance(method, str) else method)]
         assert REPORT.findings(recorded(probe=lacking)) == []
     assert REPORT.findings(recorded(probe_weights=WEIGHTS)) == []

@@ -81,6 +81,8 @@ def test_attention_between_words_is_that_of_brute_force(bert: LoadedModel) -> No
                 for j, targets in enumerate(units):
                     expected = np.mean([sum(weights[q, k] for k in targets) for q in sources])
                     assert float(probed.maps[i, j, 2 * layer + head]) == pytest.approx(expected, rel=1e-3, abs=1e-6)
+        even = torch.tensor([len(targets) / len(row.ids) for targets in units]).expand(len(units), -1)
+        torch.testing.assert_close(probed.uniform[..., 0].float(), even, rtol=1e-3, atol=1e-6)
 
 
 def test_batches_change_nothing(bert: LoadedModel) -> None:
@@ -130,6 +132,7 @@ def test_a_decoder_sees_earlier_words_only(bytebpe_tokenizer: Tokenizer) -> None
         # The attention to later words is 0, that to earlier ones is not.
         assert not own.maps.permute(2, 0, 1).triu(1).any()
         assert (own.maps.diagonal() > 0).all()
+        assert not own.uniform[..., 0].triu(1).any()
 
 
 def test_of_an_encoder_decoder_the_encoder_is_read(marian_tokenizer: Tokenizer) -> None:
