@@ -23,7 +23,6 @@ from headlens.analyses.probe.analysis import (
 from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, UNIFORM, weight_table
 from headlens.heads import Head
 
-
 # Weights of a probe of uniform attention.
 EVEN = torch.ones(2, 1, dtype=torch.float64)
 
