@@ -23,6 +23,13 @@ from headlens.analyses.probe.analysis import (
 from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, UNIFORM, weight_table
 from headlens.heads import Head
 
+# Weights of a probe of uniform attention.
+EVEN = torch.ones(2, 1, dtype=torch.float64)
+
+
+def probed(key: str, maps: torch.Tensor, arcs: torch.Tensor) -> ProbedSentence:
+    return ProbedSentence(key, maps, torch.full_like(maps[..., :1], 1 / (len(maps) + 2)), arcs)
+
 
 # Weights of a probe of uniform attention.
 EVEN = torch.ones(2, 1, dtype=torch.float64)
