@@ -423,7 +423,7 @@ def choices_of(monkeypatch: pytest.MonkeyPatch, theirs: Theirs) -> list[tuple[He
         ([(A,), (A, B), (A, B)], r"does not choose 3 heads of the model where it is to, but encoder\.0\.0, encoder"),
         ([(A,), (A, A)], "does not choose 2 heads"),
         ([(Head("decoder", 0, 0),)], r"does not choose 1 head of the model where it is to, but decoder\.0\.0"),
-        ([()], "but none"),
+        ([()], "does not choose 1 head of the model where it is to, but none"),
         ([(A,), (A, B)], "ends before 3 heads are chosen"),
         ([], "ends before 3 heads are chosen"),
     ],
