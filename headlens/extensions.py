@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, wraps
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from headlens.errors import ExtensionError, Interrupted
+from headlens.errors import ExtensionError, HeadlensError, Interrupted
 from headlens.visible_text import visible_text
 
 T = TypeVar("T")
@@ -43,6 +44,10 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+    def is_own(self, name: str) -> bool:
+        """Whether headlens itself has something of that name."""
+        return name in self._own
 
     def __getitem__(self, name: str) -> T:
         """What has a name.
@@ -101,6 +106,57 @@ def load_extension(point: EntryPoint) -> Any:
     about = {} if dist is None else {"package": dist.name, "version": getattr(dist, "version", "")}
     _loaded[point.group, point.name] = {"group": point.group, "name": point.name, "value": str(point.value), **about}
     return loaded
+
+
+@contextlib.contextmanager
+def told_errors(what: str, part: str) -> Iterator[None]:
+    """Tells an error of what another package does as one of that package; errors of headlens stay as they are.
+
+    Args:
+        what: fails, such as "The metric mine".
+        part: the method or function that is called.
+
+    Raises:
+        ExtensionError: where anything else is raised, but for want of memory.
+    """
+    try:
+        yield
+    except Exception as error:
+        from headlens.memory import is_out_of_memory  # noqa: PLC0415 - torch is not for who asks for names only
+
+        # A disk that is full is no fault of who asks for a score.
+        if isinstance(error, HeadlensError | OSError) or is_out_of_memory(error):
+            raise
+        raise ExtensionError(
+            f"{what} fails in its {part}: {type(error).__name__}: {error}.",
+            "Fix that method; --debug, or a call from Python, shows the line.",
+        ) from error
+
+
+def with_told_errors(entry: T, what: str) -> T:
+    """Returns a dataclass of another package whose functions, and what they yield, tell errors with its name.
+
+    Args:
+        entry: the dataclass; fields at their default stay as they are.
+        what: as in `told_errors`.
+    """
+
+    def wrapped(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*arguments: Any) -> Any:
+            with told_errors(what, part):
+                made = function(*arguments)
+            return yielded(part, made) if isinstance(made, Iterator) else made
+
+        return call
+
+    def yielded(part: str, made: Iterator[Any]) -> Iterator[Any]:
+        with told_errors(what, part):
+            yield from made
+
+    fields = [(f.name, getattr(entry, f.name), f.default) for f in dataclasses.fields(entry)]  # type: ignore[arg-type]
+    changes = {n: wrapped(n, value) for n, value, default in fields if callable(value) and value is not default}
+    return dataclasses.replace(entry, **changes)  # type: ignore[type-var]
 
 
 def loaded_extensions() -> list[dict[str, str]]:

@@ -118,6 +118,7 @@ class CpuReport:
     def __init__(self, costs: Costs, config: pytest.Config) -> None:
         self.costs, self.config = costs, config
         self.failures: list[str] = []
+        self.slower = 1.0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         told = dict(report.user_properties)
@@ -131,23 +132,33 @@ class CpuReport:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        recorded = load_durations()["default"] if DURATIONS.is_file() else {}
+        self.slower = slower(self.costs, recorded)
         if self.config.getoption("write_durations"):
             write_durations(self.costs)
         if self.config.getoption("cpu_budget"):
-            self.failures = over_budget(self.costs, load_durations()["default"] if DURATIONS.is_file() else {})
+            self.failures = over_budget(self.costs, recorded)
             if self.failures and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("CPU seconds")
         default, rest = self.costs.total("default"), self.costs.rest
-        line = f"all {default + sum(self.costs.tests['slow'].values()):.0f}, {rest:.0f} of them outside of tests"
+        line = f"all {default + sum(self.costs.tests['slow'].values()):.0f}"
+        line += f" (the median test takes {self.slower:.2f} times as long as recorded), {rest:.0f} outside of tests"
         terminalreporter.line(line + f", {sum(self.costs.shared.values()):.0f} in what tests share; the ten most:")
         every = [*self.costs.tests["default"].items(), *self.costs.tests["slow"].items(), *self.costs.shared.items()]
         for name, seconds in sorted(every, key=lambda row: -row[1])[:10]:
             terminalreporter.line(f"{seconds:8.2f}  {name}")
         for line in self.failures:
             terminalreporter.line(f"FAILED {line}", red=True)
+
+
+def slower(costs: Costs, recorded: Mapping[str, Mapping[str, float]]) -> float:
+    """How many times as long as recorded the median default test takes on this machine; 1 where none is recorded."""
+    before = {name: seconds for tests in recorded.values() for name, seconds in tests.items()}
+    ratios = [seconds / before[name] for name, seconds in costs.tests["default"].items() if name in before]
+    return statistics.median(ratios) if ratios else 1.0
 
 
 def over_budget(costs: Costs, recorded: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -157,16 +168,14 @@ def over_budget(costs: Costs, recorded: Mapping[str, Mapping[str, float]]) -> li
         costs: of this run.
         recorded: CPU seconds of default tests by file and test, from which the speed of this machine is told.
     """
-    before = {name: seconds for tests in recorded.values() for name, seconds in tests.items()}
-    ratios = [seconds / before[name] for name, seconds in costs.tests["default"].items() if name in before]
-    slower = max(1.0, statistics.median(ratios)) if ratios else 1.0
+    allowed = max(1.0, slower(costs, recorded))
     lines = [
         f"{name}: {seconds:.2f} CPU seconds, more than {MOST_OF_ONE:g}: make it smaller, or mark it slow"
         for name, seconds in sorted(costs.tests["default"].items(), key=lambda row: -row[1])
-        if seconds > MOST_OF_ONE * TOLERANCE * slower
+        if seconds > MOST_OF_ONE * TOLERANCE * allowed
     ]
-    if (total := costs.total("default")) > MOST_OF_ALL * slower:
-        lines.append(f"the default tier: {total:.0f} CPU seconds, more than {MOST_OF_ALL * slower:.0f}")
+    if (total := costs.total("default")) > MOST_OF_ALL * allowed:
+        lines.append(f"the default tier: {total:.0f} CPU seconds, more than {MOST_OF_ALL * allowed:.0f}")
     return lines
 
 

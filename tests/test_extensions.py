@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import pytest
 
 from headlens import extensions
-from headlens.errors import ExtensionError, Interrupted
-from headlens.extensions import Registry, loaded_extensions
+from headlens.errors import ExtensionError, Interrupted, OptionError
+from headlens.extensions import Registry, loaded_extensions, told_errors, with_told_errors
 
 GROUP = "headlens.strategies"
 
@@ -120,6 +121,43 @@ def test_what_takes_long_is_named(
         return seen
 
     assert registered(c=load)["c"] == f"Waiting for the entry point 'c' of {GROUP} of the package other to load …\n"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a package names: functions, one of which yields, and others at their defaults."""
+
+    figures: Callable[[int], Iterator[int]]
+    heads: Callable[[int], int]
+    findings: Callable[[int], int] = abs
+    title: str = "shown"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyError("column"), ZeroDivisionError()], ids=repr)
+def test_what_fails_when_it_is_called_is_told_with_its_name(error: Exception) -> None:
+    def figures(run: int) -> Iterator[int]:
+        yield run
+        raise error
+
+    def heads(run: int) -> int:
+        if run:
+            raise error
+        return 3
+
+    shown = with_told_errors(Shown(figures, heads), "The report mine")
+    assert (shown.heads(0), shown.findings(-2), shown.title, shown.findings) == (3, 2, "shown", abs)
+    with pytest.raises(ExtensionError, match=rf"^The report mine fails in its heads: {type(error).__name__}"):
+        shown.heads(1)
+    drawn = shown.figures(7)
+    assert next(drawn) == 7
+    with pytest.raises(ExtensionError, match=rf"^The report mine fails in its figures: {type(error).__name__}"):
+        next(drawn)
+
+
+@pytest.mark.parametrize("error", [OptionError("no"), OSError(28, "full"), MemoryError(), Interrupted(signal.SIGINT)])
+def test_what_is_no_fault_of_the_package_stays_as_it_is(error: BaseException) -> None:
+    with pytest.raises(type(error)), told_errors("The strategy mine", "choices"):
+        raise error
 
 
 @pytest.mark.slow

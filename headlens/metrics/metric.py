@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +15,9 @@ from torch import Tensor
 from headlens.attention.edits_and_observers import AttentionCall, Observer, repeat_groups
 from headlens.attention.kernels.blocked_softmax import weights_at_once
 from headlens.attention.sites import Site
-from headlens.errors import ExtensionError, HeadlensError
+from headlens.errors import ExtensionError
+from headlens.extensions import told_errors
 from headlens.heads import STACKS, Head, HeadTable, Stack
-from headlens.memory import is_out_of_memory
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.metric_column import MetricColumn
@@ -203,15 +204,8 @@ def _is_ours(metric: Metric | type[Metric]) -> bool:
 
 def told(metric: Metric | type[Metric], part: str, method: Callable[..., Result], *arguments: Any) -> Result:
     """What a method of a metric gives; an error in one that is not of headlens is told with the metric's name."""
-    try:
+    with contextlib.nullcontext() if _is_ours(metric) else told_errors(f"The metric {metric.name}", part):
         return method(*arguments)
-    except Exception as error:
-        if _is_ours(metric) or isinstance(error, HeadlensError) or is_out_of_memory(error):
-            raise
-        raise ExtensionError(
-            f"The metric {metric.name} fails in its {part}: {type(error).__name__}: {error}.",
-            "Fix that method; --debug, or a call from Python, shows the line.",
-        ) from error
 
 
 def _measured(

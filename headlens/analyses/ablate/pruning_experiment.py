@@ -214,8 +214,8 @@ class PruningExperiment:
             for name, seed in self._named():
                 entry = strategies.STRATEGY_ENTRIES[name]
                 settings = strategies.StrategySettings(scorers[entry.scored_by or "metric"], self.prune.beam, seed or 0)
-                made = enumerate(entry.make(settings).choices(heads, counts[-1]), 1)
-                choices += [(name, seed, choice.removed) for size, choice in made if size in counts]
+                made = strategies.strategy_choices(name, settings, heads, counts)
+                choices += [(name, seed, choice.removed) for choice in made]
             return choices
 
     def _named(self) -> Iterator[tuple[str, int | None]]:

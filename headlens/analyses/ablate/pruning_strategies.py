@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
-from headlens.errors import OptionError, SelfCheckError, counted
-from headlens.extensions import Registry
+from headlens.errors import ExtensionError, OptionError, SelfCheckError, counted
+from headlens.extensions import Registry, told_errors
 from headlens.options import StackName
 
 if TYPE_CHECKING:
@@ -333,4 +334,42 @@ class _NoScores:
 
 def strategy_cost(name: str, beam: int, heads: int, most: int) -> Cost:
     """Returns what the strategy of a name asks of its scorer, at most, to choose up to `most` of so many heads."""
-    return STRATEGY_ENTRIES[name].make(StrategySettings(_NoScores(), beam, 0)).cost(heads, most)
+    entry = STRATEGY_ENTRIES[name]
+    with _told(name, "cost"):
+        return Cost(*entry.make(StrategySettings(_NoScores(), beam, 0)).cost(heads, most))
+
+
+def strategy_choices(
+    name: str, settings: StrategySettings, heads: Collection[Head], counts: Sequence[int]
+) -> Iterator[Choice]:
+    """Yields what the strategy of a name chooses, if it is to remove so many heads.
+
+    Args:
+        name: the strategy.
+        settings: what it is made of.
+        heads: that can go.
+        counts: how many heads go, ascending.
+
+    Raises:
+        OptionError: if there are fewer heads.
+        ExtensionError: if a strategy of another package fails, or does not choose as many of these heads.
+    """
+    entry = STRATEGY_ENTRIES[name]
+    with _told(name, "choices"):
+        for size, choice in enumerate(entry.make(settings).choices(heads, counts[-1]), 1):
+            chosen = set(choice.removed)
+            if not (len(choice.removed) == len(chosen) == size and chosen <= set(heads)):
+                raise ExtensionError(
+                    f"The strategy {name} does not choose {counted(size, 'head')} of the model where it is to, but "
+                    f"{', '.join(map(str, choice.removed)) or 'none'}.",
+                    "Let it choose 1, 2, ... different ones of the heads that it is given.",
+                )
+            if size in counts:
+                yield choice
+            if size == counts[-1]:
+                return
+        raise ExtensionError(f"The strategy {name} ends before {counted(counts[-1], 'head')} are chosen.", "Mend it.")
+
+
+def _told(name: str, part: str) -> AbstractContextManager[None]:
+    return nullcontext() if STRATEGY_ENTRIES.is_own(name) else told_errors(f"The strategy {name}", part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -25,14 +25,16 @@ from headlens.analyses.ablate.pruning_strategies import (
     Score,
     Scorer,
     Strategy,
+    StrategyEntry,
     StrategySettings,
     check_pruning,
     in_order,
     pruning_counts,
+    strategy_choices,
     strategy_cost,
 )
 from headlens.analyses.ablate.scorers import CachedScorer, ImportanceScorer
-from headlens.errors import OptionError
+from headlens.errors import ExtensionError, OptionError
 from headlens.heads import Head
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(3)]
@@ -391,3 +393,51 @@ def test_another_package_adds_a_strategy_that_help_and_options_know(tmp_path: Pa
         "Strategies for choosing the heads to prune: ranked, importance, importance-steps, greedy, beam, relevance, "
         "random, last; or all.\n"
     )
+
+
+@dataclass(frozen=True)
+class Theirs(Strategy):
+    """A strategy of another package: removes what it is told, then ends or fails."""
+
+    made: Sequence[tuple[Head, ...]]
+    error: Exception | None = None
+
+    def choices(self, heads: Collection[Head], most: int) -> Iterator[Choice]:
+        yield from map(Choice, self.made)
+        if self.error:
+            raise self.error
+
+    def cost(self, heads: int, most: int) -> Cost:
+        return Cost(0, heads // 0 if heads > len(HEADS) else 0)
+
+
+def choices_of(monkeypatch: pytest.MonkeyPatch, theirs: Theirs) -> list[tuple[Head, ...]]:
+    monkeypatch.setitem(STRATEGY_ENTRIES._found, "theirs", StrategyEntry(lambda _: theirs))
+    settings = StrategySettings(Toy(lambda _: 0.0), 1, 0)
+    return [choice.removed for choice in strategy_choices("theirs", settings, HEADS, (1, 3))]
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ([(A,), (A, B), (A, B)], r"does not choose 3 heads of the model where it is to, but encoder\.0\.0, encoder"),
+        ([(A,), (A, A)], "does not choose 2 heads"),
+        ([(Head("decoder", 0, 0),)], r"does not choose 1 head of the model where it is to, but decoder\.0\.0"),
+        ([()], "does not choose 1 head of the model where it is to, but none"),
+        ([(A,), (A, B)], "ends before 3 heads are chosen"),
+        ([], "ends before 3 heads are chosen"),
+    ],
+)
+def test_what_another_package_chooses_is_checked(
+    monkeypatch: pytest.MonkeyPatch, made: list[tuple[Head, ...]], message: str
+) -> None:
+    with pytest.raises(ExtensionError, match=f"The strategy theirs {message}"):
+        choices_of(monkeypatch, Theirs(made))
+
+
+def test_a_strategy_of_another_package_that_fails_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choices_of(monkeypatch, Theirs([(A,), (A, B), (C, B, A)], ValueError("not asked for"))) == [(A,), (C, B, A)]
+    with pytest.raises(ExtensionError, match="The strategy theirs fails in its choices: ValueError: no"):
+        choices_of(monkeypatch, Theirs([(A,)], ValueError("no")))
+    with pytest.raises(ExtensionError, match="The strategy theirs fails in its cost: ZeroDivisionError"):
+        strategy_cost("theirs", 1, 99, 3)
