@@ -230,10 +230,10 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     threshold as a share of the largest margin possible, (value - threshold) / (1 - threshold): thresholds of 0.9 and
     of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
     `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to, of those
-    on whose measure it is above the null head, if it does not spread its attention evenly, and among relations only those in which it beats a fixed offset with
-    p < 0.05, not corrected for the number of relations; empty where there is none. `nearest_score` is the head's
-    number as a share of that threshold, where a margin above baselines is asked what it is above them as a share of
-    that margin. `roles_by_weight` lists the roles that a head holds by its weights alone, as the norms of what it
+    on whose measure it is above the null head, and among relations only those in which it beats a fixed offset with
+    p < 0.05, not corrected for the number of relations; empty where there is none, and for heads that spread their
+    attention evenly. `nearest_score` is the head's number as a share of that threshold, where a margin above baselines
+    is asked what it is above them as a share of that margin. `roles_by_weight` lists the roles that a head holds by its weights alone, as the norms of what it
     reads are below the threshold (Kobayashi et al. 2020).
 
     Args:

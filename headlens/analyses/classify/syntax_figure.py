@@ -102,8 +102,8 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns model, relation, direction, stack, layer, head, n, accuracy, ci_low, ci_high, baseline,
         significant (above baseline after the correction), syntactic (above the margin), accuracy_null (of uniform
-        attention), needed (baseline and margin) and baseline_offset, empty where they are not known; models, relations and directions in order of appearance; among equals
-        the first head.
+        attention), needed (baseline and margin) and baseline_offset, empty where they are not known; models, relations
+        and directions in order of appearance; among equals the first head.
     """
     scored = syntax[np.isfinite(float_column(syntax, "accuracy"))].reset_index(drop=True)
     groups = scored.groupby(["model", "relation", "direction"], sort=False)["accuracy"]
@@ -140,7 +140,11 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
             ("not syntactic (too little, or n.s.)", PALE_BLUE, ~sure & ~later),
             ("other word mostly later: unseen", FAINT, ~sure & later),
         )
-        groups += [PointGroup(kind, colour, [*compress(names, mine)], accuracy[mine]) for kind, colour, mine in kinds if mine.any()]
+        groups += [
+            PointGroup(kind, colour, [*compress(names, mine)], accuracy[mine])
+            for kind, colour, mine in kinds
+            if mine.any()
+        ]
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
     return point_rows(f"Best head for every dependency relation\n({ARROW_WORDS})", panels) if panels else None
 

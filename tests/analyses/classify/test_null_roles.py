@@ -76,7 +76,12 @@ def trees(null: float, stack: str = "encoder", **numbers: float) -> HeadTable:
     row = {"stack": stack, "layer": 0, "head": 0, "relation": "nsubj", "direction": "dep->head", "n": 100}
     row |= {"baseline_offset": -1}
     numbers = {
-        **{"accuracy": 0.6, "ci_low": 0.5, "ci_high": 0.7, "baseline": 0.2, "p_value": 0.0, "p_holm": 0.0},
+        "accuracy": 0.6,
+        "ci_low": 0.5,
+        "ci_high": 0.7,
+        "baseline": 0.2,
+        "p_value": 0.0,
+        "p_holm": 0.0,
         **numbers,
     }
     return mark_syntactic(HeadTable(pd.DataFrame([row | numbers | {"accuracy_null": null}])), Thresholds())
