@@ -96,11 +96,17 @@ def value_text(value: float, low: float, high: float, *, digits: int = 3) -> str
     return text if np.isnan(low) or np.isnan(high) else f"{text} [{', '.join(ends)}]"
 
 
-def difference_text(value: float, low: float, high: float, p_value: float, *, digits: int = 3) -> str:
-    """Formats a difference with its interval and p-value, such as `-0.44 [-0.98, 0.10], p 0.11`; a dash for NaN."""
+def difference_text(
+    value: float, low: float, high: float, p_value: float, *, p_holm: float = math.nan, digits: int = 3
+) -> str:
+    """Formats a difference with its interval and p-value, such as `-0.44 [-0.98, 0.10], p 0.11`; a dash for NaN.
+
+    Where `p_holm`, the p-value corrected for several comparisons, is known, it is the one that is told.
+    """
     if np.isnan(value):
         return NOTHING
-    p_text = "" if np.isnan(p_value) else ", p < 0.001" if p_value < 0.001 else f", p {p_value:.2g}"
+    name, told = ("p", p_value) if np.isnan(p_holm) else ("p (Holm)", p_holm)
+    p_text = "" if np.isnan(told) else f", {name} < 0.001" if told < 0.001 else f", {name} {told:.2g}"
     return value_text(value, low, high, digits=digits) + p_text
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headlens.pages.formatting import (
+    DIFFERENCE,
     difference_text,
     digits_of,
     escaped,
@@ -117,11 +118,18 @@ class PageTable:
         return "\n".join(markdown_lines([names, marks, *([escaped(cell.text) for cell in row] for row in self.rows)]))
 
 
-def difference_cell(difference: Sequence[float], *, digits: int = 3) -> Cell:
-    """Returns the cell of a paired difference, its interval and p-value, sorted by the difference; empty for NaN."""
-    value, low, high, p_value = map(float, difference)
-    known = not math.isnan(value)
-    return Cell(difference_text(value, low, high, p_value, digits=digits), repr(value)) if known else Cell("")
+def difference_cell(row: Mapping[Any, Any], prefix: str = "", *, digits: int = 3) -> Cell:
+    """Returns the cell of a paired difference, its interval and p-value, sorted by the difference; empty for NaN.
+
+    Args:
+        row: with the columns `DIFFERENCE` and `p_holm`, as far as they are known.
+        prefix: of the names of these columns, but not of `p_holm`.
+        digits: as for `difference_text`.
+    """
+    value, *more = (float(row.get(f"{prefix}{name}", math.nan)) for name in DIFFERENCE)
+    p_holm = float(row.get("p_holm", math.nan))
+    text = difference_text(value, *more, p_holm=p_holm, digits=digits)
+    return Cell("") if math.isnan(value) else Cell(text, repr(value))
 
 
 def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFrame) -> Table:

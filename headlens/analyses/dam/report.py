@@ -190,9 +190,9 @@ def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
         masked = group["penalty"].notna().any()
         line = [escaped(str(run)), *(share_text(float(group[s].iloc[0])) if masked else NOTHING for s in _SHARES)]
         verdicts = group.drop_duplicates("metric").set_index("metric").reindex(metrics, columns=told).fillna(NOTHING)
-        numbers = _numbers(group, metrics, (*VALUES, *DIFFERENCE))
-        for (value, low, high, *difference), verdict in zip(numbers, verdicts.to_numpy(), strict=True):
-            line += [value_text(value, low, high), difference_text(*difference), *verdict]
+        numbers = _numbers(group, metrics, (*VALUES, *DIFFERENCE, "p_holm"))
+        for (value, low, high, *difference, p_holm), verdict in zip(numbers, verdicts.to_numpy(), strict=True):
+            line += [value_text(value, low, high), difference_text(*difference, p_holm=p_holm), *verdict]
         lines.append(line)
     return markdown_table(["run"], names, lines)
 
@@ -414,12 +414,7 @@ def rows_of_runs(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     names = ("folder", "run", "metric", *VALUES, *_SHARES)
     rows = rows_of_runs(runs, "sweep")
-    records = [
-        {k: row[k] for k in names}
-        | {"difference": difference_cell([row.get(name, np.nan) for name in DIFFERENCE])}
-        | verdict_cells(row)
-        for row in rows
-    ]
+    records = [{k: row[k] for k in names} | {"difference": difference_cell(row)} | verdict_cells(row) for row in rows]
     about = (
         "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
         "the original model, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "

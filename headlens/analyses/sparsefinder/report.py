@@ -96,7 +96,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "task": row["task"],
             "metric": row["metric"],
             **{name: row[name] for name in VALUES},
-            "difference from entmax itself": difference_cell([row[name] for name in DIFFERENCE]),
+            "difference from entmax itself": difference_cell(row),
             **verdict_cells(row),
         }
         for run, rows in tables_of(runs, "metrics")
