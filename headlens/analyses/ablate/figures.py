@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"
 _DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; heads without a dot are pale."
-_RING = "Ring: not needed, since the loss is shown to be below the margin; neither: not decided."
+_PALE = f"Pale: p of {LEVEL} or more after Holm's correction for all heads."
+_RING = "Ring: not needed, since the loss is shown to be below the margin."
+_UNMARKED = "No mark: not decided."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
@@ -91,16 +94,29 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
     scale = centred_scale(f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
-    ring = _RING if _not_needed(rows).any() else ""
-    cells = Cells("delta", significant, _DOT, _name, abreast, _unsure, "", _not_needed, ring)
+    # The note tells the marks that are drawn, and no others.
+    dotted, ringed, undecided = significant(rows), _have(NOT_NEEDED, rows), _have(NOT_DECIDED, rows)
+    tested = np.isfinite(float_column(rows, "p_holm")).any()
+    marks = [_RING] * bool(ringed.any()) + [_UNMARKED] * bool((undecided & ~dotted).any())
+    cells = Cells(
+        "delta",
+        significant,
+        _DOT if dotted.any() else "",
+        _name,
+        abreast,
+        _unsure,
+        pale="" if dotted.any() else _PALE if tested else Cells.pale,
+        ringed=partial(_have, NOT_NEEDED),
+        ring=" ".join(marks),
+    )
     return interval_map(rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}")
 
 
-def _not_needed(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Heads whose loss is shown to be below the margin; none in tables of older versions."""
+def _have(verdict: str, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which heads have a verdict; none in tables of older versions."""
     if "verdict" not in rows:
         return np.zeros(len(rows), bool)
-    return (rows["verdict"] == NOT_NEEDED).to_numpy(bool)
+    return (rows["verdict"] == verdict).to_numpy(bool)
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
