@@ -54,7 +54,7 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
                 "95 % CI": bounds(row, digits),
                 "p": f"{row['p_value']:.3g}",
                 "p (Holm)": f"{row['p_holm']:.3g}",
-                "verdict": row["verdict"],
+                "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
             }
             for row in chosen.to_dict("records")
         ]

@@ -47,7 +47,7 @@ def record_notes(task: Task, records: Floats) -> list[str]:
         task: whose records they are.
         records: of all examples.
     """
-    notes, said = [], _column(task, records, "predicted")
+    notes = []
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
@@ -65,7 +65,8 @@ def record_notes(task: Task, records: Floats) -> list[str]:
                 f"The model is not significantly better than {guessing}: train it further, or evaluate it on more "
                 "examples."
             )
-    if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
+    said = _column(task, records, "predicted")
+    if task.labels and said is not None and task.constant(records):
         notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
     if cut := cut_translations(task, records):
         notes.append(

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.ablate.options import STRATEGIES
+from headlens.analyses.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below, panels
@@ -126,10 +127,11 @@ def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 def _name(part: StackRows) -> str:
     known = float_column(part.rows, "baseline")
+    constant = "\nthe same answer to all examples" * has_no_verdicts(part.rows)
     if not np.isfinite(known[0]):
-        return part.name
+        return f"{part.name}{constant}"
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
-    return f"{part.name}\n{shown} with all heads"
+    return f"{part.name}\n{shown} with all heads{constant}"
 
 
 def pruning_curve(pruning: pd.DataFrame) -> Figure | None:

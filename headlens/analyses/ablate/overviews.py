@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from headlens.analyses.verdicts import (
     VERDICTS_TOLD,
     counts_text,
     foremost,
+    has_no_verdicts,
     known_verdicts,
     taken_away_text,
     verdict_cells,
@@ -220,7 +221,9 @@ def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _verdict_counts(rows: pd.DataFrame) -> dict[str, int]:
+def _verdict_counts(rows: pd.DataFrame) -> Mapping[str, int | str]:
+    if has_no_verdicts(rows):
+        return dict.fromkeys(VERDICTS, "")
     if "verdict" not in rows:  # of an older version
         return {NEEDED: int((rows["sure"] & (rows["worse"] > 0)).sum())}
     return {name: int((rows["verdict"] == name).sum()) for name in VERDICTS}
@@ -287,12 +290,38 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     """
     sentences = []
     ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
-    for key, rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
-        if rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
-            sentences.append(f"{key[0]}: {_needed(rows)}")
+    constant = set()  # models
+    for (model, _), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
+        if has_no_verdicts(rows):
+            constant.add(model)
+            sentences.append(f"{model}: {_constant(rows, 'examples', 'heads')}{_without_any(rows)}")
+        elif rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
+            sentences.append(f"{model}: {_needed(rows)}")
     if "pruning" in tables:
-        sentences += _sets_needed(tables["pruning"])
+        sentences += _sets_needed(tables["pruning"], constant)
     return sentences
+
+
+def _constant(rows: pd.DataFrame, examples: str, what: str) -> str:
+    """What is said of a model instead of verdicts where it gives one answer to everything."""
+    metric, n = rows["metric"].iloc[0], int(rows["n"].iloc[0])
+    answer = f"the model gives the same answer to all {n:,} {examples}"
+    return f"{answer}, so that nothing can be measured about {what} with {metric}."
+
+
+def _without_any(rows: pd.DataFrame) -> str:
+    """The metric of a model that gives one answer to everything, without each of its heads."""
+    metric, baseline = rows["metric"].iloc[0], float(rows["baseline"].iloc[0])
+    if not math.isfinite(baseline):
+        return ""
+    changed = int((rows["value"] != baseline).sum())
+    if changed:
+        return (
+            f" It has {metric} {number_text(baseline)}, and another without {changed} of {counted(len(rows), 'head')}."
+        )
+    return (
+        f" It has exactly the same {metric}, {number_text(baseline)}, without any one of {counted(len(rows), 'head')}."
+    )
 
 
 def _needed(rows: pd.DataFrame) -> str:
@@ -302,8 +331,10 @@ def _needed(rows: pd.DataFrame) -> str:
     better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows)
     verdicts = f" {counts}" if counts else ""
     if worst.empty:
-        whole = f"{metric} {number_text(float(baseline))}"
-        none = f"without any one of {len(rows)} heads, {task} has {whole} or better on these examples"
+        whole = number_text(float(baseline))
+        same = (rows["value"].dropna() == baseline).all()
+        has = f"exactly the same {metric} as with all, {whole}," if same else f"{metric} {whole} or better"
+        none = f"without any one of {len(rows)} heads, {task} has {has} on these examples"
         return f"{none}.{better}{verdicts}"
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
     value, whole = compared_texts(row["value"], row["baseline"])
@@ -331,11 +362,19 @@ def _better_without(rows: pd.DataFrame) -> str:
     return f" {which} {best}: {value}."
 
 
-def _sets_needed(pruning: pd.DataFrame) -> list[str]:
-    """The most heads that a strategy takes out and that are shown not to be needed, or else what is not decided."""
+def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
+    """The most heads that a strategy takes out and that are shown not to be needed, or else what is not decided.
+
+    Args:
+        pruning: as it is written.
+        constant: models of which it was said that they give one answer to all examples.
+    """
     sentences = []
     for model, rows in pruning.groupby("model", sort=False):
-        chosen = known_verdicts(rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)])
+        sets = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)]
+        chosen = known_verdicts(sets)
+        if len(sets) and has_no_verdicts(sets) and model not in constant:
+            sentences.append(f"{model}: {_constant(sets, 'evaluation examples', 'pruned heads')}")
         if len(chosen):
             row = foremost(chosen, "n_pruned")
             gone, left = int(row["n_pruned"]), int(row["n_heads"])

@@ -27,7 +27,7 @@ from headlens.analyses.ablate.scorers import (
 from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
-from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts
+from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError, counted
@@ -169,6 +169,8 @@ class PruningExperiment:
         # Random orders are the control, and no sets that anybody would choose among.
         families = [table.iloc[1:][own] for own in (~random, random)]
         told = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
+        if self.examples.task.constant(baseline, self.metric):
+            told = without_verdicts(told)
         more = told[["p_holm", *VERDICT_COLUMNS[1:]]]
         table = table.drop(columns="n_to_decide").join(more)[PRUNING_COLUMNS[1:]]
         return table, np.stack([model.records for model in models])

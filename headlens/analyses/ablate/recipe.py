@@ -140,7 +140,7 @@ class _Ablated:
         ablation = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples, metric))
         records = ablation.records[options.mode]
         tables, ranked_on = {"ablation": ablation.table}, None
-        notes = self._notes(examples, records)
+        notes = self._notes(examples, records, metric)
         swept = [record for own in ablation.records.values() for record in own.without]
         notes += narrow_interval_notes(task, metric, examples.keys, records.intact, swept)
         arrays = {"heads": np.array([str(h) for h in records.heads])}
@@ -192,7 +192,7 @@ class _Ablated:
         with run.reporter.progress(text, len(costs), costs) as advance:
             yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, keeper, run.processes, interim)
 
-    def _notes(self, examples: Examples, records: sweep.HeadRecords) -> list[str]:
+    def _notes(self, examples: Examples, records: sweep.HeadRecords, metric: str) -> list[str]:
         summary = examples.summary
         notes = left_out_notes(summary, summary.name, examples.reader.told_limit)
         if len(examples) < FEWEST:
@@ -214,9 +214,28 @@ class _Ablated:
                 f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
                 f"{self.request.options.mode}."
             )
-        if idle := sweep.check_effect(records, counts=examples.task.generates):
-            notes.append(f"{counted(len(idle), 'head')} can be removed without any change: {' '.join(map(str, idle))}.")
-        return notes
+        return notes + idle_notes(task, metric, records)
+
+
+def idle_notes(task: Task, metric: str, records: sweep.HeadRecords) -> list[str]:
+    """Which heads change nothing when each is removed alone; none is told of a model that always says the same.
+
+    Args:
+        task: whose records they are.
+        metric: of the task.
+        records: of all examples.
+
+    Raises:
+        SelfCheckError: as in `headlens.analyses.ablate.sweep.check_effect`.
+    """
+    idle = sweep.check_effect(records, counts=task.generates)
+    if not idle or task.constant(records.intact, metric):
+        return []
+    change = "changes" if len(idle) == 1 else "change"
+    return [
+        f"Removed singly, {counted(len(idle), 'head')} {change} no output that is measured on these "
+        f"{counted(len(records.intact), 'example')}, in any digit: {' '.join(map(str, idle))}."
+    ]
 
 
 def _stack(results: dict[str, _Found]) -> dict[str, pd.DataFrame]:

@@ -173,6 +173,21 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
     )
 
 
+def test_a_model_that_always_says_the_same_has_no_marks_and_says_so(make_ablation: Make) -> None:
+    frames = [
+        make_ablation(name, {"encoder": [4]}).assign(p_holm=1.0, verdict=verdict)
+        for name, verdict in (("one", None), ("other", "not decided"))
+    ]
+    titles = [axes.get_title(loc="left") for axes in panels(ablation_map(pd.concat(frames)))]
+    assert titles == [
+        "one, encoder\n0.910 with all heads\nthe same answer to all examples",
+        "other, encoder\n0.910 with all heads",
+    ]
+    figure = ablation_map(frames[0])
+    assert figure is not None
+    assert "decided" not in figure.texts[1].get_text()
+
+
 def test_places_without_a_head_look_otherwise_than_heads_without_effect(make_ablation: Make) -> None:
     rows = make_ablation("a", {"encoder": [4] * 4})
     gone = (rows["layer"] == 2) & rows["head"].isin([1, 3])

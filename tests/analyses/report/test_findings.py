@@ -136,8 +136,29 @@ def test_no_head_is_said_to_be_needed_where_no_change_is_significant() -> None:
         "demo: none of 6 heads changes sst2 significantly on its own; the largest loss is without encoder.0.1: accuracy"
     )
     (text,) = of("ablate", ablation=rows.assign(delta=0.0, value=rows["baseline"], p_holm=1.0))
-    assert text == "demo: without any one of 6 heads, sst2 has accuracy 0.875 or better on these examples."
+    same = "demo: without any one of 6 heads, sst2 has exactly the same accuracy as with all, 0.875, on these examples."
+    assert text == same
     assert not of("ablate", ablation=rows.assign(delta=np.nan))
+
+
+def test_one_answer_to_all_examples_is_told_first_and_nothing_is_needed() -> None:
+    tables = {name: rows.assign(verdict=None, n_to_decide=np.nan) for name, rows in ablation_tables().items()}
+    rows = tables["ablation"].assign(delta=0.0, value=tables["ablation"]["baseline"], p_holm=1.0)
+    nothing = "so that nothing can be measured about heads with accuracy."
+    expected = (
+        f"demo: the model gives the same answer to all 200 examples, {nothing} It has exactly the same accuracy, "
+    )
+    assert of("ablate", ablation=rows, pruning=tables["pruning"]) == [f"{expected}0.875, without any one of 6 heads."]
+    # too few for anything else to be told
+    assert of("ablate", ablation=rows.assign(n=4))[0].startswith("demo: the model gives the same answer to all 4 ex")
+    (text,) = of("ablate", ablation=rows.assign(value=rows["value"] - (rows["head"] == 0)))
+    assert text.endswith(" It has accuracy 0.875, and another without 2 of 6 heads.")
+    (text,) = of("ablate", ablation=rows.assign(value=np.nan, delta=np.nan, baseline=np.nan, metric="pearson"))
+    assert text.endswith(nothing.replace("accuracy", "pearson"))
+    # the evaluation part alone
+    *_, text = of("ablate", ablation=ablation_tables()["ablation"], pruning=tables["pruning"])
+    told = "demo: the model gives the same answer to all 100 evaluation examples, so that nothing can be measured about"
+    assert text == f"{told} pruned heads with accuracy."
 
 
 def pruning(**columns: Any) -> list[str]:
