@@ -14,6 +14,7 @@ from headlens.plots.head_grid import TOP, Grid, float_column
 from headlens.plots.style import INK, LEGEND, TICK_SIZE, further_lines, heading, headline, new_figure
 
 VALUES = ("value", "ci_low", "ci_high")
+CHANCE_LABEL = "chance level"
 
 
 def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False, colour: str = INK) -> None:
@@ -26,6 +27,13 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
         line(value, color=colour, linewidth=0.8, linestyle="--", label=label, zorder=1)
         if np.isfinite([low, high]).all():
             band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
+
+
+def draw_chance(axes: Axes, level: float) -> None:
+    """Draws a dotted line at what guessing gives, if that is within the axes; far below it would take their room."""
+    low, high = axes.get_ylim()
+    if low <= level <= high:
+        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":", label=CHANCE_LABEL, zorder=1)
 
 
 def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:

@@ -37,7 +37,7 @@ PRUNING = [
     *("parameters", "speedup", "removed"),
 ]
 MORE = ["delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"]
-MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide"]
+MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide", "chance"]
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
 # Asked of a model with the classes of sst2.
 OTHER_TASK = ("--task", "cola", "--labels", "model=unacceptable,acceptable")
@@ -441,6 +441,12 @@ def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
     share = pd.read_csv("run/examples.csv")["label"].value_counts(normalize=True).max()
     notes = json.loads(Path("run/run.json").read_text())["notes"]
     assert [n for n in notes if n.startswith(f"Always giving the same answer has an accuracy of {share:.3f}.")]
+    assert run("--no-figures", "--overwrite", "--prune", 1, "--strategies", "ranked").code == 0
+    rows, notes = pd.read_csv("run/examples.csv"), json.loads(Path("run/run.json").read_text())["notes"]
+    part = rows[rows["part"] == "evaluation"]["label"].value_counts(normalize=True).max()
+    told = f"Always giving the same answer has an accuracy of {share:.3f} on all 30 examples, and of {part:.3f} on the"
+    assert [n for n in notes if n.startswith(told)]
+    assert pd.read_csv("run/pruning.csv")["chance"].tolist() == pytest.approx([part] * 2)
 
 
 def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:

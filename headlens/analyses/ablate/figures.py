@@ -17,7 +17,15 @@ from headlens.analyses.ablate.options import STRATEGIES
 from headlens.analyses.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
-from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below, panels
+from headlens.plots.curves import (
+    CHANCE_LABEL,
+    draw_chance,
+    draw_intervals,
+    draw_level,
+    known_values,
+    legend_below,
+    panels,
+)
 from headlens.plots.head_grid import LINE, Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
@@ -137,8 +145,8 @@ def _name(part: StackRows) -> str:
 def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     """The metric on the evaluation part against the number of heads pruned, with 95 % intervals; a panel per model.
 
-    The dashed line and its band are the whole model. Of several random orders every one is a point, and the line their
-    mean. All panels have the same axes.
+    The dashed line and its band are the whole model, the dotted line is what guesses give, unless that is far below. Of
+    several random orders every one is a point, and the line their mean. All panels have the same axes.
 
     Args:
         pruning: rows of `pruning.csv`, of one model or several.
@@ -169,8 +177,15 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
             shift = apart * (number - (len(strategies) - 1) / 2)
             _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
         axes.set(xlim=(low, high), ylim=values, xticks=_ticks(_counts(pruning), _TICK * (high - low) / inches))
+        draw_chance(axes, _chance(rows))
     legend_below(figure, drawn, lines)
     return figure
+
+
+def _chance(pruning: pd.DataFrame) -> float:
+    """What guesses give of the metric; NaN where that is not known, as in tables of older versions."""
+    known = float_column(pruning, "chance")
+    return float(known[0]) if len(known) else math.nan
 
 
 def _width(models: Sequence[str]) -> float:
@@ -192,6 +207,9 @@ def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tu
     several = pruning.groupby(["model", "strategy", "n_pruned"])["value"].transform("size") > 1
     ends = {name: pruning[name].where(~several) for name in ("ci_low", "ci_high") if name in pruning}
     known = known_values(pruning.assign(**ends))
+    # Guesses are in the picture unless they would take more room than all the rest.
+    near = abs(float(known.min()) - _chance(pruning)) <= np.ptp(known)
+    known = np.append(known, _chance(pruning)) if near else known
     margin = 0.04 * (float(np.ptp(known)) or 1.0)
     apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
     # no strategy stands where another number of heads is
@@ -251,7 +269,8 @@ def _marks_told(pruning: pd.DataFrame) -> str:
 
 def _legend_lines(pruning: pd.DataFrame) -> int:
     """One line, or more where the names are too long for one."""
-    letters = [min(len(name), _LETTERS) for name in ["no heads pruned", *_strategies(pruning)]]
+    levels = ["no heads pruned"] + [CHANCE_LABEL] * math.isfinite(_chance(pruning))
+    letters = [min(len(name), _LETTERS) for name in [*levels, *_strategies(pruning)]]
     mean = len(", mean of 10")  # of the strategy that is drawn several times
     width = _width(list(pruning["model"].unique()))
     # a line, a gap, and letters of 0.56 of their size

@@ -48,7 +48,7 @@ ChosenHeads = tuple[str, int | None, tuple[Head, ...]]
 PRUNING_COLUMNS = [
     *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
     *("parameters", "speedup", "removed", "delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"),
-    *("p_holm", *VERDICT_COLUMNS),
+    *("p_holm", *VERDICT_COLUMNS, "chance"),
 ]
 
 
@@ -168,6 +168,10 @@ class PruningExperiment:
         table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})
         # Random orders are the control, and no sets that anybody would choose among.
         families = [table.iloc[1:][own] for own in (~random, random)]
+        # What guesses without reading give of the main metric, on the same examples as `value`.
+        task = self.examples.task
+        chance = task.chance(baseline) if self.metric == task.metrics[0] else None
+        table["chance"] = np.nan if chance is None else chance
         told = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
         if self.examples.task.constant(baseline, self.metric):
             told = without_verdicts(told)

@@ -85,6 +85,21 @@ def test_the_whole_model_has_a_band(make_pruning: Make) -> None:
     assert not axes.patches
 
 
+@pytest.mark.parametrize(("level", "drawn_at"), [(0.86, True), (0.75, True), (0.1, False), (np.nan, False)])
+def test_guesses_are_drawn_unless_they_would_take_most_of_the_room(
+    make_pruning: Make, level: float, drawn_at: bool
+) -> None:
+    frame, older = make_pruning().assign(chance=level), make_pruning()
+    figure = drawn(frame)
+    (axes,) = figure.axes
+    assert ("chance level" in legend(figure)) == ("chance level" in lines(axes)) == drawn_at
+    if drawn_at:
+        assert lines(axes)["chance level"].get_ydata()[0] == level
+        assert axes.get_ylim()[0] < level
+    else:
+        assert axes.get_ylim() == drawn(older).axes[0].get_ylim()
+
+
 def test_all_strategies_have_looks_of_their_own() -> None:
     looks = [look(strategy) for strategy in (*STRATEGIES, "of one's own")]
     assert len({colour for colour, _ in looks}) == len({marker for _, marker in looks}) == len(looks)
