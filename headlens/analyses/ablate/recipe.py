@@ -15,6 +15,7 @@ import pandas as pd
 
 from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.options import FEWEST, AblateRequest, Mode
+from headlens.analyses.ablate.overviews import tied
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ablate_heads, chosen_metric
@@ -207,7 +208,7 @@ class _Ablated:
         notes += [*examples.notes, *record_notes(task, records.intact, evaluated)]
         cut = {head: cut_translations(task, own) for head, own in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
-            worst = max(cut, key=cut.__getitem__)
+            worst = f"{max(cut, key=cut.__getitem__)}{tied(list(cut.values()).count(most))}"
             notes.append(
                 f"Without {worst}, {most} of {counted(len(examples), 'translation')} {were(most)} cut off at the "
                 "length limit, the largest number for any head."
