@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +21,15 @@ from headlens.plots.curves import (
     draw_chance,
     draw_intervals,
     draw_level,
+    draw_verdicts,
     known_values,
     legend_below,
     panels,
+    verdicts_told,
 )
 from headlens.plots.head_grid import LINE, Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
-from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
+from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 LEVEL = 0.05
@@ -158,7 +159,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         return None
     models = [str(name) for name in pruning["model"].unique()]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    told = _marks_told(pruning)
+    told = verdicts_told(pruning[pruning["strategy"] != RANDOM])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{told})"
     lines, width, abreast = _legend_lines(pruning), _width(models), 1 if style.in_column() else len(models)
     slot = (width - 0.1) / abreast
@@ -253,18 +254,8 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
         axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2)
         return
     draw_intervals(axes, at, rows, colour)
-    if "verdict" in rows and strategy != RANDOM:
-        undecided, spare = ((rows["verdict"] == name).to_numpy(bool) for name in (NOT_DECIDED, NOT_NEEDED))
-        drawn: dict[str, Any] = {"linestyle": "none", "markeredgecolor": colour, "zorder": 3}
-        axes.plot(at[undecided], value[undecided], marker, markersize=3.5, markerfacecolor="white", **drawn)
-        axes.plot(at[spare], value[spare], "o", markersize=7, markerfacecolor="none", markeredgewidth=0.8, **drawn)
-
-
-def _marks_told(pruning: pd.DataFrame) -> str:
-    """What hollow, ringed and filled marks of chosen sets say, of those that there are."""
-    known = set(pruning.loc[pruning["strategy"] != RANDOM, "verdict"].dropna()) if "verdict" in pruning else set()
-    marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
-    return "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
+    if strategy != RANDOM:
+        draw_verdicts(axes, at, rows, colour, marker)
 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:

@@ -100,6 +100,34 @@ def test_guesses_are_drawn_unless_they_would_take_most_of_the_room(
         assert axes.get_ylim() == drawn(older).axes[0].get_ylim()
 
 
+def marked(axes: Axes, size: float, fill: str) -> int:
+    """How many points have marks of a size and fill."""
+    own = [line for line in axes.get_lines() if line.get_linestyle() == "None" and line.get_markersize() == size]
+    return sum(len(line.get_xdata()) for line in own if line.get_markerfacecolor() == fill)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "told"),
+    [
+        (["not decided"] * 2, "; hollow: not decided)"),
+        (["not needed", "needed"], "; ringed: not needed; filled: needed)"),
+        (["not decided", "not needed"], "; hollow: not decided; ringed: not needed)"),
+        ([None, None], "(95 % intervals)"),
+    ],
+)
+def test_points_have_the_marks_of_their_verdicts_which_the_title_tells(
+    make_pruning: Make, verdicts: list[str | None], told: str
+) -> None:
+    frame = make_pruning(strategies=("ranked", "random"), counts=(3, 10))
+    frame["verdict"] = np.where(frame["strategy"] == "random", "needed", None)
+    frame.loc[frame["strategy"] == "ranked", "verdict"] = np.array(verdicts, object)
+    figure = drawn(frame)
+    assert figure.texts[0].get_text().replace("\n", " ").endswith(told)
+    (axes,) = figure.axes
+    assert marked(axes, 3.5, "white") == verdicts.count("not decided")
+    assert marked(axes, 7.0, "none") == verdicts.count("not needed")
+
+
 def test_all_strategies_have_looks_of_their_own() -> None:
     looks = [look(strategy) for strategy in (*STRATEGIES, "of one's own")]
     assert len({colour for colour, _ in looks}) == len({marker for _, marker in looks}) == len(looks)
