@@ -23,7 +23,13 @@ def relevance(run: Any, _: Any, screen: Screen) -> None:
 
 def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
     """The heads that contribute most under the rule asked for, the largest shares, and how far other rules agree."""
-    from headlens.analyses.relevance.overviews import LAYER, SHARES_TITLE, largest_heads, largest_record, largest_shares
+    from headlens.analyses.relevance.overviews import (
+        OPPOSED,
+        SHARES_TITLE,
+        largest_heads,
+        largest_record,
+        largest_shares,
+    )
     from headlens.pages.page_tables import page_table
 
     heads = tables["relevance"]
@@ -40,13 +46,16 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
                 "95 % CI": bounds(row, 3),
                 "signed": row["signed"],
                 "raw": row["raw"],
-                "its layer": LAYER[row["against"]],
+                "its layer": row["its_layer"],
+                "positive sum": f"{row['positive']:.2f}",
                 "examples": row["n"],
             }
             for row in largest_shares(group, 8).to_dict("records")
         ]
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
         screen.table(f"{SHARES_TITLE} {of}: an equal share would be {even:.3f}", best)
+        if any(float(row["positive sum"]) > 1 for row in best):
+            screen.say([OPPOSED])
     if "correlations" in tables:
         rows = [
             {

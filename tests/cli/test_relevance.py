@@ -16,6 +16,7 @@ Headlens = Callable[..., Any]
 Tokenizer = PreTrainedTokenizerBase
 RELEVANCE = ["model", "stack", "layer", "head", "relevance", "ci_low", "ci_high", "raw", "rule", "target"]
 MORE = ["signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"]
+MORE += ["layer_raw", "layer_raw_low", "layer_raw_high"]
 CORRELATIONS = ["model", "stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high"]
 LABELS = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
@@ -55,7 +56,8 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"relevance", "relevance_intervals", "rule_agreement"}
     for words in (
         "Largest contributions of tiny-bert, encoder (rule epsilon, target embedding)",
-        "Largest shares of their layer (not comparable between layers) of tiny-bert, encoder: an equal share would be",
+        "Largest positive shares of their layer, of heads whose raw is not negative (not comparable between layers) of "
+        "tiny-bert, encoder: an equal share would be",
         "Spearman",
         "arrived at embeddings",
     ):
@@ -170,7 +172,7 @@ def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert:
     done = headlens("report", "one", "both", "--out", "page")
     assert done.code == 0, done.err
     page = Path("page/report.html").read_text()
-    assert "Largest shares of their layer" in page
+    assert "Largest positive shares of their layer" in page
     assert "Confidence against relevance" in page
 
 

@@ -26,6 +26,7 @@ CANCELLED = 0.1
 COLUMNS = (
     *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
     *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
+    *("layer_raw", "layer_raw_low", "layer_raw_high"),
 )
 CORRELATION_COLUMNS = ("stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high")
 ALL = "all"
@@ -107,7 +108,8 @@ class RelevanceSums:
         (empty where every example was left out; the interval already where fewer than 5 were kept); `raw`, the mean of
         signed sums, with its interval `raw_low`, `raw_high`; `rule`; `target`; `signed`, the mean share in the sum of
         magnitudes, with `signed_low`, `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples
-        left out of it; `negative`, examples in it whose layer has a negative sum.
+        left out of it; `negative`, examples in it whose layer has a negative sum; `layer_raw`, `layer_raw_low`,
+        `layer_raw_high`, the mean over all examples of the sum over the layer, the same for all of its heads.
 
         Raises:
             SelfCheckError: if no head has any relevance, or one has none that is finite.
@@ -180,6 +182,10 @@ def _columns(sums: dict[str, Array], n_heads: int) -> pd.DataFrame:
         replicates = ratio(sums[f"drawn_{name}"], sums[drawn][:, None])
         interval = percentile_interval(replicates) if count >= FEWEST else (np.nan, np.nan)
         columns[f"{ends}_low"], columns[f"{ends}_high"] = interval
+    layer = ratio(sums["drawn_raw"].sum(axis=1), sums["drawn"])
+    columns["layer_raw"] = sums["raw"].sum() / examples
+    ends = percentile_interval(layer) if examples >= FEWEST else (np.nan, np.nan)
+    columns["layer_raw_low"], columns["layer_raw_high"] = map(float, ends)
     return pd.DataFrame(columns, index=range(n_heads))
 
 

@@ -63,7 +63,8 @@ def test_a_head_of_a_layer_that_opposes_the_target_is_told_apart() -> None:
     assert column(table, "head")[:2] == ["encoder.0.1", "encoder.1.2"]
     assert column(table, "its layer")[:2] == ["opposes the target", "serves the target"]
     (found,) = relevance_findings(recorded)
-    assert "encoder.0.1 has the largest share of its layer's relevance, of a layer that works against the" in found
+    assert "encoder.0.1 has the largest positive share of its layer's relevance, among heads whose raw is not" in found
+    assert "negative, of a layer that works against the target as a whole: 0.600" in found
 
 
 def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
@@ -73,7 +74,28 @@ def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
     assert column(top_heads([run(tables)]), "head") == ["encoder.1.2", "encoder.1.0"]
     (found,) = relevance_findings(run(tables))
     assert found.startswith("demo, encoder: encoder.0.1 contributes most, against the output (rule epsilon): -6.000")
-    assert "encoder.1.2 has the largest share" in found
+    assert "encoder.1.2 has the largest positive share" in found
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.4, 0.5], [1.1, 0.4, -0.5], [90.0, -89.5, 0.5]])
+def test_positive_shares_of_a_layer_are_added_up(values: list[float]) -> None:
+    recorded = run(shares([*values, -0.2, -0.1, -0.3]))
+    table = top_heads([recorded])
+    total = f"{sum(max(value, 0) for value in values):.3f}"
+    assert set(column(table, "its positive shares")) == {total}
+    assert f"all positive shares of its layer add up to {total}." in relevance_findings(recorded)[0]
+    assert "add up to more than 1" in table.about
+
+
+@pytest.mark.parametrize(("low", "high", "told"), [(-0.1, 0.1, True), (0.01, 0.1, False), (-0.1, -0.01, False)])
+def test_shares_of_heads_that_cancel_are_said_to_mean_nothing(low: float, high: float, *, told: bool) -> None:
+    tables = shares([0.9, 0.6, -0.5, 0.3, 0.3, 0.4])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [1.0, 1.0, -2.01, 0.3, 0.3, 0.4]
+    frame = tables["relevance"].assign(layer_raw_low=low, layer_raw_high=high)
+    recorded = run({"relevance": frame})
+    assert (column(top_heads([recorded]), "its layer")[0] == "its heads cancel") == told
+    assert ("of a layer whose heads cancel, where shares mean nothing" in relevance_findings(recorded)[0]) == told
 
 
 def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
