@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
@@ -106,6 +107,24 @@ def test_classes_by_name(headlens: Headlens, classifier: str) -> None:
         found[target] = pd.read_csv(f"{target}/relevance.csv")
     assert set(found["class:good"]["target"]) == {"class:1"}
     assert not found["class:good"]["raw"].equals(found["class:bad"]["raw"])
+
+
+@pytest.mark.parametrize("deaf", [True, False])
+@pytest.mark.parametrize("name", ["BertForSequenceClassification", "GPT2LMHeadModel", "BertModel"])
+def test_a_model_that_ignores_its_input_is_told_of(
+    headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Tokenizer, name: str, *, deaf: bool
+) -> None:
+    model = build(name, len(wordpiece_tokenizer))
+    if deaf:  # Every token and position is embedded alike.
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                module.weight.data[:] = module.weight.data[0]
+    folder = save(model, tmp_path / "model", wordpiece_tokenizer)
+    done = headlens("relevance", folder, "--limit", 6, "--compare", "none", "--out", "run", "--no-figures")
+    assert done.code == 0, done.err
+    said = "The model gives the same output for every example (all "
+    assert (said in done.err.replace("\n", " ")) == (said in done.out) == deaf
+    assert (json.loads(Path("run/run.json").read_text())["notes"][0].startswith(said)) == deaf
 
 
 @pytest.mark.slow

@@ -31,7 +31,8 @@ COLUMNS = (
 CORRELATION_COLUMNS = ("stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high")
 ALL = "all"
 Means = Mapping[Site, npt.NDArray[np.float64]]
-_HEADS, _FLOW = "relevance", "conservation"
+_HEADS, _FLOW, _OUTPUTS = "relevance", "conservation", "outputs"
+_ROUNDING = 1e-5  # of float32 after some layers, relative
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ class RelevanceSums:
             self.totals.add(_HEADS, str(site), _sums(raw, draws))
         ends = {name: torch.tensor(getattr(found, name), dtype=torch.float64) for name in ("inputs", "biases")}
         self.totals.add(_FLOW, "all", {"start": found.start.sum()} | ends)
+        squares = {"count": torch.tensor(len(found.outputs)), "square": found.outputs.square().sum(dim=0)}
+        self.totals.add(_OUTPUTS, "all", {"sum": found.outputs.sum(dim=0)} | squares)
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
@@ -137,6 +140,16 @@ class RelevanceSums:
             if sums["kept"] < FEWEST:
                 found[site][1:] = np.nan
         return found
+
+    @property
+    def identical(self) -> int:
+        """How many outputs there are if all are the same but for rounding: the model ignores its input; else 0."""
+        sums = self.totals.of(_OUTPUTS).get("all", {"count": np.asarray(0)})
+        if (count := int(sums["count"])) < 2:
+            return 0
+        square = sums["square"] / count
+        variance = square - (sums["sum"] / count) ** 2
+        return count if (variance <= _ROUNDING**2 * square.max()).all() else 0
 
     @property
     def conservation(self) -> Conservation | None:

@@ -11,6 +11,7 @@ import pandas as pd
 from headlens.analyses.relevance.shares import (
     CANCEL,
     OPPOSES,
+    SAME_OUTPUT,
     even_shares,
     layer_signs,
     of_rule,
@@ -149,7 +150,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
     if "relevance" not in run.tables:
         return []
     rule, rows = requested_rule(run.tables["relevance"])
-    found = []
+    found = [note for note in run.notes if note.startswith(SAME_OUTPUT)]
     for part in by_model_and_stack(rows):
         sentences = []
         for row in largest_heads(part.rows, 1).to_dict("records"):

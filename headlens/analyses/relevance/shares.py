@@ -12,6 +12,7 @@ from headlens.plots.heatmaps import limit
 Marks = npt.NDArray[np.bool_]
 # What the heads of a layer do together.
 SERVES, OPPOSES, CANCEL, OPEN = "serves the target", "opposes the target", "its heads cancel", "not decided"
+SAME_OUTPUT = "The model gives the same output for every example"
 _TINY = 0.1  # of the sum of magnitudes, as `CANCELLED` is for one example
 _FAR = 1.5  # times the limit of all others
 MARGIN = 0.07  # at either end of an axis, as a share of what is between
@@ -68,6 +69,14 @@ def opposing(rows: pd.DataFrame) -> Marks:
 def cancelling(rows: pd.DataFrame) -> Marks:
     """Which rows are of a layer whose heads cancel: shares of their sum, which may be anything, mean nothing."""
     return layer_signs(rows) == CANCEL
+
+
+def same_output(count: int) -> str:
+    """Says that all outputs of a model are identical, so that nothing that was measured is about inputs."""
+    return (
+        f"{SAME_OUTPUT} (all {count:,} are identical, but for rounding): these numbers are of one constant output, and "
+        "their intervals tell nothing about other texts."
+    )
 
 
 def positive_sums(rows: pd.DataFrame) -> Grid:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from headlens.analyses.relevance.overviews import (
     rule_agreement_table,
     top_heads,
 )
+from headlens.analyses.relevance.shares import same_output
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
 
@@ -96,6 +98,14 @@ def test_shares_of_heads_that_cancel_are_said_to_mean_nothing(low: float, high: 
     recorded = run({"relevance": frame})
     assert (column(top_heads([recorded]), "its layer")[0] == "its heads cancel") == told
     assert ("of a layer whose heads cancel, where shares mean nothing" in relevance_findings(recorded)[0]) == told
+
+
+def test_that_all_outputs_are_the_same_is_told_first() -> None:
+    recorded = run(relevance_tables())
+    record = {**recorded.record, "notes": ["Another note.", same_output(1234)]}
+    found = relevance_findings(replace(recorded, record=record))
+    assert "the same output for every example (all 1,234 are identical" in found[0]
+    assert found[1:] == relevance_findings(recorded)
 
 
 def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
