@@ -19,7 +19,7 @@ from headlens.analyses.relevance.shares import (
     requested_rule,
     rules_of_table,
 )
-from headlens.pages.formatting import by_sign, digits_of, number_text, value_text
+from headlens.pages.formatting import by_sign, number_text, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -87,9 +87,8 @@ def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
 
 def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
     """A row of `largest_heads` as a table shows it."""
-    low, high = ends = [float(row.get(name, np.nan)) for name in _RAW[1:]]
-    digits = digits_of((row["raw"], *ends))
-    interval = f"{number_text(low, digits)} to {number_text(high, digits)}" if np.isfinite(ends).all() else ""
+    low, high = (float(row.get(name, np.nan)) for name in _RAW[1:])
+    interval = interval_cell((low, float(row["raw"]), high, 0.0)) if np.isfinite([low, high]).all() else ""
     shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
     return shown | {"of all heads": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
 
