@@ -29,6 +29,7 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
         largest_heads,
         largest_record,
         largest_shares,
+        shown_correlations,
     )
     from headlens.pages.page_tables import page_table
 
@@ -62,12 +63,12 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
                 "stack": row["stack"],
                 "other rule": row["other_rule"],
                 "quantity": row["of"],
-                "scope": "all heads" if row["scope"] == "heads" else "within layers",
+                "scope": row["over"],
                 "heads": row["n"],
                 "rho": f"{row['spearman']:.2f}",
                 "95 % CI": bounds(row, 2),
             }
-            for row in tables["correlations"].dropna(subset="spearman").to_dict("records")
+            for row in shown_correlations(tables["correlations"].dropna(subset="spearman"))
         ]
         if rows:
             screen.table(f"Does {rule} rank the heads in the same order as the other rules? (Spearman)", rows)

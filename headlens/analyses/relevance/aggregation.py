@@ -126,8 +126,8 @@ class RelevanceSums:
         heads = [h for s in present for h in s.heads]
         return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in COLUMNS})
 
-    def means(self) -> dict[Site, Array]:
-        """The mean of normalised relevance by site, then its bootstrap replicates: (1 + replicates, heads).
+    def means(self, *, raw: bool = False) -> dict[Site, Array]:
+        """The mean of normalised relevance, or of `raw`, by site, then its replicates: (1 + replicates, heads).
 
         NaN where no example is left in a mean. Those of two rules over one corpus are paired: a replicate drew the same
         examples for both.
@@ -135,9 +135,11 @@ class RelevanceSums:
         found, totals = {}, self.totals.of(_HEADS)
         for site in (site for site in self.sites if str(site) in totals):
             sums = totals[str(site)]
-            shares = np.vstack([sums["share"], sums["drawn_share"]])
-            found[site] = ratio(shares, np.append(sums["kept"], sums["drawn_kept"])[:, None])
-            if sums["kept"] < FEWEST:
+            name, count = ("raw", "examples") if raw else ("share", "kept")
+            drawn = sums["drawn" if raw else "drawn_kept"]
+            shares = np.vstack([sums[name], sums[f"drawn_{name}"]])
+            found[site] = ratio(shares, np.append(sums[count], drawn)[:, None])
+            if sums[count] < FEWEST:
                 found[site][1:] = np.nan
         return found
 
@@ -200,6 +202,16 @@ def _columns(sums: dict[str, Array], n_heads: int) -> pd.DataFrame:
     ends = percentile_interval(layer) if examples >= FEWEST else (np.nan, np.nan)
     columns["layer_raw_low"], columns["layer_raw_high"] = map(float, ends)
     return pd.DataFrame(columns, index=range(n_heads))
+
+
+def raw_correlations(rule: str, means: Means, other_rule: str, others: Means) -> pd.DataFrame:
+    """`rule_correlations` of means of `raw`, the only ones that compare heads of different layers: of `heads` only.
+
+    `of` is `raw`, or `raw magnitude` for absolute values.
+    """
+    rows = rule_correlations(rule, means, other_rule, others)
+    rows = rows[rows["scope"] == "heads"]
+    return rows.assign(of=rows["of"].map({"relevance": "raw", "magnitude": "raw magnitude"}))
 
 
 def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums, rule_correlations
+from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums, raw_correlations, rule_correlations
 from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokenLogits, Target, choose_target, generated
 from headlens.analyses.relevance.options import ReadingOptions, RelevanceOptions, Rule, check_rules
@@ -224,8 +224,11 @@ def head_relevance(
     if not tally.batches:
         raise nothing_read(corpus, feed, encoding, f", {encoding.unmaskable} without any token that could be masked")
     tables = [own.table(rule, target.label) for rule, own in sums.items()]
-    means = {rule: own.means() for rule, own in sums.items()}
-    correlations = [rule_correlations(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
+    correlations = [
+        compare(rules[0], sums[rules[0]].means(raw=raw), rule, sums[rule].means(raw=raw))
+        for rule in rules[1:]
+        for compare, raw in ((rule_correlations, False), (raw_correlations, True))
+    ]
     identical = sums[rules[0]].identical
     flows = {rule: own.conservation for rule, own in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}

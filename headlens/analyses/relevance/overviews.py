@@ -40,7 +40,8 @@ _IN_LAYER = {
     OPPOSES: ", of a layer that works against the target as a whole",
     CANCEL: ", of a layer whose heads cancel, where shares mean nothing",
 }
-_SPELLED = {"magnitude": "its magnitude", "heads": "all heads"}
+_SPELLED = {"magnitude": "its magnitude", "raw magnitude": "magnitude of raw"}
+_SHARES = "all heads (shares, not comparable between layers)"
 
 
 def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
@@ -109,14 +110,27 @@ def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Largest contributions across layers", records, about)
 
 
+def shown_correlations(correlations: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Rows of `correlations.csv` with the column `over` in words, over all heads those of `raw` in place of shares.
+
+    Shares of a layer do not compare heads of different layers. Runs of before have no others: these say so.
+    """
+    raw, whole = correlations["of"].astype(str).str.startswith("raw"), correlations["scope"] == "heads"
+    kept = correlations[raw | ~whole] if raw.any() else correlations
+    over = {"heads": "all heads" if raw.any() else _SHARES, "layers": "within layers"}
+    kept = kept.assign(over=kept["scope"].map(over))
+    groups = kept.groupby(["stack", "other_rule"], sort=False, dropna=False)
+    return [row for _, rows in groups for row in rows.to_dict("records")]
+
+
 def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
     """Rank correlations between the relevance of heads under different rules."""
     tables = tables_of(runs, "correlations")
-    records = [run_label(run, runs) | _correlation(row) for run, own in tables for row in own.to_dict("records")]
+    records = [run_label(run, runs) | _correlation(row) for run, own in tables for row in shown_correlations(own)]
     about = (
         "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
-        "−1 to 1, tick: 0): over all heads of a stack, or within a layer and averaged over layers. Rows with "
-        "“its magnitude” compare absolute values."
+        "−1 to 1, tick: 0): of shares within a layer, averaged over layers, and of `raw` over all heads of a stack. "
+        "Rows with “magnitude” compare absolute values."
     )
     return page_table("Agreement of rules", records, about)
 
@@ -183,6 +197,6 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
 def _correlation(row: dict[Any, Any]) -> dict[str, Any]:
     value, low, high = (float(row[name]) for name in ("spearman", "ci_low", "ci_high"))
     record = {"model": row["model"], "stack": row["stack"], "rule": row["rule"], "other rule": row["other_rule"]}
-    record |= {"of": _SPELLED.get(str(row["of"]), row["of"]), "over": _SPELLED.get(str(row["scope"]), row["scope"])}
+    record |= {"of": _SPELLED.get(str(row["of"]), row["of"]), "over": row["over"]}
     interval = interval_cell((low, value, high, 0.0), (-1.0, 1.0))
     return record | {"heads": row["n"], "Spearman": number_cell(value), "95 % CI": interval}

@@ -19,6 +19,8 @@ from headlens.analyses.relevance.shares import same_output
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
 
+SHARES = "all heads (shares, not comparable between layers)"
+
 
 def run(tables: Mapping[str, pd.DataFrame], label: str = "run") -> RecordedRun:
     return RecordedRun(Path("folder") / label, label, {"command": "relevance", "status": "finished"}, tables)
@@ -151,9 +153,22 @@ def test_rules_and_what_they_agree_in() -> None:
     assert [c.name for c in table.columns] == names
     first, second = ([cell.text for cell in row] for row in table.rows)
     both = ["epsilon", "taylor"]
-    assert first == ["demo", "encoder", *both, "relevance", "all heads", "6", "0.500", "0.250 to 0.750"]
-    assert second == ["demo", "all", *both, "its magnitude", "layers", "6", "-0.250", ""]
+    assert first == ["demo", "encoder", *both, "relevance", SHARES, "6", "0.500", "0.250 to 0.750"]
+    assert second == ["demo", "all", *both, "its magnitude", "within layers", "6", "-0.250", ""]
     assert intervals(table) == [pytest.approx((0.625, 0.75, 0.875, 0.5)), None]
+
+
+def test_over_all_heads_raw_stands_in_place_of_shares() -> None:
+    rows = [("relevance", "heads"), ("relevance", "layers"), ("raw", "heads"), ("raw magnitude", "heads")]
+    known = relevance_tables()["correlations"].iloc[:1]
+    frame = pd.concat([known.assign(of=of, scope=scope, spearman=n / 8) for n, (of, scope) in enumerate(rows)])
+    for kept, expected in (
+        (frame, [("relevance", "within layers"), ("raw", "all heads"), ("magnitude of raw", "all heads")]),
+        (frame[:2], [("relevance", SHARES), ("relevance", "within layers")]),
+        (frame[2:3], [("raw", "all heads")]),
+    ):
+        table = rule_agreement_table([run({"correlations": kept})])
+        assert list(zip(column(table, "of"), column(table, "over"), strict=True)) == expected
 
 
 @pytest.mark.parametrize("tables", [{}, {"relevance": relevance_tables()["relevance"].iloc[:0]}])
