@@ -17,6 +17,7 @@ from rich.text import Text
 
 from headlens.pages.formatting import (
     DIFFERENCE,
+    MOST_DIGITS,
     difference_text,
     digits_of,
     escaped,
@@ -47,11 +48,15 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The text of a cell; `key` is the number that it is sorted by where that is not the text."""
+    """The text of a cell; `key` is the number that it is sorted by where that is not the text.
+
+    `numbers` are the lower end, the value and the upper end of an interval: the value is written as its ends are.
+    """
 
     text: str
     key: str = ""
     interval: Interval | None = None
+    numbers: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -187,8 +192,27 @@ def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cel
 def _table(title: str, values: Mapping[str, Sequence[Any]], about: str = "", remark: str = "") -> PageTable:
     """Returns the table of some columns of values."""
     columns = [_column(name, column) for name, column in values.items()]
-    rows = tuple(zip(*(cells for _, cells in columns), strict=True))
+    rows = tuple(map(_beside_interval, zip(*(cells for _, cells in columns), strict=True)))
     return PageTable(title, tuple(head for head, _ in columns), rows, about, remark, len(rows) <= OPEN_ROWS)
+
+
+def _beside_interval(row: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Returns a row in which a value has the decimals of its interval: else it could be rounded out of it."""
+    cells = list(row)
+    for place, (low, value, high) in [(n, cell.numbers) for n, cell in enumerate(row) if cell.numbers is not None]:
+        forms = {number_text(value, digits): digits for digits in range(3, MOST_DIGITS + 1)}
+        values = [n for n, cell in enumerate(row) if cell.key == repr(value) and cell.text in forms]
+        digits = max([digits_of((low, value, high)), *(forms[cells[n].text] for n in values)])
+        for n in values:
+            cells[n] = replace(cells[n], text=number_text(value, digits))
+        cells[place] = replace(cells[place], text=_interval_text(low, high, digits))
+    return tuple(cells)
+
+
+def _interval_text(low: float, high: float, digits: int) -> str:
+    # The fewest decimals are those of numbers that may be large, too.
+    least = digits == digits_of([])
+    return " to ".join(number_text(end, None if least else digits) for end in (low, high))
 
 
 def _filled(records: Sequence[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
@@ -231,19 +255,21 @@ def number_cell(value: float) -> Cell:
     return Cell("") if math.isnan(value) else Cell(number_text(value), repr(float(value)).replace("inf", "Infinity"))
 
 
-def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float, float]) -> Cell:
+def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float, float] | None = None) -> Cell:
     """Returns a cell with an interval in words, and as a picture where it lies between the ends of the picture.
+
+    Its decimals follow its width (`digits_of`), and so do those of its value where that is in the same row of a table.
 
     Args:
         numbers: its lower end, the value, its upper end, what the value is compared with.
-        ends: of the picture.
+        ends: of the picture; None for no picture.
     """
-    low, _, high, _ = numbers
+    low, value, high, _ = map(float, numbers)
     if math.isnan(low) or math.isnan(high):
         return Cell("")
-    places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers]
+    places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers] if ends else [math.nan]
     picture = Interval(*places) if all(0 <= place <= 1 for place in places) else None
-    return Cell(f"{number_text(low)} to {number_text(high)}", repr(low), picture)
+    return Cell(_interval_text(low, high, digits_of((low, value, high))), repr(low), picture, (low, value, high))
 
 
 def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:

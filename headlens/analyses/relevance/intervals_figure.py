@@ -11,7 +11,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.relevance.shares import MARGIN, described, even_shares, opposing, requested_rule, span
+from headlens.analyses.relevance.shares import (
+    CANCEL,
+    MARGIN,
+    OPPOSES,
+    cancelling,
+    described,
+    even_shares,
+    layer_signs,
+    opposing,
+    requested_rule,
+    span,
+)
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.heatmaps import Cells, centred_scale, holds_zero, interval_map, short_number
@@ -21,7 +32,9 @@ from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
 _TITLES, _NAME, _TALLEST, _PAGE = 0.5, 0.55, 1.25, 9.4
 _PER_HEAD, _NARROWEST = 0.105, 0.95
 _DOT, _NUMBER = 2.6, 5.5  # points
-_AGAINST = "Triangle: the layer as a whole works against the target, and its blue heads with it."
+_AGAINST = "Triangle: the layer as a whole works against the target. Blue: in the direction of its layer."
+_PALE = "Pale: the interval contains 0"
+_IN_TITLE = {OPPOSES: " (against the target)", CANCEL: " (heads cancel)"}
 _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 
 
@@ -41,7 +54,14 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     if not has_numbers(rows, "relevance"):
         return None
     scale = centred_scale("share of the layer's relevance", rows, "relevance", style.DIVERGING)
-    cells = Cells("relevance", warned=opposing, warning=_AGAINST)
+    cancel = cancelling(rows).any()
+    cells = Cells(
+        "relevance",
+        warned=opposing,
+        warning=_AGAINST,
+        unsure=lambda part: holds_zero(part) | cancelling(part),
+        pale=_PALE + (", or the heads of the layer cancel, and shares mean nothing." if cancel else "."),
+    )
     return interval_map(rows, cells, scale, f"Relevance of attention heads ({described(rows)})")
 
 
@@ -79,9 +99,9 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
             last = number + abreast >= part.rows["layer"].nunique()
             style.dress(axes, "head" if last else "", "" if number % abreast else "share of its layer")
             axes.tick_params(labelbottom=last)
-            against = bool(opposing(part.rows[part.rows["layer"] == layer]).any())
-            name = f"layer {layer}" + " (against the target)" * against
-            axes.set_title(name, fontsize=TICK_SIZE, color=LOSS if against else INK, loc="left", pad=2)
+            does = layer_signs(part.rows[part.rows["layer"] == layer])[0]
+            name = f"layer {layer}" + _IN_TITLE.get(does, "")
+            axes.set_title(name, fontsize=TICK_SIZE, color=LOSS if does == OPPOSES else INK, loc="left", pad=2)
             _draw_layer(axes, part, layer)
         for axes in grid.flat[part.rows["layer"].nunique() :]:
             axes.remove()

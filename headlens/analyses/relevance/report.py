@@ -50,14 +50,16 @@ CAPTIONS = {
         "Relevance",
         "How much every head contributes to the target, as a share of what its layer as a whole "
         "contributes: the shares of a layer add up to 1. Blue heads work in the same direction as their layer, red "
-        "ones against it, white ones neither. A layer with a red triangle works against the target as a whole, and its "
-        "blue heads with it. Below each share is half the width of its 95 % bootstrap interval; "
-        "heads whose interval contains 0 are pale. Grey heads have no share, since the heads of their layer cancel.",
+        "ones against it, white ones neither. A layer with a red triangle works against the target as a whole (the "
+        "95 % interval of its sum is below 0): see `raw` for what its heads do. Below each share is half the width of "
+        "its 95 % bootstrap interval; heads whose interval contains 0 are pale, and so are layers whose heads cancel "
+        "on average, where shares mean nothing. Grey heads have no share, since the heads of their layer cancel.",
     ),
     "relevance_intervals": Caption(
         "Relevance with intervals",
         "One panel per layer, one dot per head with its 95 % bootstrap interval over the examples, blue above 0 and "
-        "red below it. Layers named in red work against the target as a whole, and heads above 0 with them. The dashed "
+        "red below it: in the direction of the layer's sum, or against it. Layers named in red work against the target "
+        "as a whole (the 95 % interval of their sum is below 0); where heads cancel, shares mean nothing. The dashed "
         "line is an equal share for every head; open dots are heads whose interval contains 0. Triangles with numbers "
         "stand for shares beyond the axis, which occur where the heads of a layer nearly cancel.",
     ),
@@ -65,8 +67,8 @@ CAPTIONS = {
         "Relevance under other rules",
         "Every dot is a head: its share of the layer's relevance under the rule that was asked for, and under another "
         "one. On the dashed line both are the same. Spearman's correlation is 1 where both put the heads in the same "
-        "order; the lower it is, the more the result depends on the choice of rule. Triangles mark values beyond "
-        "the axes.",
+        "order; the lower it is, the more the result depends on the choice of rule. It is of the shares of all layers, "
+        "which are not comparable between layers: the table has that of `raw`. Triangles mark values beyond the axes.",
     ),
 }
 

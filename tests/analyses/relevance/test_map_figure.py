@@ -54,6 +54,25 @@ def test_layers_that_oppose_the_target_have_a_triangle(make_relevance: Make, opp
     assert [n for n, title in enumerate(titles) if title.endswith("(against the target)")] == opposing
 
 
+@pytest.mark.parametrize("layers", [[], [1], [0, 4]])
+def test_heads_of_layers_that_cancel_are_pale_and_have_no_triangle(make_relevance: Make, layers: list[int]) -> None:
+    frame = make_relevance().assign(relevance=0.5, ci_low=0.4, ci_high=0.6, raw=1.0, layer_raw_low=11.0)
+    frame["layer_raw_high"] = 13.0
+    cancel = frame["layer"].isin(layers)
+    frame.loc[cancel & (frame["head"] % 2 == 0), "raw"] = -1.01
+    frame.loc[cancel, ["layer_raw_low", "layer_raw_high"]] = [-0.2, 0.2]
+    figure = relevance_map(frame)
+    (axes,) = panels(figure)
+    assert pale(axes) == {(layer, head) for layer in layers for head in range(12)}
+    assert figure is not None
+    assert "Triangle" not in figure.texts[1].get_text()
+    assert ("the heads of the layer cancel" in figure.texts[1].get_text().replace("\n", " ")) == bool(layers)
+    intervals = relevance_intervals(frame)
+    assert intervals is not None
+    titles = [axes.get_title(loc="left") for axes in intervals.axes]
+    assert [n for n, title in enumerate(titles) if title.endswith("(heads cancel)")] == layers
+
+
 def test_outliers_do_not_wash_out_the_rest(make_relevance: Make) -> None:
     frame = make_relevance().assign(relevance=np.tile([0.05, 0.1], 36))
     frame.loc[[3, 4], "relevance"] = [5e3, -70.0]
