@@ -301,10 +301,10 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     """
     sentences = []
     ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
-    constant = set()  # models
+    constant = set[str]()  # models
     for (model, _), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
         if has_no_verdicts(rows):
-            constant.add(model)
+            constant.add(str(model))
             sentences.append(f"{model}: {_constant(rows, 'examples', 'heads')}{_without_any(rows)}")
         elif rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
             sentences.append(f"{model}: {_needed(rows)}")
@@ -353,7 +353,7 @@ def _needed(rows: pd.DataFrame) -> str:
         f"{metric} {value} instead of {whole}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
         f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}."
     )
-    which = f"{head_name(row)}{tied((worse == worse[row.name]).sum())}"
+    which = f"{head_name(row)}{tied((worse == worse.max()).sum())}"
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
         none = f"none of {len(rows)} heads {effect} on its own"
@@ -386,7 +386,7 @@ def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
     for model, rows in pruning.groupby("model", sort=False):
         sets = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)]
         chosen = known_verdicts(sets)
-        if len(sets) and has_no_verdicts(sets) and model not in constant:
+        if len(sets) and has_no_verdicts(sets) and str(model) not in constant:
             sentences.append(f"{model}: {_constant(sets, 'evaluation examples', 'pruned heads')}")
         if len(chosen):
             row = foremost(chosen, "n_pruned")
