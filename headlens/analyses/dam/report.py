@@ -156,7 +156,7 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
             parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", ""]
             parts += _diagonals(group, metrics)
     if len(positions):
-        parts += ["", "## Where attention is needed: mean P of all heads (share of the positions that stay)", ""]
+        parts += ["", "## Which positions the penalty leaves: mean P of all heads (share of the positions that stay)", ""]
         parts += [
             "Of what is learned: positions of the training texts that are held neither open nor closed.",
             "",
@@ -457,13 +457,13 @@ CAPTIONS = {
         "same way. Open circles are the same masks learned without the diagonal.",
     ),
     "importance": Caption(
-        "Where attention is needed",
+        "Which positions the penalty leaves",
         "The mean probability P that a position stays, over all heads. On the left by class: the first and last row "
         "and column, the diagonal, its neighbourhood, and the rest. On the right by distance. Hatched: what was not "
         "learned, because no training text has such positions, or the mask holds them open or closed.",
     ),
     "importance_over_training": Caption(
-        "Where attention is needed, over training",
+        "Which positions the penalty leaves, over training",
         "The mean probability P that a position stays, over all heads, by class of positions, from before the first "
         "update to the last: the first and last row and column, the diagonal, its neighbourhood, and the rest. "
         "Dotted lines are the same masks learned without the diagonal.",
