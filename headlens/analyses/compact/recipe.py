@@ -215,10 +215,11 @@ def compact_table(name: str, states: Sequence[str], sizes: Sequence[dict[str, in
         gain = geometric_mean_interval(seconds[:, 0] / seconds[:, i])
         times = {"seconds_per_forward": mean, "ci_low": low, "ci_high": high}
         speed = {"speedup": gain[0], "speedup_low": gain[1], "speedup_high": gain[2]}
-        rows.append({"model": name, "state": state, **size, **times, **speed})
+        row = {"model": name, "state": state, **size, **times, **speed}
         if "operations" in size:  # last, as columns that came later
-            operations = rows[-1].pop("operations")
-            rows[-1] |= {"operations": operations, "theoretical_speedup": sizes[0]["operations"] / operations}
+            row["operations"] = row.pop("operations")
+            row["theoretical_speedup"] = sizes[0]["operations"] / size["operations"]
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
