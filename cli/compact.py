@@ -40,6 +40,7 @@ def compact(run: Any, _: Any, screen: Screen) -> str:
                 "MB": f"{row['weight_bytes'] / 1e6:.{digits}f}",
                 "ms per forward": _with_interval(mean, low, high, ".1f"),
                 "speed-up": "" if row["state"] == "original" else gain,
+                "theoretical": "" if row["state"] == "original" else f"{row['theoretical_speedup']:.2f}",
             }
         )
     screen.table(f"{table['model'].iloc[0]} before and after", rows)

@@ -69,6 +69,12 @@ def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert:
     assert list(table["heads"]) == [6, 2]
     # Each head: three projections of 24 to 8 with biases, one of 8 to 24.
     assert table["parameters"][0] - table["parameters"][1] == 4 * (3 * 25 * 8 + 24 * 8)
+    lost, whole = table["operations"][0] - table["operations"][1], table["operations"][0]
+    assert 0 < lost < whole
+    assert table["theoretical_speedup"].tolist() == pytest.approx([1.0, whole / (whole - lost)])
+    assert f"{whole / (whole - lost):.2f}" in next(
+        line for line in done.out.splitlines() if line.startswith(" compact")
+    )
     size = Path("small/model.safetensors").stat().st_size
     assert 0 < size - table["weight_bytes"][1] < 10_000
 

@@ -54,7 +54,9 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     assert (rows["relevance"] <= rows["ci_high"]).all()
     correlations = pd.read_csv("run/correlations.csv")
     assert correlations.columns.tolist() == CORRELATIONS
-    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"relevance", "relevance_intervals", "rule_agreement"}
+    assert {p.stem for p in Path("run/figures").glob("*.png")} == {
+        *("relevance", "relevance_raw", "relevance_intervals", "rule_agreement")
+    }
     for words in (
         "Largest contributions of tiny-bert, encoder (rule epsilon, target embedding)",
         "Largest positive shares of their layer, of heads whose raw is not negative (not comparable between layers) of "
@@ -171,7 +173,7 @@ def test_classify_takes_relevance_along(headlens: Headlens, classifier: str) -> 
     assert alone.code == 0, alone.err
     assert Path("alone/relevance.csv").read_bytes() == Path("run/relevance.csv").read_bytes()
     drawn = {p.stem for p in Path("run/figures").glob("*.png")}
-    assert {"relevance", "relevance_intervals", "confidence_relevance"} <= drawn
+    assert {"relevance", "relevance_raw", "relevance_intervals", "confidence_relevance"} <= drawn
     assert not Path("plain/figures/confidence_relevance.png").exists()
 
 

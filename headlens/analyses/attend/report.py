@@ -25,7 +25,7 @@ def _attention(run: RecordedRun) -> AttentionView | None:
 
 
 def _states(run: RecordedRun) -> list[str]:
-    """Returns the names of the states of the run."""
+    """Returns the recorded names of the states, of the unchanged model last; none for runs of earlier versions."""
     recorded = run.record.get("states")
     return [*map(str, recorded)] if isinstance(recorded, list) else []
 

@@ -199,8 +199,8 @@ def _columns(sums: dict[str, Array], n_heads: int) -> pd.DataFrame:
         columns[f"{ends}_low"], columns[f"{ends}_high"] = interval
     layer = ratio(sums["drawn_raw"].sum(axis=1), sums["drawn"])
     columns["layer_raw"] = sums["raw"].sum() / examples
-    ends = percentile_interval(layer) if examples >= FEWEST else (np.nan, np.nan)
-    columns["layer_raw_low"], columns["layer_raw_high"] = map(float, ends)
+    whole = percentile_interval(layer) if examples >= FEWEST else (np.nan, np.nan)
+    columns["layer_raw_low"], columns["layer_raw_high"] = map(float, whole)
     return pd.DataFrame(columns, index=range(n_heads))
 
 

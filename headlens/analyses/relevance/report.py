@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from headlens.analyses.relevance.intervals_figure import relevance_intervals, relevance_map
+from headlens.analyses.relevance.intervals_figure import raw_map, relevance_intervals, relevance_map
 from headlens.analyses.relevance.overviews import (
     largest_heads_table,
     relevance_findings,
@@ -36,6 +36,7 @@ def relevance_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         return
     relevance = tables["relevance"]
     yield "relevance", relevance_map(relevance)
+    yield "relevance_raw", raw_map(relevance)
     yield "relevance_intervals", relevance_intervals(relevance)
     if len(rules_of_table(relevance)) > 1:
         yield "rule_agreement", rule_agreement(relevance)
@@ -48,12 +49,18 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 CAPTIONS = {
     "relevance": Caption(
         "Relevance",
-        "How much every head contributes to the target, as a share of what its layer as a whole "
-        "contributes: the shares of a layer add up to 1. Blue heads work in the same direction as their layer, red "
-        "ones against it, white ones neither. A layer with a red triangle works against the target as a whole (the "
-        "95 % interval of its sum is below 0): see `raw` for what its heads do. Below each share is half the width of "
+        "How much every head contributes to the target, as a share of what its layer as a whole contributes: the "
+        "shares of a layer add up to 1, and do not compare layers. Blue heads work in the direction of their layer, "
+        "red ones against it, white ones neither. A layer with a red triangle works against the target as a whole (the "
+        "95 % interval of its sum is below 0): `raw` says what its heads do. Below each share is half the width of "
         "its 95 % bootstrap interval; heads whose interval contains 0 are pale, and so are layers whose heads cancel "
         "on average, where shares mean nothing. Grey heads have no share, since the heads of their layer cancel.",
+    ),
+    "relevance_raw": Caption(
+        "Contributions",
+        "How much every head contributes to the target, in units of the output (`raw`), with half the width of the "
+        "95 % bootstrap interval: blue for the target, red against it. These numbers, unlike shares, compare heads of "
+        "different layers. Heads whose interval contains 0 are pale.",
     ),
     "relevance_intervals": Caption(
         "Relevance with intervals",

@@ -63,12 +63,12 @@ def layer_signs(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
 
 def opposing(rows: pd.DataFrame) -> Marks:
     """Which rows are of a layer whose heads together work against the target."""
-    return layer_signs(rows) == OPPOSES
+    return np.asarray(layer_signs(rows) == OPPOSES, bool)
 
 
 def cancelling(rows: pd.DataFrame) -> Marks:
     """Which rows are of a layer whose heads cancel: shares of their sum, which may be anything, mean nothing."""
-    return layer_signs(rows) == CANCEL
+    return np.asarray(layer_signs(rows) == CANCEL, bool)
 
 
 def same_output(count: int) -> str:
