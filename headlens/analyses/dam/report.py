@@ -228,7 +228,7 @@ def _classes(positions: pd.DataFrame) -> list[str]:
             for cell in cells
         )
         lines.append([escaped(str(mask)), *texts])
-    return markdown_table(["run"], known, lines)
+    return markdown_table(["run"], [_WORDS_OF.get(name, name) for name in known], lines)
 
 
 def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
