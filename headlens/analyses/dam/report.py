@@ -156,11 +156,9 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
             parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", ""]
             parts += _diagonals(group, metrics)
     if len(positions):
-        parts += ["", "## Which positions the penalty leaves: mean P of all heads (share of the positions that stay)", ""]
-        parts += [
-            "Of what is learned: positions of the training texts that are held neither open nor closed.",
-            "",
-        ]
+        title = "Which positions the penalty leaves: mean P of all heads (share of the positions that stay)"
+        about = "Of what is learned: positions of the training texts that are held neither open nor closed."
+        parts += ["", f"## {title}", "", about, ""]
         parts += _classes(positions)
     return "\n".join(parts) + "\n"
 

@@ -203,8 +203,9 @@ CAPTIONS = {
         "Sparse heads",
         "On the left the share of the pairs of a head that have no weight. On the right, how well the best of "
         "distance, buckets and clusters predicts them, by the normalised area under the recall-sparsity "
-        "curve: 0 by chance, 1 for perfect prediction; grey where almost all pairs have weight. The method is chosen for "
-        "each head on the pairs that it is scored on; a window alone may predict as well, which the table of areas tells.",
+        "curve: 0 by chance, 1 for perfect prediction; grey where almost all pairs have weight. The method is chosen "
+        "for each head on the pairs that it is scored on; a window alone may predict as well, which the table of areas "
+        "tells.",
     ),
     "clusters": Caption(
         "Contents of clusters",
