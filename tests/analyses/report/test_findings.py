@@ -74,12 +74,14 @@ def test_of_relevance(tmp_path: Path) -> None:
     rows = relevance_tables()["relevance"].query("rule == 'epsilon'")
     best = rows.loc[rows["relevance"].idxmax()]
     size = rows["raw"].abs()
+    positive = rows["relevance"][(rows["layer"] == best["layer"]) & (rows["relevance"] > 0)].sum()
     largest = "encoder.{layer}.{head}".format(**rows.loc[size.idxmax()])
     assert text == (
         f"demo, encoder: {largest} contributes most (rule epsilon): {rows['raw'].loc[size.idxmax()]:.3f} in units of "
         f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of all heads. "
-        f"encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance: "
-        f"{best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal share is 0.333."
+        f"encoder.{best['layer']}.{best['head']} has the largest positive share of its layer's relevance, among heads "
+        f"whose raw is not negative: {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal "
+        f"share is 0.333, all positive shares of its layer add up to {positive:.3f}."
     )
 
 
