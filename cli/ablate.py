@@ -29,6 +29,7 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         findings_of,
         most_damage,
         one_row_for_orders,
+        tied,
     )
     from headlens.analyses.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import digits_of
@@ -48,13 +49,13 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         digits = digits_of(chosen[["value", "baseline"]], least=4)
         rows = [
             {
-                "head": f"{row['stack']}.{row['layer']}.{row['head']}",
+                "head": f"{row['stack']}.{row['layer']}.{row['head']}{tied(row.get('alike', 1))}",
                 str(row["metric"]): f"{row['value']:.{digits}f}",
                 "change": f"{row['delta']:+.{digits}f}",
                 "95 % CI": bounds(row, digits),
                 "p": f"{row['p_value']:.3g}",
                 "p (Holm)": f"{row['p_holm']:.3g}",
-                "verdict": row["verdict"],
+                "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
             }
             for row in chosen.to_dict("records")
         ]

@@ -36,14 +36,23 @@ def classify(request: Any, screen: Screen) -> None:
         heads, least = tables["heads"], request.options.thresholds.min_instances
         even = even_models(heads)
         held, nearest = (heads[name].map(role_family) for name in ("role", "nearest"))
+        every = heads["roles"].map(lambda roles: {role_family(role) for role in str(roles).split("; ")})
+        ways = {
+            "": held.map(lambda role: {role}),
+            " (held at all)": every.where(held != "none", held.map(lambda _: {"none"})),
+            " (closest, if no role)": nearest.where(held == "none", "").map(lambda role: {role}),
+        }
         told = {
             f"{model}{name}": own[heads["model"] == model]
             for model in heads["model"].unique()
-            for name, own in (("", held), (" (closest, if no role)", nearest.where(held == "none", "")))
+            for name, own in ways.items()
             if not (name and model in even)  # heads that attend evenly are near no role
         }
-        roles = [*sorted({*held, *nearest} - {"none"}), "none"]
-        rows = [{"role": role, **{name: int((own == role).sum()) for name, own in told.items()}} for role in roles]
+        roles = [*sorted({*held, *nearest}.union(*every[held != "none"]) - {"none", ""}), "none"]
+        rows = [
+            {"role": role, **{name: sum(role in own for own in heads_of) for name, heads_of in told.items()}}
+            for role in roles
+        ]
         screen.table("Heads by their strongest role", rows)
         if len(set(heads["model"])) > 1:
             title = "Roles found in any model: number of heads, and the best head with its measured value and score"

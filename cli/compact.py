@@ -25,8 +25,10 @@ def compact(run: Any, _: Any, screen: Screen) -> str:
 
     Example: headlens compact demo --heads encoder.3.1,encoder.4.0 --out small
     """
+    from headlens.pages.formatting import digits_of
+
     table: pd.DataFrame = run.table
-    rows = []
+    rows, digits = [], digits_of(table["weight_bytes"] / 1e6, least=1)
     for row in table.to_dict("records"):
         mean, low, high = (1000 * row[name] for name in ("seconds_per_forward", "ci_low", "ci_high"))
         gain = _with_interval(row["speedup"], row["speedup_low"], row["speedup_high"], ".2f")
@@ -35,9 +37,10 @@ def compact(run: Any, _: Any, screen: Screen) -> str:
                 "state": row["state"],
                 "heads": row["heads"],
                 "parameters": f"{row['parameters']:,}",
-                "MB": f"{row['weight_bytes'] / 1e6:.1f}",
+                "MB": f"{row['weight_bytes'] / 1e6:.{digits}f}",
                 "ms per forward": _with_interval(mean, low, high, ".1f"),
                 "speed-up": "" if row["state"] == "original" else gain,
+                "theoretical": "" if row["state"] == "original" else f"{row['theoretical_speedup']:.2f}",
             }
         )
     screen.table(f"{table['model'].iloc[0]} before and after", rows)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from headlens.errors import counted
+
 from .command import analysis
 from .screen import Screen
 
@@ -26,6 +28,7 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
     screen.say(gate_sentences(run.tables["sweep"]))
     results = results_table(run.tables["sweep"])
     for (model, task, metric), group in results.groupby(["model", "task", "metric"], sort=False):
+        on = f"{counted(int(group['n'].max()), 'example')} of {task}"
         digits = result_digits(group)
         rows = [
             {
@@ -44,4 +47,4 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
             "verdict": group["verdict"].isna().all(),
         }
         kept = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
-        screen.table(f"{model}: heads left, and {metric} on {task} with 95 % intervals", kept)
+        screen.table(f"{model}: heads left, and {metric} on {on} with 95 % intervals", kept)

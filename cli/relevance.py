@@ -23,7 +23,14 @@ def relevance(run: Any, _: Any, screen: Screen) -> None:
 
 def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
     """The heads that contribute most under the rule asked for, the largest shares, and how far other rules agree."""
-    from headlens.analyses.relevance.overviews import LAYER, SHARES_TITLE, largest_heads, largest_record, largest_shares
+    from headlens.analyses.relevance.overviews import (
+        OPPOSED,
+        SHARES_TITLE,
+        largest_heads,
+        largest_record,
+        largest_shares,
+        shown_correlations,
+    )
     from headlens.pages.page_tables import page_table
 
     heads = tables["relevance"]
@@ -40,25 +47,28 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
                 "95 % CI": bounds(row, 3),
                 "signed": row["signed"],
                 "raw": row["raw"],
-                "its layer": LAYER[row["against"]],
+                "its layer": row["its_layer"],
+                "positive sum": f"{row['positive']:.2f}",
                 "examples": row["n"],
             }
             for row in largest_shares(group, 8).to_dict("records")
         ]
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
         screen.table(f"{SHARES_TITLE} {of}: an equal share would be {even:.3f}", best)
+        if any(float(row["positive sum"]) > 1 for row in best):
+            screen.say([OPPOSED])
     if "correlations" in tables:
         rows = [
             {
                 "stack": row["stack"],
                 "other rule": row["other_rule"],
                 "quantity": row["of"],
-                "scope": "all heads" if row["scope"] == "heads" else "within layers",
+                "scope": row["over"],
                 "heads": row["n"],
                 "rho": f"{row['spearman']:.2f}",
                 "95 % CI": bounds(row, 2),
             }
-            for row in tables["correlations"].dropna(subset="spearman").to_dict("records")
+            for row in shown_correlations(tables["correlations"].dropna(subset="spearman"))
         ]
         if rows:
             screen.table(f"Does {rule} rank the heads in the same order as the other rules? (Spearman)", rows)

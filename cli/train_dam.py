@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from headlens.errors import counted
+
 from .command import analysis
 from .screen import Screen, bounds
 
@@ -19,7 +21,7 @@ def train_dam(run: Any, _: Any, screen: Screen) -> None:
     Examples: headlens train-dam · headlens train-dam new:bert-small --task mlm --corpus books.txt --steps 5000
     """
     from headlens.analyses.dam.report import baseline_of, dam_sentences
-    from headlens.pages.formatting import DIFFERENCE, difference_text
+    from headlens.pages.page_tables import difference_cell
 
     sweep: pd.DataFrame = run.tables["sweep"]
     screen.say(dam_sentences(sweep))
@@ -32,9 +34,10 @@ def train_dam(run: Any, _: Any, screen: Screen) -> None:
                 "masked in texts": "" if math.isnan(row["penalty"]) else f"{row['sparsity_texts']:.1%}",
                 str(metric): row["value"],
                 "95 % CI": bounds(row, 3),
-                difference: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),
+                difference: difference_cell(row).text,
                 "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
             }
             for row in group.to_dict("records")
         ]
-        screen.table(f"Learned masks of {model}, and {task} under them", rows)
+        on = f"{counted(int(group['n'].max()), 'example')} of {task}"
+        screen.table(f"Learned masks of {model}, and {on} under them", rows)

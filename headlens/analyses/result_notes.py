@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from headlens.corpora.annotations import AnnotationCounts
@@ -21,6 +22,8 @@ from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_options import guess_text
 from headlens.tasks.translation import CUT
+
+Chosen = npt.NDArray[np.bool_]
 
 
 def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
@@ -40,19 +43,21 @@ def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     return notes
 
 
-def record_notes(task: Task, records: Floats) -> list[str]:
+def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -> list[str]:
     """What the records (n, k) of a whole model tell of its task: what guessing gives, whether it guesses, what was cut.
 
     Args:
         task: whose records they are.
         records: of all examples.
+        pruned_on: which of them pruned models are evaluated on, (n,): guesses are told for these, too.
     """
-    notes, said = [], _column(task, records, "predicted")
+    notes = []
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
         guess = guess_text(among_candidates=not task.labels)
-        notes.append(f"{guess} has {article} {metric} of {chance:.3f}.")
+        where = "" if pruned_on is None else _on_both(chance, task.chance(records[pruned_on]), pruned_on)
+        notes.append(f"{guess} has {article} {metric} of {chance:.3f}{where}.")
         right = task.right(records, metric)
         low, high = (math.inf, -math.inf) if right is None else wilson(right.sum(), np.asarray(len(right)))
         guessing = f"{guess[0].lower()}{guess[1:]}"
@@ -65,13 +70,22 @@ def record_notes(task: Task, records: Floats) -> list[str]:
                 f"The model is not significantly better than {guessing}: train it further, or evaluate it on more "
                 "examples."
             )
-    if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
+    said = _column(task, records, "predicted")
+    if task.labels and said is not None and task.constant(records):
         notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
     if cut := cut_translations(task, records):
         notes.append(
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
         )
     return notes
+
+
+def _on_both(chance: float, on_part: float | None, part: Chosen) -> str:
+    """What guesses give of some examples, after what they give of all; nothing where that is the same."""
+    if on_part is None or on_part == chance:
+        return ""
+    both = f" on all {len(part):,} examples, and of {on_part:.3f} on the {part.sum():,}"
+    return f"{both} that pruned models are evaluated on"
 
 
 def narrow_interval_notes(

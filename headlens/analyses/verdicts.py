@@ -69,6 +69,20 @@ def with_verdicts(rows: pd.DataFrame, margin: Margin) -> pd.DataFrame:
     return rows.assign(**added, verdict=pd.Series(found, rows.index, object), n_to_decide=numbers)
 
 
+def without_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Empties `verdict` and `n_to_decide`: no number of examples shows what a model needs that always says the same."""
+    return rows.assign(verdict=pd.Series(None, rows.index, object), n_to_decide=np.nan)
+
+
+def has_no_verdicts(rows: pd.DataFrame) -> bool:
+    """Whether the verdicts of some comparisons were left empty, see `without_verdicts`.
+
+    Args:
+        rows: at least one; tables of older versions have no such column.
+    """
+    return "verdict" in rows and bool(rows["verdict"].isna().all())
+
+
 def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> pd.DataFrame:
     """Fills `SWEEP_VERDICT`, the last columns of a sweep, every family corrected apart.
 

@@ -99,7 +99,7 @@ class EncodedExample:
 
     @property
     def key(self) -> str:
-        """Key that tells the example from others, wherever in a corpus it stands."""
+        """Key that tells the example from others: its id, which is its number where it has no other, and its text."""
         return "\x1e".join(f"{side.sentence.id}\x1f{side.sentence.text}" for side in self.sides)
 
 

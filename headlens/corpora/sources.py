@@ -320,11 +320,17 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
         return TableCorpus(spec, _column(spec, options), options.target_column)
     if kind in READERS:
         return _open_hub(spec, options)
-    if kind in TEXTS or LANGUAGE.fullmatch(kind):
+    if is_text(spec):
         return TextCorpus(spec)
     raise CorpusError(
         f"headlens cannot read {kind} files.", "Save it as .conllu, .txt, .tsv, .csv, .jsonl or .parquet.", path=spec
     )
+
+
+def is_text(path: str | Path) -> bool:
+    """Whether the ending of a file is one of plain text, with a sentence on each line."""
+    kind = file_kind(path)
+    return kind in TEXTS or LANGUAGE.fullmatch(kind) is not None
 
 
 def _no_file(path: Path) -> CorpusError:

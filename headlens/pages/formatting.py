@@ -15,6 +15,7 @@ Floats = npt.NDArray[np.float64]
 NOTHING = "–"
 LARGE = 10_000  # numbers from here on are written in powers of ten
 MOST_DIGITS = 6  # of float32, in which metrics are computed
+_FLOAT32 = 2.0**-23  # relative distance of two numbers
 # Columns of the difference between a metric and that of the model that it is compared with.
 DELTA = ("delta", "delta_low", "delta_high")
 DIFFERENCE = (*DELTA, "p_value")
@@ -96,12 +97,28 @@ def value_text(value: float, low: float, high: float, *, digits: int = 3) -> str
     return text if np.isnan(low) or np.isnan(high) else f"{text} [{', '.join(ends)}]"
 
 
-def difference_text(value: float, low: float, high: float, p_value: float, *, digits: int = 3) -> str:
-    """Formats a difference with its interval and p-value, such as `-0.44 [-0.98, 0.10], p 0.11`; a dash for NaN."""
+def difference_text(
+    value: float, low: float, high: float, p_value: float, *, p_holm: float = math.nan, digits: int = 3
+) -> str:
+    """Formats a difference with its interval and p-value, such as `-0.44 [-0.98, 0.10], p 0.11`; a dash for NaN.
+
+    Where `p_holm`, the p-value corrected for several comparisons, is known, it is the one that is told.
+    """
     if np.isnan(value):
         return NOTHING
-    p_text = "" if np.isnan(p_value) else ", p < 0.001" if p_value < 0.001 else f", p {p_value:.2g}"
+    name, told = ("p", p_value) if np.isnan(p_holm) else ("p (Holm)", p_holm)
+    p_text = "" if np.isnan(told) else f", {name} < 0.001" if told < 0.001 else f", {name} {told:.2g}"
     return value_text(value, low, high, digits=digits) + p_text
+
+
+def without_noise(difference: float, size: float) -> float:
+    """Returns 0 for a difference that is rounding: below what float32 holds of the numbers it is the difference of.
+
+    Args:
+        difference: of two numbers, or a mean of such differences.
+        size: of these numbers.
+    """
+    return 0.0 if abs(difference) < _FLOAT32 * abs(size) else difference
 
 
 def share_text(share: float) -> str:

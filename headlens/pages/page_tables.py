@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headlens.pages.formatting import (
+    DIFFERENCE,
+    MOST_DIGITS,
     difference_text,
     digits_of,
     escaped,
@@ -46,11 +48,15 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The text of a cell; `key` is the number that it is sorted by where that is not the text."""
+    """The text of a cell; `key` is the number that it is sorted by where that is not the text.
+
+    `numbers` are the lower end, the value and the upper end of an interval: the value is written as its ends are.
+    """
 
     text: str
     key: str = ""
     interval: Interval | None = None
+    numbers: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,11 +123,18 @@ class PageTable:
         return "\n".join(markdown_lines([names, marks, *([escaped(cell.text) for cell in row] for row in self.rows)]))
 
 
-def difference_cell(difference: Sequence[float], *, digits: int = 3) -> Cell:
-    """Returns the cell of a paired difference, its interval and p-value, sorted by the difference; empty for NaN."""
-    value, low, high, p_value = map(float, difference)
-    known = not math.isnan(value)
-    return Cell(difference_text(value, low, high, p_value, digits=digits), repr(value)) if known else Cell("")
+def difference_cell(row: Mapping[Any, Any], prefix: str = "", *, digits: int = 3) -> Cell:
+    """Returns the cell of a paired difference, its interval and p-value, sorted by the difference; empty for NaN.
+
+    Args:
+        row: with the columns `DIFFERENCE` and `p_holm`, as far as they are known.
+        prefix: of the names of these columns, but not of `p_holm`.
+        digits: as for `difference_text`.
+    """
+    value, *more = (float(row.get(f"{prefix}{name}", math.nan)) for name in DIFFERENCE)
+    p_holm = float(row.get("p_holm", math.nan))
+    text = difference_text(value, *more, p_holm=p_holm, digits=digits)
+    return Cell("") if math.isnan(value) else Cell(text, repr(value))
 
 
 def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFrame) -> Table:
@@ -179,8 +192,27 @@ def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cel
 def _table(title: str, values: Mapping[str, Sequence[Any]], about: str = "", remark: str = "") -> PageTable:
     """Returns the table of some columns of values."""
     columns = [_column(name, column) for name, column in values.items()]
-    rows = tuple(zip(*(cells for _, cells in columns), strict=True))
+    rows = tuple(map(_beside_interval, zip(*(cells for _, cells in columns), strict=True)))
     return PageTable(title, tuple(head for head, _ in columns), rows, about, remark, len(rows) <= OPEN_ROWS)
+
+
+def _beside_interval(row: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Returns a row in which a value has the decimals of its interval: else it could be rounded out of it."""
+    cells = list(row)
+    for place, (low, value, high) in [(n, cell.numbers) for n, cell in enumerate(row) if cell.numbers is not None]:
+        forms = {number_text(value, digits): digits for digits in range(3, MOST_DIGITS + 1)}
+        values = [n for n, cell in enumerate(row) if cell.key == repr(value) and cell.text in forms]
+        digits = max([digits_of((low, value, high)), *(forms[cells[n].text] for n in values)])
+        for n in values:
+            cells[n] = replace(cells[n], text=number_text(value, digits))
+        cells[place] = replace(cells[place], text=_interval_text(low, high, digits))
+    return tuple(cells)
+
+
+def _interval_text(low: float, high: float, digits: int) -> str:
+    # The fewest decimals are those of numbers that may be large, too.
+    least = digits == digits_of([])
+    return " to ".join(number_text(end, None if least else digits) for end in (low, high))
 
 
 def _filled(records: Sequence[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
@@ -223,19 +255,21 @@ def number_cell(value: float) -> Cell:
     return Cell("") if math.isnan(value) else Cell(number_text(value), repr(float(value)).replace("inf", "Infinity"))
 
 
-def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float, float]) -> Cell:
+def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float, float] | None = None) -> Cell:
     """Returns a cell with an interval in words, and as a picture where it lies between the ends of the picture.
+
+    Its decimals follow its width (`digits_of`), and so do those of its value where that is in the same row of a table.
 
     Args:
         numbers: its lower end, the value, its upper end, what the value is compared with.
-        ends: of the picture.
+        ends: of the picture; None for no picture.
     """
-    low, _, high, _ = numbers
+    low, value, high, _ = map(float, numbers)
     if math.isnan(low) or math.isnan(high):
         return Cell("")
-    places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers]
+    places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers] if ends else [math.nan]
     picture = Interval(*places) if all(0 <= place <= 1 for place in places) else None
-    return Cell(f"{number_text(low)} to {number_text(high)}", repr(low), picture)
+    return Cell(_interval_text(low, high, digits_of((low, value, high))), repr(low), picture, (low, value, high))
 
 
 def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:

@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 
 from headlens.plots.head_grid import TOP, Grid, float_column
 from headlens.plots.style import INK, LEGEND, TICK_SIZE, further_lines, heading, headline, new_figure
+from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 
 VALUES = ("value", "ci_low", "ci_high")
+CHANCE_LABEL = "chance level"
 
 
 def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False, colour: str = INK) -> None:
@@ -28,6 +30,13 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
             band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
 
 
+def draw_chance(axes: Axes, level: float) -> None:
+    """Draws a dotted line at what guessing gives, if that is within the axes; far below it would take their room."""
+    low, high = axes.get_ylim()
+    if low <= level <= high:
+        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":", label=CHANCE_LABEL, zorder=1)
+
+
 def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:
     """Draws the intervals of rows as error bars at their places on the x axis, or sideways on the y axis."""
     values, low, high = (float_column(rows, name) for name in VALUES)
@@ -35,6 +44,33 @@ def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sid
     xy = (values, at) if sideways else (at, values)
     errors: dict[str, Any] = {"xerr" if sideways else "yerr": spread}
     axes.errorbar(*xy, **errors, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
+
+
+def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker: str) -> None:
+    """Marks points that were drawn filled by their verdicts: hollow if not decided, ringed if not needed.
+
+    Args:
+        axes: with the points.
+        at: their places on the x axis.
+        rows: with `value`; nothing is marked without a column `verdict`.
+        colour: of the points.
+        marker: of the points.
+    """
+    if "verdict" not in rows:
+        return
+    values = float_column(rows, "value")
+    looks = {NOT_DECIDED: (marker, 3.5, "white", 1.0), NOT_NEEDED: ("o", 7.0, "none", 0.8)}
+    for name, (shape, size, fill, edge) in looks.items():
+        own = (rows["verdict"] == name).to_numpy(bool)
+        drawn: dict[str, Any] = {"markersize": size, "markerfacecolor": fill, "markeredgewidth": edge, "zorder": 3}
+        axes.plot(at[own], values[own], shape, color=colour, linestyle="none", **drawn)
+
+
+def verdicts_told(rows: pd.DataFrame) -> str:
+    """Returns what the marks of `draw_verdicts` say, of those that there are, to stand behind other words."""
+    known = set(rows["verdict"].dropna()) if "verdict" in rows else set()
+    marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
+    return "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
 
 
 def known_values(rows: pd.DataFrame) -> Grid:

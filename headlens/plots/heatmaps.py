@@ -58,6 +58,7 @@ class Cells:
         warning: meaning of the triangle, for the note.
         ringed: returns which rows get a ring.
         ring: meaning of the ring, for the note where there is one.
+        remark: what the note says in any case.
     """
 
     value: str
@@ -71,6 +72,7 @@ class Cells:
     warning: str = ""
     ringed: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = lambda rows: np.zeros(len(rows), bool)
     ring: str = ""
+    remark: str = ""
 
 
 def limit(*values: Grid) -> float:
@@ -111,7 +113,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
     def note(cell: tuple[float, float]) -> str:
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
-        told = (cells.warning if cells.warned(rows).any() else "", numbers, cells.dot, cells.ring)
+        told = (cells.warning if cells.warned(rows).any() else "", cells.remark, numbers, cells.dot, cells.ring)
         return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=_CELL, note=note)

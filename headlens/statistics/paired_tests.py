@@ -125,7 +125,7 @@ class Comparison:
 
     def _below_margin(self, records: Floats, replicates: Floats, delta: float) -> tuple[float, float]:
         """`p_margin` and `n_to_decide` of any other metric, by its bootstrap replicates."""
-        if self._margin is None or not len(replicates):
+        if self._margin is None or not np.isfinite(replicates).any():
             return math.nan, math.nan
         moved = (self._deciding(records) != self._deciding(self._records)).any(axis=1)
         clusters = self._draws.clusters

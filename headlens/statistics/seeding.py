@@ -1,4 +1,8 @@
-"""Random numbers that belong to a sentence: the same in every batch, order and shard of a corpus."""
+"""Random numbers that belong to a sentence: the same in every batch and shard of a corpus.
+
+A sentence is known by its id. In treebanks that is its own, so that the order of the sentences does not matter; rows of
+tables and lines of texts have their number.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from headlens.corpora.sources import READERS
+from headlens.corpora.sources import READERS, TREEBANKS, is_text
 from headlens.corpora.table import list_names
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
 from headlens.errors import CorpusError, OptionError, counted
@@ -124,7 +124,7 @@ def open_rows(entry: TaskEntry, data: str | Path | None, options: DataOptions) -
             raise OptionError(
                 f"{options.target} holds translations, but no source is given.", "Name the source with --data FILE."
             )
-        return LineRows((Path(data), Path(options.target)))
+        return _lines(Path(data), Path(options.target))
     if data is None and entry.default is None:
         if entry.dataset is None:
             raise OptionError(f"--task {entry.task.name} needs data of your own.", "Name it with --data FILE.")
@@ -147,12 +147,22 @@ def _local(entry: TaskEntry, spec: str, split: str, options: DataOptions) -> Row
         return HubRows(spec, split, options.offline)
     # Plain text holds nothing but sentences, one a line.
     if entry.reader.roles == ("text",) and (kind not in TABLES or kind == ".txt"):
-        return LineRows((path,))
+        return _lines(path)
     named = frozenset(options.columns.values())
     columns = named.union(*entry.layouts)
     columns |= {column.partition(".")[0] for column in columns}  # of translation.de: translation
     numbers = frozenset(filter(str.isdecimal, columns))
     return FileRows(path, entry.headerless, columns - numbers, named if named <= numbers else frozenset(), QUOTED)
+
+
+def _lines(*paths: Path) -> LineRows:
+    """Opens plain text; the lines of anything else are no sentences."""
+    for path in paths:
+        if not is_text(path):
+            kind = file_kind(path)
+            what = "a treebank, whose lines are words" if kind in TREEBANKS else f"a {kind} file"
+            raise CorpusError(f"is {what}, not plain text.", "Save its sentences one a line, as .txt.", path=path)
+    return LineRows(paths)
 
 
 def name_classes(

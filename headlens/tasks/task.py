@@ -159,6 +159,17 @@ class Task(ABC):
         left_out = frozenset() if metric in LOWER_IS_BETTER else _READ_BY_LOSSES
         return records[:, [name not in left_out for name in self.columns]]
 
+    def constant(self, records: Floats, metric: str | None = None) -> bool:
+        """Returns whether a model gives every example the same answer, so that a metric of answers shows nothing of it.
+
+        False for a single example, for losses, which change with every change of a model, and where records, (n, k), do
+        not hold the answers as `predicted`.
+        """
+        if "predicted" not in self.columns or metric in LOWER_IS_BETTER or len(records) < 2:
+            return False
+        said = records[:, self.columns.index("predicted")]
+        return bool((said == said[0]).all())
+
     def chance(self, records: Floats) -> float | None:
         """Returns the main metric of guesses made without reading an example; None where none can be made."""
 

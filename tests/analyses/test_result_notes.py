@@ -39,6 +39,24 @@ def test_what_guessing_gives(name: str, expected: list[str]) -> None:
     assert notes == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "sst2",
+            "Always giving the same answer has an accuracy of 0.750 on all 4 examples, and of 0.500 on the 2 that",
+        ),
+        ("mrpc", "Always giving the same answer has an f1 of 0.857 on all 4 examples, and of 0.667 on the 2 that"),
+        ("cola", "Always giving the same answer has a matthews of 0.000."),
+        ("swag", "Choosing at random has an accuracy of 0.250."),
+    ],
+)
+def test_what_guessing_gives_of_the_part_that_pruned_models_are_evaluated_on(name: str, expected: str) -> None:
+    records = np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [1.0, 1.0, 0.3]])
+    note = record_notes(find_task(name).task, records, np.array([False, True, True, False]))[0]
+    assert note == (expected if expected.endswith(".") else f"{expected} pruned models are evaluated on.")
+
+
 WORSE = "The model is significantly worse than always giving the same answer: train it further."
 
 

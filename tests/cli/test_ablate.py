@@ -37,7 +37,7 @@ PRUNING = [
     *("parameters", "speedup", "removed"),
 ]
 MORE = ["delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"]
-MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide"]
+MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide", "chance"]
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
 # Asked of a model with the classes of sst2.
 OTHER_TASK = ("--task", "cola", "--labels", "model=unacceptable,acceptable")
@@ -236,7 +236,13 @@ def test_what_pruned_models_are_is_told_where_heads_are_replaced(run: Callable[.
     assert "the heads are removed altogether" not in run("--prune", "1", "--strategies", "ranked", "--overwrite").out
 
 
-def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Callable[..., Any], judge: str) -> None:
+# Half of its columns belong to each head of layer 1.
+OUTPUTS = "bert.encoder.layer.1.attention.output.dense.weight"
+
+
+def test_classes_of_other_names_and_a_model_that_always_says_the_same(
+    headlens: Headlens, run: Callable[..., Any], judge: str
+) -> None:
     plain = run("--no-figures").out
     shutil.copytree(judge, "other")
     config = json.loads(Path("other/config.json").read_text())
@@ -244,6 +250,7 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Calla
     Path("other/config.json").write_text(json.dumps(config))
     weights = load_file("other/model.safetensors")
     weights["classifier.bias"] += torch.tensor([100.0, 0.0])
+    weights[OUTPUTS][:, :8] = 0.0  # without head 0 every number is the same
     save_file(weights, "other/model.safetensors", metadata={"format": "pt"})
     done = run("--no-figures", "--overwrite", models=("other",))
     assert done.code == 2
@@ -255,6 +262,17 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Calla
         words = f"The model predicts {said!r} for every example"
         assert words in " ".join(done.out.split())
         assert words not in plain
+    done = run("--no-figures", "--overwrite", "--labels", "model=POS,NEG", "--prune", "1,2", models=("other",))
+    assert done.out.startswith("other: the model gives the same answer to all 30 examples, so that nothing can be")
+    for words in ("verdict", "decide", "or better", "Removed singly"):
+        assert words not in done.out
+    for name in ("ablation", "pruning"):
+        table = pd.read_csv(f"run/{name}.csv")
+        assert table[["verdict", "n_to_decide"]].isna().all(axis=None)
+        assert table["p_value"].notna().sum() >= len(table) - 1
+    assert headlens("report", "run", "--out", "page").code == 0
+    page = Path("page/report.html").read_text(encoding="utf-8")
+    assert "gives the same answer to all 30 examples" in page
 
 
 def test_classes_read_by_position_are_told_everywhere(headlens: Headlens, run: Callable[..., Any], judge: str) -> None:
@@ -423,6 +441,12 @@ def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
     share = pd.read_csv("run/examples.csv")["label"].value_counts(normalize=True).max()
     notes = json.loads(Path("run/run.json").read_text())["notes"]
     assert [n for n in notes if n.startswith(f"Always giving the same answer has an accuracy of {share:.3f}.")]
+    assert run("--no-figures", "--overwrite", "--prune", 1, "--strategies", "ranked").code == 0
+    rows, notes = pd.read_csv("run/examples.csv"), json.loads(Path("run/run.json").read_text())["notes"]
+    part = rows[rows["part"] == "evaluation"]["label"].value_counts(normalize=True).max()
+    told = f"Always giving the same answer has an accuracy of {share:.3f} on all 30 examples, and of {part:.3f} on the"
+    assert [n for n in notes if n.startswith(told)]
+    assert pd.read_csv("run/pruning.csv")["chance"].tolist() == pytest.approx([part] * 2)
 
 
 def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:

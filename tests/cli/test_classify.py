@@ -45,7 +45,7 @@ def test_writes_the_tables_of_the_contract_and_shows_what_there_is(run: Callable
     assert pd.read_csv("run/heads.csv").columns[: len(HEADS)].tolist() == HEADS
     assert pd.read_csv("run/positions.csv").columns.tolist() == POSITIONS
     syntax = pd.read_csv("run/syntax.csv")
-    assert syntax.columns.tolist() == [*SYNTAX, "accuracy_null"]
+    assert syntax.columns.tolist() == [*SYNTAX, "accuracy_null", "needed", "verdict"]
     assert len(pd.read_csv("run/heads.csv")) == 6
     assert len(pd.read_csv("run/similarity.csv")) == 6 * 5
     for shown in ("Heads by their strongest role", "uniform", "heads.csv", "Next: "):

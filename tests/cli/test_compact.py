@@ -57,6 +57,11 @@ def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert:
     assert "Self-check against the model with these heads at 0: outputs differ by at most" in done.out
     assert "Plain from_pretrained cannot read the folder" in done.out
     assert "headlens classify small" in done.out
+    # Sizes that differ are written differently, however little that is.
+    rows = [line.split() for line in done.out.splitlines() if line.startswith((" original", " compact"))]
+    shown = [float(row[3]) for row in rows]
+    assert shown == pytest.approx(list(pd.read_csv("small/compact.csv")["weight_bytes"] / 1e6), abs=1e-3)
+    assert shown[0] > shown[1]
     torch.testing.assert_close(outputs("small"), outputs(tiny_bert, HEADS), atol=1e-5, rtol=0)
 
     table = pd.read_csv("small/compact.csv")
@@ -64,6 +69,12 @@ def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert:
     assert list(table["heads"]) == [6, 2]
     # Each head: three projections of 24 to 8 with biases, one of 8 to 24.
     assert table["parameters"][0] - table["parameters"][1] == 4 * (3 * 25 * 8 + 24 * 8)
+    lost, whole = table["operations"][0] - table["operations"][1], table["operations"][0]
+    assert 0 < lost < whole
+    assert table["theoretical_speedup"].tolist() == pytest.approx([1.0, whole / (whole - lost)])
+    assert f"{whole / (whole - lost):.2f}" in next(
+        line for line in done.out.splitlines() if line.startswith(" compact")
+    )
     size = Path("small/model.safetensors").stat().st_size
     assert 0 < size - table["weight_bytes"][1] < 10_000
 

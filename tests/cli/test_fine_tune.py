@@ -130,13 +130,16 @@ def test_the_saved_model_is_the_one_that_was_measured(headlens: Headlens, tiny_b
     evaluations = pd.read_csv("run/evaluations.csv")
     assert row["value"] == evaluations["accuracy"].max()
     best = evaluations["step"][evaluations["accuracy"].idxmax()]
-    told = f"The checkpoint is that of update {best}, the one with the highest held-out accuracy ({row['value']:.3f})."
+    equal = int((evaluations["accuracy"] == row["value"]).sum())
+    one = "the one" if equal == 1 else f"the first of {equal}"
+    told = f"The checkpoint is that of update {best}, {one} with the highest held-out accuracy ({row['value']:.3f})."
     assert told in " ".join(done.out.split())
     assert "New weights, random before training: classifier." in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["labels"] == ["negative", "positive"]
     assert any("13 occur word for word in the training data" in note for note in record["notes"])
     assert record["models"][0]["steps"] == 6
+    assert record["checkpoint"] == best
     assert (record["arguments"]["task"], record["arguments"]["data"]) == ("sst2", ["train.tsv"])
     model = AutoModelForSequenceClassification.from_pretrained("run/model")
     assert model.config.id2label == {0: "negative", 1: "positive"}

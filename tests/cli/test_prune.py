@@ -64,7 +64,8 @@ def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: H
         assert [str(h) for h in heads_of_model(loaded.model).removed] == closed
         assert row["heads_encoder"] == 4 - len(closed)
     assert sweep["heads_encoder"].iloc[1] == 4 > sweep["heads_encoder"].iloc[2] > 0
-    assert sweep["verdict"].fillna("").tolist() == ["", "not decided", "not decided"]
+    assert sweep["verdict"].fillna("").tolist() == ["", "", "not decided"], "no head is pruned at 0"
+    assert "13 examples of sst2 with 95 % intervals" in " ".join(done.out.split())
     assert "is not decided for a margin of 1 point: accuracy" in " ".join(done.out.split())
     assert "λ multiplies the mean over attention modules" in done.out
     assert "Next: headlens report run" in done.out
@@ -92,7 +93,7 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
         assert (row["delta_low"], row["delta_high"]) == pytest.approx(interval, abs=1e-6)
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         assert row["p_value"] == pytest.approx(expected)
-        if row["init"] == "trained":
+        if row["init"] == "trained" and not pd.isna(row["removed"]):
             assert row["p_margin"] == pytest.approx(share_loss_p(gained, lost, len(ours), 0.05))
             assert (row["margin"], row["verdict"]) == (0.05, "not decided"), "13 examples decide nothing"
         else:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
@@ -16,6 +17,7 @@ Headlens = Callable[..., Any]
 Tokenizer = PreTrainedTokenizerBase
 RELEVANCE = ["model", "stack", "layer", "head", "relevance", "ci_low", "ci_high", "raw", "rule", "target"]
 MORE = ["signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"]
+MORE += ["layer_raw", "layer_raw_low", "layer_raw_high"]
 CORRELATIONS = ["model", "stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high"]
 LABELS = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
@@ -52,10 +54,13 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     assert (rows["relevance"] <= rows["ci_high"]).all()
     correlations = pd.read_csv("run/correlations.csv")
     assert correlations.columns.tolist() == CORRELATIONS
-    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"relevance", "relevance_intervals", "rule_agreement"}
+    assert {p.stem for p in Path("run/figures").glob("*.png")} == {
+        *("relevance", "relevance_raw", "relevance_intervals", "rule_agreement")
+    }
     for words in (
         "Largest contributions of tiny-bert, encoder (rule epsilon, target embedding)",
-        "Largest shares of their layer (not comparable between layers) of tiny-bert, encoder: an equal share would be",
+        "Largest positive shares of their layer, of heads whose raw is not negative (not comparable between layers) of "
+        "tiny-bert, encoder: an equal share would be",
         "Spearman",
         "arrived at embeddings",
     ):
@@ -106,6 +111,24 @@ def test_classes_by_name(headlens: Headlens, classifier: str) -> None:
     assert not found["class:good"]["raw"].equals(found["class:bad"]["raw"])
 
 
+@pytest.mark.parametrize("deaf", [True, False])
+@pytest.mark.parametrize("name", ["BertForSequenceClassification", "GPT2LMHeadModel", "BertModel"])
+def test_a_model_that_ignores_its_input_is_told_of(
+    headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Tokenizer, name: str, *, deaf: bool
+) -> None:
+    model = build(name, len(wordpiece_tokenizer))
+    if deaf:  # Every token and position is embedded alike.
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                module.weight.data[:] = module.weight.data[0]
+    folder = save(model, tmp_path / "model", wordpiece_tokenizer)
+    done = headlens("relevance", folder, "--limit", 6, "--compare", "none", "--out", "run", "--no-figures")
+    assert done.code == 0, done.err
+    said = "The model gives the same output for every example (all "
+    assert (said in done.err.replace("\n", " ")) == (said in done.out) == deaf
+    assert (json.loads(Path("run/run.json").read_text())["notes"][0].startswith(said)) == deaf
+
+
 @pytest.mark.slow
 def test_pairs_for_a_classifier_and_for_embeddings(headlens: Headlens, classifier: str, tiny_bert: Path) -> None:
     Path("pairs.tsv").write_text("\n".join(f"{a}\t{b}" for a in LINES for b in LINES))
@@ -150,7 +173,7 @@ def test_classify_takes_relevance_along(headlens: Headlens, classifier: str) -> 
     assert alone.code == 0, alone.err
     assert Path("alone/relevance.csv").read_bytes() == Path("run/relevance.csv").read_bytes()
     drawn = {p.stem for p in Path("run/figures").glob("*.png")}
-    assert {"relevance", "relevance_intervals", "confidence_relevance"} <= drawn
+    assert {"relevance", "relevance_raw", "relevance_intervals", "confidence_relevance"} <= drawn
     assert not Path("plain/figures/confidence_relevance.png").exists()
 
 
@@ -170,7 +193,7 @@ def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert:
     done = headlens("report", "one", "both", "--out", "page")
     assert done.code == 0, done.err
     page = Path("page/report.html").read_text()
-    assert "Largest shares of their layer" in page
+    assert "Largest positive shares of their layer" in page
     assert "Confidence against relevance" in page
 
 

@@ -24,6 +24,7 @@ from headlens.pages.page_tables import (
     PageTable,
     cell_text,
     csv_table,
+    interval_cell,
     number_cell,
     page_table,
     summary_table,
@@ -103,6 +104,40 @@ def test_columns_have_the_digits_of_what_they_are_compared_with() -> None:
     shown = Console(width=80, record=True, file=io.StringIO())
     shown.print(summary_table("Losses", [{"loss": 4.855}, {"loss": 4.8553}]))
     assert "4.85500" in shown.export_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "texts_"),
+    [
+        (0.00053, 0.00045, 0.00063, ("0.00053", "0.00045 to 0.00063")),
+        (3.410432, 3.410427, 3.410438, ("3.410432", "3.410427 to 3.410438")),
+        (0.846, 0.812, 0.871, ("0.846", "0.812 to 0.871")),
+        (4.4498, 4.44945, 4.45013, ("4.44980", "4.44945 to 4.45013")),
+        (2.5, 1.0, 12345.6, ("2.500", "1.000 to 1.235e+04")),
+    ],
+)
+def test_a_value_has_the_decimals_of_its_interval(
+    value: float, low: float, high: float, texts_: tuple[str, str]
+) -> None:
+    """Also beside others that are far from it, and as a plain number."""
+    for cell in (number_cell(value), value):
+        records = [{"raw": cell, "95 % CI": interval_cell((low, value, high, 0.0))}]
+        records.append({"raw": 9.5 if cell is value else number_cell(9.5), "95 % CI": interval_cell((2.0, 9.5, 18, 0))})
+        table = page_table("t", records)
+        assert texts(table, "raw") == [texts_[0], "9.500"]
+        assert texts(table, "95 % CI") == [texts_[1], "2.000 to 18.000"]
+
+
+@given(st.lists(st.floats(-2, 2), min_size=3, max_size=3), st.lists(st.floats(-2, 2), max_size=4))
+def test_no_value_is_written_outside_of_its_interval(numbers: list[float], others: list[float]) -> None:
+    low, value, high = sorted(numbers)
+    records = [{"value": number_cell(value), "CI": interval_cell((low, value, high, 0.0), (-2.0, 2.0))}]
+    records += [{"value": number_cell(other), "CI": Cell("")} for other in others]
+    table = page_table("t", records)
+    shown, ends = float(texts(table, "value")[0]), texts(table, "CI")[0].split(" to ")
+    # Powers of ten, for numbers near 0, have two digits.
+    slack = 0.06 * min(abs(low), abs(value), abs(high)) if "e" in "".join([*ends, texts(table, "value")[0]]) else 0.0
+    assert float(ends[0]) - slack - 5e-6 * bool(slack) <= shown <= float(ends[1]) + slack + 5e-6 * bool(slack)
 
 
 def test_columns_of_a_file_are_sorted_by_what_they_mean() -> None:

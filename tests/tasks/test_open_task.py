@@ -232,6 +232,19 @@ def test_parallel_files(tmp_path: Path) -> None:
         read("rte", source, target=target)
 
 
+@pytest.mark.parametrize("name", ["a.conllu", "a.CONLL.gz", "a.pdf", "a.docx"])
+def test_lines_of_what_is_no_plain_text_are_no_sentences(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, name, "1	One\t_\n")
+    said = "a treebank, whose lines are words" if "conll" in name.lower() else f"a {Path(name).suffix} file"
+    for found in ({}, {"target": write(tmp_path, "a.de", "Eins\n")}):
+        with pytest.raises(CorpusError, match=rf"is {re.escape(said)}, not plain text\.\nSave its sentences one a"):
+            read("translation" if found else "mlm", path, **found)
+    with pytest.raises(CorpusError, match="not plain text"):
+        read("translation", write(tmp_path, "a.en", "One\n"), target=path)
+    for plain in ("a.txt", "a.en", "a"):
+        assert len(read("mlm", write(tmp_path, plain, "One\n"))[0]) == 1
+
+
 def test_texts_of_some_words(tmp_path: Path) -> None:
     """Words of all texts together count; the limit is of what is left, in every file."""
     rows = ["a b c\td\tentailment", "a\tb\tentailment", "a b\tc d\tneutral", "a  b \tc\t-", "a\tb c d e\tneutral"]

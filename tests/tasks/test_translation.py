@@ -121,8 +121,9 @@ def test_tokenizers_by_language(codes: str, tokenizer: str | None) -> None:
     ],
 )
 def test_tokenizers_by_column_or_file(tmp_path: Path, given: dict[str, Any], tokenizer: str | None) -> None:
-    (tmp_path / "a.tsv").write_text("a\tb\n", encoding="utf-8")
-    task, _ = open_task("translation", tmp_path / "a.tsv", DataOptions(**given))
+    source = tmp_path / ("a.txt" if "target" in given else "a.tsv")
+    source.write_text("a\tb\n", encoding="utf-8")
+    task, _ = open_task("translation", source, DataOptions(**given))
     assert isinstance(task, Translation)
     assert task.tokenizer == tokenizer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +13,31 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.ablate.options import STRATEGIES
+from headlens.analyses.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
-from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below, panels
+from headlens.plots.curves import (
+    CHANCE_LABEL,
+    draw_chance,
+    draw_intervals,
+    draw_level,
+    draw_verdicts,
+    known_values,
+    legend_below,
+    panels,
+    verdicts_told,
+)
 from headlens.plots.head_grid import LINE, Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
-from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
+from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"
 _DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; heads without a dot are pale."
-_RING = "Ring: not needed, since the loss is shown to be below the margin; neither: not decided."
+_PALE = f"Pale: p of {LEVEL} or more after Holm's correction for all heads."
+_RING = "Ring: not needed, since the loss is shown to be below the margin."
+_UNMARKED = "No mark: not decided."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
@@ -91,16 +104,29 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
     scale = centred_scale(f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
-    ring = _RING if _not_needed(rows).any() else ""
-    cells = Cells("delta", significant, _DOT, _name, abreast, _unsure, "", _not_needed, ring)
+    # The note tells the marks that are drawn, and no others.
+    dotted, ringed, undecided = significant(rows), _have(NOT_NEEDED, rows), _have(NOT_DECIDED, rows)
+    tested = np.isfinite(float_column(rows, "p_holm")).any()
+    marks = [_RING] * bool(ringed.any()) + [_UNMARKED] * bool((undecided & ~dotted).any())
+    cells = Cells(
+        "delta",
+        significant,
+        _DOT if dotted.any() else "",
+        _name,
+        abreast,
+        _unsure,
+        pale="" if dotted.any() else _PALE if tested else Cells.pale,
+        ringed=partial(_have, NOT_NEEDED),
+        ring=" ".join(marks),
+    )
     return interval_map(rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}")
 
 
-def _not_needed(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Heads whose loss is shown to be below the margin; none in tables of older versions."""
+def _have(verdict: str, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which heads have a verdict; none in tables of older versions."""
     if "verdict" not in rows:
         return np.zeros(len(rows), bool)
-    return (rows["verdict"] == NOT_NEEDED).to_numpy(bool)
+    return (rows["verdict"] == verdict).to_numpy(bool)
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -110,17 +136,18 @@ def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 def _name(part: StackRows) -> str:
     known = float_column(part.rows, "baseline")
+    constant = "\nthe same answer to all examples" * has_no_verdicts(part.rows)
     if not np.isfinite(known[0]):
-        return part.name
+        return f"{part.name}{constant}"
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
-    return f"{part.name}\n{shown} with all heads"
+    return f"{part.name}\n{shown} with all heads{constant}"
 
 
 def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     """The metric on the evaluation part against the number of heads pruned, with 95 % intervals; a panel per model.
 
-    The dashed line and its band are the whole model. Of several random orders every one is a point, and the line their
-    mean. All panels have the same axes.
+    The dashed line and its band are the whole model, the dotted line is what guesses give, unless that is far below. Of
+    several random orders every one is a point, and the line their mean. All panels have the same axes.
 
     Args:
         pruning: rows of `pruning.csv`, of one model or several.
@@ -132,7 +159,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         return None
     models = [str(name) for name in pruning["model"].unique()]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    told = _marks_told(pruning)
+    told = verdicts_told(pruning[pruning["strategy"] != RANDOM])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{told})"
     lines, width, abreast = _legend_lines(pruning), _width(models), 1 if style.in_column() else len(models)
     slot = (width - 0.1) / abreast
@@ -151,8 +178,15 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
             shift = apart * (number - (len(strategies) - 1) / 2)
             _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
         axes.set(xlim=(low, high), ylim=values, xticks=_ticks(_counts(pruning), _TICK * (high - low) / inches))
+        draw_chance(axes, _chance(rows))
     legend_below(figure, drawn, lines)
     return figure
+
+
+def _chance(pruning: pd.DataFrame) -> float:
+    """What guesses give of the metric; NaN where that is not known, as in tables of older versions."""
+    known = float_column(pruning, "chance")
+    return float(known[0]) if len(known) else math.nan
 
 
 def _width(models: Sequence[str]) -> float:
@@ -174,6 +208,9 @@ def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tu
     several = pruning.groupby(["model", "strategy", "n_pruned"])["value"].transform("size") > 1
     ends = {name: pruning[name].where(~several) for name in ("ci_low", "ci_high") if name in pruning}
     known = known_values(pruning.assign(**ends))
+    # Guesses are in the picture unless they would take more room than all the rest.
+    near = abs(float(known.min()) - _chance(pruning)) <= np.ptp(known)
+    known = np.append(known, _chance(pruning)) if near else known
     margin = 0.04 * (float(np.ptp(known)) or 1.0)
     apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
     # no strategy stands where another number of heads is
@@ -217,23 +254,14 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
         axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2)
         return
     draw_intervals(axes, at, rows, colour)
-    if "verdict" in rows and strategy != RANDOM:
-        undecided, spare = ((rows["verdict"] == name).to_numpy(bool) for name in (NOT_DECIDED, NOT_NEEDED))
-        drawn: dict[str, Any] = {"linestyle": "none", "markeredgecolor": colour, "zorder": 3}
-        axes.plot(at[undecided], value[undecided], marker, markersize=3.5, markerfacecolor="white", **drawn)
-        axes.plot(at[spare], value[spare], "o", markersize=7, markerfacecolor="none", markeredgewidth=0.8, **drawn)
-
-
-def _marks_told(pruning: pd.DataFrame) -> str:
-    """What hollow, ringed and filled marks of chosen sets say, of those that there are."""
-    known = set(pruning.loc[pruning["strategy"] != RANDOM, "verdict"].dropna()) if "verdict" in pruning else set()
-    marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
-    return "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
+    if strategy != RANDOM:
+        draw_verdicts(axes, at, rows, colour, marker)
 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:
     """One line, or more where the names are too long for one."""
-    letters = [min(len(name), _LETTERS) for name in ["no heads pruned", *_strategies(pruning)]]
+    levels = ["no heads pruned"] + [CHANCE_LABEL] * math.isfinite(_chance(pruning))
+    letters = [min(len(name), _LETTERS) for name in [*levels, *_strategies(pruning)]]
     mean = len(", mean of 10")  # of the strategy that is drawn several times
     width = _width(list(pruning["model"].unique()))
     # a line, a gap, and letters of 0.56 of their size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +21,14 @@ from headlens.analyses.verdicts import (
     VERDICTS_TOLD,
     counts_text,
     foremost,
+    has_no_verdicts,
     known_verdicts,
     taken_away_text,
     verdict_cells,
 )
 from headlens.errors import counted
 from headlens.heads import STACKS
-from headlens.pages.formatting import by_sign, compared_texts, number_text, value_text
+from headlens.pages.formatting import by_sign, compared_texts, number_text, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -53,9 +54,19 @@ def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
 
 
 def best_alone(rows: pd.DataFrame) -> pd.DataFrame:
-    """The head of every layer that does best alone, of one model (Michel et al. 2019, table 3)."""
+    """The head of every layer that does best alone, of one model (Michel et al. 2019, table 3).
+
+    Of several the first, with their number in the column `alike`.
+    """
     order = worsening(rows).dropna().sort_values(kind="stable").index
-    return rows.loc[order].drop_duplicates(["stack", "layer"]).sort_index()
+    ordered = rows.loc[order]
+    best = ordered.drop_duplicates(["stack", "layer"]).sort_index()
+    return best.assign(alike=ordered.groupby(["stack", "layer", "delta"])["delta"].transform("size"))
+
+
+def tied(alike: float) -> str:
+    """What is said behind the first of so many heads with the same number; nothing behind a single one."""
+    return f" ({alike:.0f} heads tie)" if alike > 1 else ""
 
 
 def worsening(rows: pd.DataFrame) -> pd.Series[float]:
@@ -195,10 +206,10 @@ def _changes(
 def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
     low, delta, high = (float(row[name]) for name in ("ci_low", "delta", "ci_high"))
     return _named(row, "mode") | {
-        "head": head_name(row),
+        "head": f"{head_name(row)}{tied(row.get('alike', 1))}",
         "all heads": number_cell(row["baseline"]),
         "value": number_cell(row["value"]),
-        "change": number_cell(delta),
+        "change": number_cell(without_noise(delta, row["baseline"])),
         "95 % CI": interval_cell((low, delta, high, 0.0), ends[str(row["metric"])]),
         "p (Holm)": number_cell(row["p_holm"]),
         "significant": "yes" if sure else "no",
@@ -210,17 +221,20 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
 def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:
     """A row on the heads of a stack or of one of its layers: columns of ablation.csv with `worse` and `sure`."""
     worst = rows.iloc[int(np.nanargmax(float_column(rows, "worse")))]
+    alike = tied((rows["worse"] == worst["worse"]).sum())
     return _named(worst, "mode", "stack") | {
         "layer": layer,
         "heads": len(rows),
-        "mean change": number_cell(rows["delta"].mean()),
-        "largest loss": by_sign([float(worst["worse"])], above=head_name(worst), below="none"),
-        "change when removed": number_cell(worst["delta"]),
+        "mean change": number_cell(without_noise(rows["delta"].mean(), worst["baseline"])),
+        "largest loss": by_sign([float(worst["worse"])], above=f"{head_name(worst)}{alike}", below="none"),
+        "change when removed": number_cell(without_noise(worst["delta"], worst["baseline"])),
         **_verdict_counts(rows),
     }
 
 
-def _verdict_counts(rows: pd.DataFrame) -> dict[str, int]:
+def _verdict_counts(rows: pd.DataFrame) -> Mapping[str, int | str]:
+    if has_no_verdicts(rows):
+        return dict.fromkeys(VERDICTS, "")
     if "verdict" not in rows:  # of an older version
         return {NEEDED: int((rows["sure"] & (rows["worse"] > 0)).sum())}
     return {name: int((rows["verdict"] == name).sum()) for name in VERDICTS}
@@ -287,12 +301,38 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     """
     sentences = []
     ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
-    for key, rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
-        if rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
-            sentences.append(f"{key[0]}: {_needed(rows)}")
+    constant = set[str]()  # models
+    for (model, _), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
+        if has_no_verdicts(rows):
+            constant.add(str(model))
+            sentences.append(f"{model}: {_constant(rows, 'examples', 'heads')}{_without_any(rows)}")
+        elif rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
+            sentences.append(f"{model}: {_needed(rows)}")
     if "pruning" in tables:
-        sentences += _sets_needed(tables["pruning"])
+        sentences += _sets_needed(tables["pruning"], constant)
     return sentences
+
+
+def _constant(rows: pd.DataFrame, examples: str, what: str) -> str:
+    """What is said of a model instead of verdicts where it gives one answer to everything."""
+    metric, n = rows["metric"].iloc[0], int(rows["n"].iloc[0])
+    answer = f"the model gives the same answer to all {n:,} {examples}"
+    return f"{answer}, so that nothing can be measured about {what} with {metric}."
+
+
+def _without_any(rows: pd.DataFrame) -> str:
+    """The metric of a model that gives one answer to everything, without each of its heads."""
+    metric, baseline = rows["metric"].iloc[0], float(rows["baseline"].iloc[0])
+    if not math.isfinite(baseline):
+        return ""
+    changed = int((rows["value"] != baseline).sum())
+    if changed:
+        return (
+            f" It has {metric} {number_text(baseline)}, and another without {changed} of {counted(len(rows), 'head')}."
+        )
+    return (
+        f" It has exactly the same {metric}, {number_text(baseline)}, without any one of {counted(len(rows), 'head')}."
+    )
 
 
 def _needed(rows: pd.DataFrame) -> str:
@@ -302,8 +342,10 @@ def _needed(rows: pd.DataFrame) -> str:
     better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows)
     verdicts = f" {counts}" if counts else ""
     if worst.empty:
-        whole = f"{metric} {number_text(float(baseline))}"
-        none = f"without any one of {len(rows)} heads, {task} has {whole} or better on these examples"
+        whole = number_text(float(baseline))
+        same = (rows["value"].dropna() == baseline).all()
+        has = f"exactly the same {metric} as with all, {whole}," if same else f"{metric} {whole} or better"
+        none = f"without any one of {len(rows)} heads, {task} has {has} on these examples"
         return f"{none}.{better}{verdicts}"
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
     value, whole = compared_texts(row["value"], row["baseline"])
@@ -311,12 +353,13 @@ def _needed(rows: pd.DataFrame) -> str:
         f"{metric} {value} instead of {whole}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
         f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}."
     )
+    which = f"{head_name(row)}{tied((worse == worse.max()).sum())}"
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
         none = f"none of {len(rows)} heads {effect} on its own"
-        return f"{none}; the largest loss is without {head_name(row)}: {change}{better}{verdicts}"
+        return f"{none}; the largest loss is without {which}: {change}{better}{verdicts}"
     told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
-    return f"{task} suffers most without {head_name(row)}: {change} {told}{better}{verdicts}"
+    return f"{task} suffers most without {which}: {change} {told}{better}{verdicts}"
 
 
 def _better_without(rows: pd.DataFrame) -> str:
@@ -324,21 +367,44 @@ def _better_without(rows: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     row = rows.iloc[int(np.argmin(worsening(rows)))]
-    best, (value, _) = head_name(row), compared_texts(row["value"], row["baseline"])
+    value, _ = compared_texts(row["value"], row["baseline"])
+    best = f"{head_name(row)}{tied((rows['delta'] == row['delta']).sum())}"
     if len(rows) == 1:
         return f" Without {best}, {row['metric']} is significantly better: {value}."
     which = f"Without each of {len(rows)} heads, {row['metric']} is significantly better, most so without"
     return f" {which} {best}: {value}."
 
 
-def _sets_needed(pruning: pd.DataFrame) -> list[str]:
-    """The most heads that a strategy takes out and that are shown not to be needed, or else what is not decided."""
+def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
+    """The most heads that a strategy takes out and that are shown not to be needed, or else what is not decided.
+
+    Args:
+        pruning: as it is written.
+        constant: models of which it was said that they give one answer to all examples.
+    """
     sentences = []
     for model, rows in pruning.groupby("model", sort=False):
-        chosen = known_verdicts(rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)])
+        sets = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)]
+        chosen = known_verdicts(sets)
+        if len(sets) and has_no_verdicts(sets) and str(model) not in constant:
+            sentences.append(f"{model}: {_constant(sets, 'evaluation examples', 'pruned heads')}")
         if len(chosen):
             row = foremost(chosen, "n_pruned")
             gone, left = int(row["n_pruned"]), int(row["n_heads"])
-            pruned = f"{gone} of {gone + left} heads pruned ({row['strategy']})"
-            sentences.append(f"{model}: {taken_away_text(row, pruned, len(chosen), 'sets of heads')}")
+            equal = (chosen[["n_pruned", "value", "verdict"]] == [row["n_pruned"], row["value"], row["verdict"]]).all(
+                axis=1
+            )
+            pruned = f"{gone} of {gone + left} heads pruned ({', '.join(map(str, chosen[equal]['strategy']))})"
+            told = taken_away_text(row, pruned, len(chosen), "sets of heads")
+            sentences.append(f"{model}: {told}{_random_orders(rows, gone)}")
     return sentences
+
+
+def _random_orders(pruning: pd.DataFrame, count: int) -> str:
+    """What random orders of as many heads have, of one model: chance may do as well as a strategy."""
+    orders = pruning[(pruning["strategy"] == RANDOM) & (pruning["n_pruned"] == count)].dropna(subset=["value"])
+    if orders.empty:
+        return ""
+    low, high = compared_texts(orders["value"].min(), orders["value"].max())
+    values = f"{low} to {high}" if low != high else f"{low} each" if len(orders) > 1 else low
+    return f" {counted(len(orders), 'random order')} of as many heads: {values}."

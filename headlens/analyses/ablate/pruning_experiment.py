@@ -27,7 +27,7 @@ from headlens.analyses.ablate.scorers import (
 from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
-from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts
+from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError, counted
@@ -48,7 +48,7 @@ ChosenHeads = tuple[str, int | None, tuple[Head, ...]]
 PRUNING_COLUMNS = [
     *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
     *("parameters", "speedup", "removed", "delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"),
-    *("p_holm", *VERDICT_COLUMNS),
+    *("p_holm", *VERDICT_COLUMNS, "chance"),
 ]
 
 
@@ -168,7 +168,13 @@ class PruningExperiment:
         table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})
         # Random orders are the control, and no sets that anybody would choose among.
         families = [table.iloc[1:][own] for own in (~random, random)]
+        # What guesses without reading give of the main metric, on the same examples as `value`.
+        task = self.examples.task
+        chance = task.chance(baseline) if self.metric == task.metrics[0] else None
+        table["chance"] = np.nan if chance is None else chance
         told = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
+        if self.examples.task.constant(baseline, self.metric):
+            told = without_verdicts(told)
         more = told[["p_holm", *VERDICT_COLUMNS[1:]]]
         table = table.drop(columns="n_to_decide").join(more)[PRUNING_COLUMNS[1:]]
         return table, np.stack([model.records for model in models])

@@ -15,10 +15,11 @@ import pandas as pd
 
 from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.options import FEWEST, AblateRequest, Mode
+from headlens.analyses.ablate.overviews import tied
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ablate_heads, chosen_metric
-from headlens.analyses.ablate.task_examples import Examples, example_table
+from headlens.analyses.ablate.task_examples import Chosen, Examples, example_table
 from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
 from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes, were
@@ -140,13 +141,13 @@ class _Ablated:
         ablation = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples, metric))
         records = ablation.records[options.mode]
         tables, ranked_on = {"ablation": ablation.table}, None
-        notes = self._notes(examples, records)
+        bench = self._bench(examples, metric, records)
+        notes = self._notes(examples, records, metric, ~bench.ranked_on if self.request.pruning.prune else None)
         swept = [record for own in ablation.records.values() for record in own.without]
         notes += narrow_interval_notes(task, metric, examples.keys, records.intact, swept)
         arrays = {"heads": np.array([str(h) for h in records.heads])}
         arrays |= {mode: own.without for mode, own in ablation.records.items()}
         if self.request.pruning.prune:
-            bench = self._bench(examples, metric, records)
             ranked_on = bench.ranked_on
             tables["pruning"], arrays["pruned"] = bench.outcome()
             notes += bench.notes
@@ -192,7 +193,10 @@ class _Ablated:
         with run.reporter.progress(text, len(costs), costs) as advance:
             yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, keeper, run.processes, interim)
 
-    def _notes(self, examples: Examples, records: sweep.HeadRecords) -> list[str]:
+    def _notes(
+        self, examples: Examples, records: sweep.HeadRecords, metric: str, evaluated: Chosen | None
+    ) -> list[str]:
+        """What is to be known of the examples, of which pruned models are evaluated on some or there are none."""
         summary = examples.summary
         notes = left_out_notes(summary, summary.name, examples.reader.told_limit)
         if len(examples) < FEWEST:
@@ -201,10 +205,10 @@ class _Ablated:
                 "needs most. Give more --data."
             )
         task = examples.task
-        notes += [*examples.notes, *record_notes(task, records.intact)]
+        notes += [*examples.notes, *record_notes(task, records.intact, evaluated)]
         cut = {head: cut_translations(task, own) for head, own in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
-            worst = max(cut, key=cut.__getitem__)
+            worst = f"{max(cut, key=cut.__getitem__)}{tied(list(cut.values()).count(most))}"
             notes.append(
                 f"Without {worst}, {most} of {counted(len(examples), 'translation')} {were(most)} cut off at the "
                 "length limit, the largest number for any head."
@@ -214,9 +218,28 @@ class _Ablated:
                 f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
                 f"{self.request.options.mode}."
             )
-        if idle := sweep.check_effect(records, counts=examples.task.generates):
-            notes.append(f"{counted(len(idle), 'head')} can be removed without any change: {' '.join(map(str, idle))}.")
-        return notes
+        return notes + idle_notes(task, metric, records)
+
+
+def idle_notes(task: Task, metric: str, records: sweep.HeadRecords) -> list[str]:
+    """Which heads change nothing when each is removed alone; none is told of a model that always says the same.
+
+    Args:
+        task: whose records they are.
+        metric: of the task.
+        records: of all examples.
+
+    Raises:
+        SelfCheckError: as in `headlens.analyses.ablate.sweep.check_effect`.
+    """
+    idle = sweep.check_effect(records, counts=task.generates)
+    if not idle or task.constant(records.intact, metric):
+        return []
+    change = "changes" if len(idle) == 1 else "change"
+    return [
+        f"Removed singly, {counted(len(idle), 'head')} {change} no output that is measured on these "
+        f"{counted(len(records.intact), 'example')}, in any digit: {' '.join(map(str, idle))}."
+    ]
 
 
 def _stack(results: dict[str, _Found]) -> dict[str, pd.DataFrame]:

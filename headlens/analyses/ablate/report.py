@@ -83,7 +83,7 @@ CAPTIONS = {
         "Pruning many heads",
         "The metric against the number of heads pruned, by how they were chosen, with 95 % intervals. Heads were "
         "chosen on one part of the examples, and the values are those of the other part. The dashed line with its band "
-        "is the whole model; each random order is one point.",
+        "is the whole model, a dotted one the chance level on the same examples; each random order is one point.",
     ),
 }
 
@@ -106,6 +106,7 @@ REPORT = CommandReport(
             filled=("metric",),
             identity=("model", "strategy", "seed", "n_pruned"),
             together=(("delta", "delta_low", "delta_high", "p_value", "ranking_value", "n"), VERDICT_COLUMNS),
+            optional=("chance",),
         ),
     },
     needed=("ablation",),

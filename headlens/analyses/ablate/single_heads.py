@@ -13,7 +13,7 @@ import pandas as pd
 from headlens.analyses.ablate.options import AblationOptions, Mode
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts
+from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.errors import OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable
 from headlens.models.loading import LoadedModel
@@ -125,7 +125,7 @@ def ablation_table(
         corrected for the number of heads (Holm 1979). `p_margin` is of the hypothesis that the loss is `margin` or
         more, `p_margin_holm` is corrected, too; `verdict` says whether what was taken out is needed, see
         `headlens.statistics.non_inferiority.verdict`, and if that is not decided, `n_to_decide` about how many examples
-        would.
+        would. Both are empty if the model with all heads gives every example the same answer.
     """
     tested = margin_of(metric, task.value(records.intact, metric=metric), margin, len(records.heads))
     compare = paired_comparison(task, metric, records.intact, draws, tested)
@@ -140,5 +140,6 @@ def ablation_table(
         "n": len(records.intact),
         "baseline": compare.value,
     }
-    table = HeadTable(with_verdicts(rows.assign(**told), tested))
+    rows = with_verdicts(rows.assign(**told), tested)
+    table = HeadTable(without_verdicts(rows) if task.constant(records.intact, metric) else rows)
     return table.rows[ABLATION_COLUMNS[1:]]

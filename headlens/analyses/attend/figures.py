@@ -43,6 +43,11 @@ class MapBlock:
             raise ValueError(f"weights {self.weights.shape} do not fit titles, query and key labels {shape}")
 
 
+def drawn_names(states: Sequence[str], models: int) -> list[str]:
+    """Returns the names of the states that are drawn: of every model the first, changed as it was asked for."""
+    return list(states[:models])
+
+
 def layer_figures(
     maps: Sequence[SentenceMap],
     models: Sequence[str],
@@ -55,7 +60,7 @@ def layer_figures(
     Args:
         maps: of sentences, whose `model` is the number of the sentence, and whose `state` that of the model; of the
             states of one model only the first is drawn.
-        models: their names, for the titles; the maps of two stand on one figure, in lines of their own.
+        models: the names of their states, for the titles; the maps of two stand on one figure, in lines of their own.
         layer: the only layer that is drawn; None for all.
         head: the only head that is drawn; None for all.
         heads: the only heads that are drawn; none for all.
@@ -115,14 +120,16 @@ def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None 
         title_lines = max(style.heading_lines(text, across_map) for text in block.titles)
         downs.append(cell * len(queries) + _TITLE + (title_lines - 1) * style.HEADING_LINE)
         heights.append(-(-len(block.titles) // columns) * downs[-1] + _margin(keys, points))
-    width, height = max(2.2, left_margin + columns * (across_map + _GAP) + _SIDE), max(2.2, _TOP + sum(heights))
+    width = max(2.2, left_margin + columns * (across_map + _GAP) + _SIDE)
+    first_top = _TOP + style.further_lines(title, width)
+    height = max(2.2, first_top + sum(heights))
     figure = style.new_figure(width, height)
     style.headline(figure, title)
     largest = max(float(np.nanmax(block.weights)) for block in blocks if np.isfinite(block.weights).any())
     scale = Scale("attention weight", high=max(largest, _STRONG), colours=style.PALE)
     step = style.tick_step(cell, points / 72)
     font: dict[str, Any] = {"fontsize": points, "fontfamily": FAMILY}
-    tops = height - _TOP - np.cumsum([0.0, *heights[:-1]])
+    tops = height - first_top - np.cumsum([0.0, *heights[:-1]])
     for block, (queries, keys), down, top in zip(blocks, labels, downs, tops, strict=True):
         for number, matrix in enumerate(block.weights):
             line, column = divmod(number, columns)

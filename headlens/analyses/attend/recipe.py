@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.analyses.attend.analysis import attention_of_states, sink_notes, states_of, view_of
-from headlens.analyses.attend.figures import layer_figures
+from headlens.analyses.attend.figures import drawn_names, layer_figures
 from headlens.analyses.attend.options import EXAMPLE, AttendRequest
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.corpora.text import sentence_examples
@@ -58,7 +58,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
                 path.write_text(page, encoding="utf-8", newline="\n")
             notes += size_notes(page, view)
             if request.figures:
-                names, asked = list(dict.fromkeys(state.model for state in states)), request.selection
+                names, asked = drawn_names(view.states, len(models)), request.selection
                 layers = sum(len(own.weights) if asked.layer is None else 1 for own in maps if not own.state)
                 with run.reporter.progress("drawing", layers) as advance:
                     for name, figure in layer_figures(maps, names, asked.layer, asked.head, asked.heads):

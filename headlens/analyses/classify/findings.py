@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.options import Thresholds
-from headlens.analyses.classify.roles import EVEN, NEARLY_ALL, ROLES, even_sentence, is_even
+from headlens.analyses.classify.roles import EVEN, NEARLY_ALL, ROLES, even_sentence, has_even, is_even
 from headlens.analyses.classify.syntax_figure import gain, is_syntactic
 from headlens.analyses.relevance.overviews import relevance_findings
 from headlens.errors import counted
@@ -80,6 +80,8 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
                 told = ["no head is given a role because too little text was read; the notes say how much."]
             elif is_even(part.rows):
                 told = [even_sentence(part.rows)]
+            elif has_even(part.rows):
+                told.insert(0, even_sentence(part.rows))
             elif all(family == NONE for family in families(part.rows["role"])):
                 told.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
         found += [f"{name}: {sentence}" for sentence in told]

@@ -118,8 +118,9 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
         "and what uniform attention has; "
         "words that are read as one unit count as one. The best head was picked on the instances it is scored on. "
         "Syntactic: above the baseline by the margin, and significantly so; n.s.: by the margin, but not "
-        "significantly after the correction for all heads, "
-        "relations and directions."
+        "significantly after the correction for all heads, relations and directions; uniform: not above uniform "
+        "attention; ceiling: the baseline is so high that no head can be above it by the margin; later: the other word "
+        "mostly stands to the right, where a causal head cannot look."
     )
     return page_table("Best head for every relation", [*chain(*by_relation.values())], about)
 

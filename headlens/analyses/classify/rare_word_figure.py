@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from headlens.analyses.classify.roles import above_null, is_even
+from headlens.analyses.classify.roles import above_null, even_heads, is_even
 from headlens.heads import Head
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
@@ -70,7 +70,8 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
     """
     found = []
     for part in by_model_and_stack(heads):
-        shares = float_column(part.rows, "rare_top1")
+        # What a head that attends evenly points at is noise.
+        shares = np.where(even_heads(part.rows), np.nan, float_column(part.rows, "rare_top1"))
         if not np.isfinite(shares).any() or is_even(part.rows):
             continue
         best = part.rows.iloc[int(np.nanargmax(shares))]

@@ -235,7 +235,9 @@ _CAPTIONS = {
         "The accuracy of the most accurate head of every dependency relation and direction with its 95 % interval "
         "(dot, line), ↑ from dependent to head and ↓ from head to dependent, and that of always choosing the most "
         "frequent offset (black stroke). Dark: above the offset by the margin, significant after correction for all "
-        "heads, relations and directions; the others are pale. A dagger: too few instances to call a head syntactic. A "
+        "heads, relations and directions; the others are pale, and "
+        "grey where the other word mostly stands to the right of a causal head, which cannot look there. A dagger: "
+        "too few instances to call a head syntactic. A "
         "relation excludes the cases of a subtype that is tested separately, such as nmod:poss. The interval is for "
         "this head alone and does not account for its selection as the best of many.",
     ),

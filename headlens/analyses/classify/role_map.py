@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
+from headlens.analyses.classify.roles import even_heads
 from headlens.plots import head_grid
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, edges, fitting_size, paint, write
@@ -21,6 +22,7 @@ _LEGEND, _GAP = 0.42, 0.04  # inches: two lines, and what is between them and th
 LEGEND_FOOT = _LEGEND + _GAP
 UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
 _READABLE = 4.5  # points
+_EVEN = "even"
 # Of a head whose role every draw of sentences changes so much of the colour goes.
 _PALE, _WHITE = 0.85, ListedColormap(["white"])
 
@@ -45,7 +47,7 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     # Cells of a column are too narrow for words, but may be higher.
     lowest = UPRIGHT if head_grid.sheet_width(rows, 0.0) < FULL_WIDTH else 0.0
     room: dict[str, float] = {"foot": LEGEND_FOOT, "lowest_cell": lowest}
-    sheet = head_grid.head_grid_figure(rows, "Roles of attention heads", **room, note=lambda _: note)
+    sheet = head_grid.head_grid_figure(rows, "Strongest roles of attention heads", **room, note=lambda _: note)
     for (axes, item), part in zip(head_grid.each(sheet, rows), pieces, strict=True):
         draw_roles(axes, item, part, sheet.cell, upright=bool(lowest))
     add_role_legend(sheet, heads)
@@ -67,6 +69,7 @@ def drawn_roles(heads: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         # Also of the nearest roles, in grey.
         ARROW_WORDS: "syntactic" in families(_shown(heads)),
         "grey letters: the closest role of a head without one": NONE in present and "nearest" in heads,
+        f"{_EVEN}: spreads its attention evenly": (_shown(heads) == _EVEN).any(),
         "the paler, the more often the role changes when sentences are resampled": is_pale,
     }
     return heads, "; ".join(note for note, holds in notes.items() if holds)
@@ -116,8 +119,9 @@ def draw_roles(
 
 
 def _shown(rows: pd.DataFrame) -> pd.Series[str]:
-    """Returns the roles that are written: of a head without one, in grey, what it is nearest to."""
-    return rows["role"].where(rows["role"].map(family) != NONE, rows.get("nearest", ""))
+    """Returns the roles that are written: of a head without one, in grey, what it is nearest to, or that it is even."""
+    nearest = rows["nearest"].where(~even_heads(rows), _EVEN) if "nearest" in rows else ""
+    return rows["role"].where(rows["role"].map(family) != NONE, nearest)
 
 
 def _write_upright(axes: Axes, words: head_grid.Entries, inks: head_grid.Entries, cell: tuple[float, float]) -> None:

@@ -12,31 +12,36 @@ from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy.stats import norm
 
 from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.classify.syntax_figure import verdicts
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable
 from headlens.pages.page_tables import number_cell
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 
+Marks = npt.NDArray[np.bool_]
 MOST_NOTES = 3  # pairs of models that are told of one by one
 COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high", "with_role"]
 
 
 def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
-    """Add the columns `syntactic` and `significant` to the rows of syntax.csv.
+    """Add the columns `syntactic`, `significant`, `needed` and `verdict` to the rows of syntax.csv.
 
-    `significant` asks for `syntactic` and for p_holm < 0.05.
+    `syntactic` asks for the accuracy that is `needed`, that of the baseline and the margin, on enough instances;
+    `significant` for p_holm < 0.05, too; `verdict` says whether the head follows the relation, and if not, why.
     """
     rows = syntax.rows
     enough = rows["n"] >= thresholds.min_instances
+    needed = thresholds.syntactic(rows["baseline"].to_numpy())
     # Counts are whole: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
-    above = rows["accuracy"] >= thresholds.syntactic(rows["baseline"].to_numpy()) - 1e-12
-    syntactic = enough & above
+    syntactic = enough & (rows["accuracy"] >= needed - 1e-12)
     rows = rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05))
-    return HeadTable(rows[sorted(rows.columns, key=lambda name: name == "accuracy_null")])  # the last column
+    rows = rows[sorted(rows.columns, key=lambda name: name == "accuracy_null")].assign(needed=needed)
+    return HeadTable(rows.assign(verdict=verdicts(rows, thresholds.min_instances)))
 
 
 def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds, *, may_cut: bool = False) -> list[str]:
@@ -121,7 +126,7 @@ class Role:
 # From which normalised entropy on a head attends evenly: what it gives to a token differs from token to token as little
 # as in a model that was not trained.
 EVEN = 0.99
-NEARLY_ALL = 0.9  # of the heads of a stack
+NEARLY_ALL, SOME = 0.9, 0.1  # of the heads of a stack
 _ROUNDING = 1e-6  # of shares of float32 weights
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
@@ -226,10 +231,10 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
     `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to, of those
     on whose measure it is above the null head, and among relations only those in which it beats a fixed offset with
-    p < 0.05, not corrected for the number of relations; empty where there is none. `nearest_score` is the head's
-    number as a share of that threshold, where a margin above baselines is asked what it is above them as a share of
-    that margin. `roles_by_weight` lists the roles that a head holds by its weights alone, as the norms of what it
-    reads are below the threshold (Kobayashi et al. 2020).
+    p < 0.05, not corrected for the number of relations; empty where there is none, and for heads that spread their
+    attention evenly. `nearest_score` is the head's number as a share of that threshold, where a margin above baselines
+    is asked what it is above them as a share of that margin. `roles_by_weight` lists the roles that a head holds by its
+    weights alone, as the norms of what it reads are below the threshold (Kobayashi et al. 2020).
 
     Args:
         heads: with the columns of the metrics.
@@ -298,9 +303,10 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     for row in heads.rows.to_dict("records"):
         found = [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
-        # Of equal weights the order of the tokens decides what a head points at.
-        equal = row.get("entropy_norm", 0.0) > 1 - _ROUNDING
-        yield [candidate._replace(held=candidate.held and not equal) for candidate in found]
+        # Of equal weights the order of the tokens decides what a head points at, and of nearly equal ones noise.
+        entropy = row.get("entropy_norm", 0.0)
+        equal, even = entropy > 1 - _ROUNDING, entropy >= EVEN
+        yield [c._replace(held=c.held and not equal, noise=c.noise or even) for c in found]
 
 
 def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Candidate]:
@@ -357,7 +363,7 @@ def count_families(heads: pd.DataFrame) -> pd.Series[int]:
 
 def is_even(heads: pd.DataFrame) -> bool:
     """Whether all heads of a stack, or nearly all, spread their attention evenly: rows of heads.csv."""
-    return len(heads) > 0 and _even_heads(heads) >= NEARLY_ALL * len(heads)
+    return len(heads) > 0 and int(even_heads(heads).sum()) >= NEARLY_ALL * len(heads)
 
 
 def even_models(heads: pd.DataFrame | None) -> list[str]:
@@ -368,20 +374,29 @@ def even_models(heads: pd.DataFrame | None) -> list[str]:
 
 
 def even_sentence(heads: pd.DataFrame) -> str:
-    """What is to be said first of such a stack; no more than its heads show."""
-    even, roled = _even_heads(heads), int((heads["roles"].fillna("") != "").sum())
+    """What is to be said first of a stack with such heads; no more than they show."""
+    even, roled = int(even_heads(heads).sum()), int((heads["roles"].fillna("") != "").sum())
     all_heads = f"all {counted(even, 'head')}" if even > 1 else "the only head"
     who = all_heads if even == len(heads) else f"{even} of {counted(len(heads), 'head')}"
     spread = "spreads its" if len(heads) == 1 else "spread their"
     start = f"{who} {spread} attention evenly (entropy ≥ {100 * EVEN:.0f} %)"
+    if not is_even(heads):
+        of_them = int((even_heads(heads) & (heads["roles"].fillna("") != "")).sum())
+        return f"{start}; {of_them or 'none'} of them {'has' if of_them <= 1 else 'have'} a role."
     if roled:
         return f"{start}; {counted(roled, 'head')} {'has' if roled == 1 else 'have'} a role, see heads.csv."
     whose = "this model's attention" if even == len(heads) else "nearly all of this model's attention"
     return f"{start}: {whose} has learned nothing that these measures see."
 
 
-def _even_heads(heads: pd.DataFrame) -> int:
-    return int((float_column(heads, "entropy_norm") >= EVEN).sum())
+def even_heads(heads: pd.DataFrame) -> Marks:
+    """Which heads spread their attention evenly: rows of heads.csv."""
+    return float_column(heads, "entropy_norm") >= EVEN
+
+
+def has_even(heads: pd.DataFrame) -> bool:
+    """Whether so many heads of a stack spread their attention evenly that it is to be said first."""
+    return len(heads) > 0 and int(even_heads(heads).sum()) >= SOME * len(heads)
 
 
 def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:

@@ -101,14 +101,14 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, relation, direction, stack, layer, head, n, accuracy, ci_low, ci_high, baseline,
-        significant (above baseline after the correction), syntactic (above the margin) and accuracy_null (of uniform
-        attention, empty where it is not known); models, relations and directions in order of appearance; among equals
-        the first head.
+        significant (above baseline after the correction), syntactic (above the margin), accuracy_null (of uniform
+        attention), needed (baseline and margin) and baseline_offset, empty where they are not known; models, relations
+        and directions in order of appearance; among equals the first head.
     """
     scored = syntax[np.isfinite(float_column(syntax, "accuracy"))].reset_index(drop=True)
     groups = scored.groupby(["model", "relation", "direction"], sort=False)["accuracy"]
     columns = ["model", "relation", "direction", "stack", "layer", "head", "n", "accuracy", "ci_low"]
-    columns += ["ci_high", "baseline", "significant", "syntactic", "accuracy_null"]
+    columns += ["ci_high", "baseline", "significant", "syntactic", "accuracy_null", "needed", "baseline_offset"]
     return scored.loc[groups.idxmax()].reindex(columns=columns).reset_index(drop=True)
 
 
@@ -132,25 +132,40 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
             for row, dagger in zip(best.itertuples(), daggers, strict=True)
         ]
         accuracy = best.rename(columns={"accuracy": "value"})
-        sure = is_syntactic(best)
+        sure, later = is_syntactic(best), mostly_later(best)
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
         groups = [PointGroup("best fixed offset", INK, names, offset, "|")]
-        kinds = (("best head, 95 % interval: syntactic", BLUE, sure), ("not syntactic", PALE_BLUE, ~sure))
-        groups += [PointGroup(kind, colour, [*compress(names, mine)], accuracy[mine]) for kind, colour, mine in kinds]
+        kinds = (
+            ("best head, 95 % interval: syntactic", BLUE, sure),
+            ("not syntactic (too little, or n.s.)", PALE_BLUE, ~sure & ~later),
+            ("other word mostly later: unseen", FAINT, ~sure & later),
+        )
+        groups += [
+            PointGroup(kind, colour, [*compress(names, mine)], accuracy[mine])
+            for kind, colour, mine in kinds
+            if mine.any()
+        ]
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
     return point_rows(f"Best head for every dependency relation\n({ARROW_WORDS})", panels) if panels else None
 
 
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
-    """Whether each of the best heads is syntactic: `yes`, `no`, `too few`, `no (n.s.)`, `no (uniform)`.
+    """Whether each head follows its relation: `yes`, `no`, `too few` instances, or why it does not.
 
-    The last two are above the margin without significance, and not above uniform attention.
+    `no (n.s.)` is above the margin, but not significantly; `no (uniform)` is not above uniform attention. No head can
+    be syntactic where it is `no (ceiling)`, as the baseline and the margin are above 1, and hardly one where it is
+    `no (later)`, as the other word mostly stands where a causal head cannot look.
     """
     syntactic, significant = is_marked(best["syntactic"]), is_marked(best["significant"])
-    few = float_column(best, "n") < min_instances
-    kinds = ["too few", "no", "no (n.s.)", "yes"]
-    words = np.select([few, ~syntactic, ~significant, is_syntactic(best)], kinds, "no (uniform)")
-    return [str(word) for word in words]
+    few, ceiling = float_column(best, "n") < min_instances, float_column(best, "needed") > 1
+    kinds = ["too few", "no (ceiling)", "no (later)", "no", "no (n.s.)", "yes"]
+    tests = [few, ~syntactic & ceiling, ~syntactic & mostly_later(best), ~syntactic, ~significant, is_syntactic(best)]
+    return [str(word) for word in np.select(tests, kinds, "no (uniform)")]
+
+
+def mostly_later(syntax: pd.DataFrame) -> Marks:
+    """Which rows are of heads of a causal stack in a relation whose most frequent offset lies to the right."""
+    return (syntax["stack"] == "decoder").to_numpy() & (float_column(syntax, "baseline_offset") > 0)
 
 
 def is_syntactic(syntax: pd.DataFrame) -> Marks:

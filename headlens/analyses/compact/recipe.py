@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.compact.report import INTERVALS
 from headlens.analyses.planning.speed import seconds_of
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -174,6 +176,15 @@ def seconds_per_forward(
     return seconds
 
 
+def counted_operations(model: PreTrainedModel, batch: Inputs) -> int:
+    """Floating-point operations of matrix products in a forward pass of a batch, without the task head."""
+    body = _body(model)
+    # The counter does not know every kernel of sdpa.
+    with AttentionSession(body, kernel="eager"), FlopCounterMode(display=False) as counter, torch.inference_mode():
+        body(**batch)
+    return int(counter.get_total_flops())
+
+
 def model_size(model: PreTrainedModel) -> dict[str, int]:
     """How large a model is: its heads, its parameters, and the bytes of its weights, shared ones once.
 
@@ -194,7 +205,7 @@ def compact_table(name: str, states: Sequence[str], sizes: Sequence[dict[str, in
     Args:
         name: of the model.
         states: what the rows are called.
-        sizes: for each.
+        sizes: for each, perhaps with the operations of a forward pass.
         seconds: (rounds, states), see `seconds_per_forward`.
     """
     rows = []
@@ -204,7 +215,11 @@ def compact_table(name: str, states: Sequence[str], sizes: Sequence[dict[str, in
         gain = geometric_mean_interval(seconds[:, 0] / seconds[:, i])
         times = {"seconds_per_forward": mean, "ci_low": low, "ci_high": high}
         speed = {"speedup": gain[0], "speedup_low": gain[1], "speedup_high": gain[2]}
-        rows.append({"model": name, "state": state, **size, **times, **speed})
+        row = {"model": name, "state": state, **size, **times, **speed}
+        if "operations" in size:  # last, as columns that came later
+            row["operations"] = row.pop("operations")
+            row["theoretical_speedup"] = sizes[0]["operations"] / size["operations"]
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -277,7 +292,9 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
                 with run.file(file.name) as path:
                     shutil.move(file, path)
         notes = _notes(request, loaded, done, counts) + run.warnings
-        if request.measure.rounds < FEWEST:
+        if request.measure.rounds >= FEWEST:
+            notes.append(INTERVALS)
+        else:
             notes.append(
                 f"{request.measure.rounds} rounds are too few for intervals of times and speed-ups: --rounds {FEWEST} "
                 "or more gives some."
@@ -314,7 +331,8 @@ def _compared(
     rounds = request.measure.rounds
     with run.reporter.progress("timing", rounds + 1) as advance:
         seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
-    sizes = [model_size(loaded.model), model_size(small.model)]
+    models, middle = (loaded.model, small.model), inputs[len(inputs) // 2]
+    sizes = [model_size(model) | {"operations": counted_operations(model, middle)} for model in models]
     states = ["original", "stock" if request.stock else "compacted"]
     return difference, compact_table(loaded.short_name, states, sizes, seconds)
 

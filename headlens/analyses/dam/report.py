@@ -156,11 +156,9 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
             parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", ""]
             parts += _diagonals(group, metrics)
     if len(positions):
-        parts += ["", "## Where attention is needed: mean P of all heads (share of the positions that stay)", ""]
-        parts += [
-            "Of what is learned: positions of the training texts that are held neither open nor closed.",
-            "",
-        ]
+        title = "Which positions the penalty leaves: mean P of all heads (share of the positions that stay)"
+        about = "Of what is learned: positions of the training texts that are held neither open nor closed."
+        parts += ["", f"## {title}", "", about, ""]
         parts += _classes(positions)
     return "\n".join(parts) + "\n"
 
@@ -190,9 +188,9 @@ def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
         masked = group["penalty"].notna().any()
         line = [escaped(str(run)), *(share_text(float(group[s].iloc[0])) if masked else NOTHING for s in _SHARES)]
         verdicts = group.drop_duplicates("metric").set_index("metric").reindex(metrics, columns=told).fillna(NOTHING)
-        numbers = _numbers(group, metrics, (*VALUES, *DIFFERENCE))
-        for (value, low, high, *difference), verdict in zip(numbers, verdicts.to_numpy(), strict=True):
-            line += [value_text(value, low, high), difference_text(*difference), *verdict]
+        numbers = _numbers(group, metrics, (*VALUES, *DIFFERENCE, "p_holm"))
+        for (value, low, high, *difference, p_holm), verdict in zip(numbers, verdicts.to_numpy(), strict=True):
+            line += [value_text(value, low, high), difference_text(*difference, p_holm=p_holm), *verdict]
         lines.append(line)
     return markdown_table(["run"], names, lines)
 
@@ -228,7 +226,7 @@ def _classes(positions: pd.DataFrame) -> list[str]:
             for cell in cells
         )
         lines.append([escaped(str(mask)), *texts])
-    return markdown_table(["run"], known, lines)
+    return markdown_table(["run"], [_WORDS_OF.get(name, name) for name in known], lines)
 
 
 def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
@@ -414,12 +412,7 @@ def rows_of_runs(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     names = ("folder", "run", "metric", *VALUES, *_SHARES)
     rows = rows_of_runs(runs, "sweep")
-    records = [
-        {k: row[k] for k in names}
-        | {"difference": difference_cell([row.get(name, np.nan) for name in DIFFERENCE])}
-        | verdict_cells(row)
-        for row in rows
-    ]
+    records = [{k: row[k] for k in names} | {"difference": difference_cell(row)} | verdict_cells(row) for row in rows]
     about = (
         "The share of masked positions and task performance under the final mask, for each penalty λ; `plain` is "
         "the original model, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
@@ -462,13 +455,13 @@ CAPTIONS = {
         "same way. Open circles are the same masks learned without the diagonal.",
     ),
     "importance": Caption(
-        "Where attention is needed",
+        "Which positions the penalty leaves",
         "The mean probability P that a position stays, over all heads. On the left by class: the first and last row "
         "and column, the diagonal, its neighbourhood, and the rest. On the right by distance. Hatched: what was not "
         "learned, because no training text has such positions, or the mask holds them open or closed.",
     ),
     "importance_over_training": Caption(
-        "Where attention is needed, over training",
+        "Which positions the penalty leaves, over training",
         "The mean probability P that a position stays, over all heads, by class of positions, from before the first "
         "update to the last: the first and last row and column, the diagonal, its neighbourhood, and the rest. "
         "Dotted lines are the same masks learned without the diagonal.",

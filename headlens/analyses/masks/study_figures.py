@@ -16,7 +16,7 @@ from headlens.analyses.masks.options import LEARNED, MADE, ZERO
 from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
-from headlens.plots.curves import VALUES, draw_level, legend_below, legend_columns
+from headlens.plots.curves import CHANCE_LABEL, VALUES, draw_chance, draw_level, legend_below, legend_columns
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, short_names
 from headlens.plots.panel_grid import panel_grid
@@ -37,7 +37,6 @@ LESS = "difference from unmasked"
 # Of a training; the means of several have none, as their interval over few seeds is wide, and not corrected.
 _VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide")
 CHANCE = "chance"  # what guessing without reading gives
-CHANCE_LABEL = "chance level"
 _CONTROL_LOOKS = {
     "random": ("as many random positions masked", style.FAINT),
     "dropped": ("diagonal masked", style.VERMILION),
@@ -251,10 +250,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         full = rows[rows["pattern"] == FULL]
         draw_level(axes, full[full["control"] == "kept"], "no mask")
         draw_masks(axes, rows[rows["pattern"] != FULL])
-        # Where guessing is near what models achieve; far below it would only take their room.
-        level, (low, high) = float(full[CHANCE].mean()) if CHANCE in full else math.nan, axes.get_ylim()
-        if low <= level <= high:
-            axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label=CHANCE_LABEL, zorder=1)
+        draw_chance(axes, float(full[CHANCE].mean()) if CHANCE in full else math.nan)
     legend_below(figure, drawn, lines)
     return figure
 

@@ -44,7 +44,7 @@ _COLUMNS = (
 )
 _DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in DIFFERENCE)
 # Of the model pruned from a trained one; that from scratch lacks more than heads.
-_VERDICT = ("margin", "verdict", "n_to_decide")
+_VERDICT = ("p_holm", "margin", "verdict", "n_to_decide")
 _NAMED = 24  # heads of a stack; more are not listed
 _WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
 
@@ -61,8 +61,8 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
         Columns model, task, metric, run (the pruned one), penalty, heads (`encoder/decoder/cross`, of the stacks that
         the models have), `heads_*`, trained, trained_low, trained_high, scratch, scratch_low, scratch_high, n, and of
         either `_delta`, what it has more than the unpruned model, with the paired interval `_delta_low` and
-        `_delta_high`, and `_p_value`, and margin, verdict and n_to_decide of the pruned one; blocks of model,
-        task and metric in order of appearance; empty cells where nothing was measured.
+        `_delta_high`, and `_p_value`, and p_holm, margin, verdict and n_to_decide of the pruned one; blocks of
+        model, task and metric in order of appearance; empty cells where nothing was measured.
     """
     stacks = sweep_runs.sweep_stacks(sweep)
     keys = pd.Series(sweep_runs.architectures(sweep), index=sweep.index, dtype=object)
@@ -144,7 +144,8 @@ def interval_text(row: Mapping[Any, Any], init: str, digits: int) -> str:
 def minus_unpruned(row: Mapping[Any, Any], init: str, digits: int) -> str:
     """What a model has more than the unpruned one."""
     value, low, high, p_value = (float(row[f"{init}_{name}"]) for name in DIFFERENCE)
-    return difference_text(value, low, high, p_value, digits=digits)
+    p_holm = float(row["p_holm"]) if init == TRAINED else np.nan
+    return difference_text(value, low, high, p_value, p_holm=p_holm, digits=digits)
 
 
 def verdict_text(row: Mapping[Any, Any]) -> str:
@@ -214,8 +215,7 @@ def _results(sweep: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
                 record[words] = _cell(value, form)
                 record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
-            difference = [row[f"{TRAINED}_{name}"] for name in DIFFERENCE]
-            record["difference from unpruned"] = difference_cell(difference, digits=result_digits(rows))
+            record["difference from unpruned"] = difference_cell(row, f"{TRAINED}_", digits=result_digits(rows))
             yield record | {"n": row["n"]} | verdict_cells(row)
 
 
@@ -299,17 +299,22 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
             continue
         left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
         heads = int(sweep_runs.count_heads_left(unpruned)[0]) if len(unpruned) else 0
+        scaled = float_column(pruned, "between")
         for place in dict.fromkeys((int(np.argmax(left)), int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
-            if heads and row.name in known:
-                gone = f"{heads - count} of {heads} heads pruned (λ = {float(row['penalty']):g})"
+            if count < heads and row.name in known:
+                gone = f"{heads - count} of {heads} heads pruned"
+                gone += f" and {scaled[place]:.0f} scaled down" * bool(scaled[place] > 0)
+                gone += f" (λ = {float(row['penalty']):g})"
                 text = taken_away_text(known[row.name], gone, len(known), "pruned models")
                 sentences.append(f"{model}: {text}")
                 continue
             value = value_text(*(float(row[name]) for name in VALUES))
+            stay = "stays" if count == 1 else "stay"
+            stay += f" ({scaled[place]:.0f} scaled down)" * bool(scaled[place] > 0)
             text = (
-                f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} "
-                f"{'stays' if count == 1 else 'stay'}: {row['metric']} on {row['task']} {value}"
+                f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} {stay}: "
+                f"{row['metric']} on {row['task']} {value}"
             )
             if len(unpruned):
                 text += f", with all heads {number_text(float(unpruned['value'].iloc[0]))}"

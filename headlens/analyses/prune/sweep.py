@@ -143,7 +143,8 @@ def _measured(outcome: PenaltyOutcome, heads: Sequence[Head], gated: Sequence[St
     ):
         for row in metrics:
             # What a model from scratch lacks is more than heads: whether these are needed it does not tell.
-            compared = COMPARED if init == TRAINED else DIFFERENCE
+            # Nor does one that lacks none, but of which gates scale heads.
+            compared = COMPARED if init == TRAINED and outcome.removed else DIFFERENCE
             kept = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", *compared) if k in row}
             yield counts | kept | {"init": init, "checkpoint": checkpoint}
 

@@ -16,7 +16,15 @@ from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
 from headlens.heads import STACKS
 from headlens.plots import style
 from headlens.plots.axis_labels import drawable_text
-from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below, panels
+from headlens.plots.curves import (
+    draw_intervals,
+    draw_level,
+    draw_verdicts,
+    known_values,
+    legend_below,
+    panels,
+    verdicts_told,
+)
 from headlens.plots.head_grid import LINE, Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
 
@@ -67,7 +75,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    title = f"Quality by heads left: {metric} on {task}\n(95 % intervals)"
+    title = f"Quality by heads left: {metric} on {task}\n(95 % intervals{verdicts_told(rows)})"
     single, titles = len(sets) == 1, [own.title for own in sets]
     abreast = min(_abreast(_ABREAST), len(sets))
     width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))
@@ -130,6 +138,7 @@ def _draw_quality(axes: Axes, panel: _Set) -> None:
         values = float_column(rows, "value")
         axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
         draw_intervals(axes, at, rows, colour)
+        draw_verdicts(axes, at, rows, colour, marker)
     _name_runs(axes, panel.runs)
 
 

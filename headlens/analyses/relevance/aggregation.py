@@ -26,11 +26,13 @@ CANCELLED = 0.1
 COLUMNS = (
     *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
     *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
+    *("layer_raw", "layer_raw_low", "layer_raw_high"),
 )
 CORRELATION_COLUMNS = ("stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high")
 ALL = "all"
 Means = Mapping[Site, npt.NDArray[np.float64]]
-_HEADS, _FLOW = "relevance", "conservation"
+_HEADS, _FLOW, _OUTPUTS = "relevance", "conservation", "outputs"
+_ROUNDING = 1e-5  # of float32 after some layers, relative
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class RelevanceSums:
             self.totals.add(_HEADS, str(site), _sums(raw, draws))
         ends = {name: torch.tensor(getattr(found, name), dtype=torch.float64) for name in ("inputs", "biases")}
         self.totals.add(_FLOW, "all", {"start": found.start.sum()} | ends)
+        squares = {"count": torch.tensor(len(found.outputs)), "square": found.outputs.square().sum(dim=0)}
+        self.totals.add(_OUTPUTS, "all", {"sum": found.outputs.sum(dim=0)} | squares)
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
@@ -107,7 +111,8 @@ class RelevanceSums:
         (empty where every example was left out; the interval already where fewer than 5 were kept); `raw`, the mean of
         signed sums, with its interval `raw_low`, `raw_high`; `rule`; `target`; `signed`, the mean share in the sum of
         magnitudes, with `signed_low`, `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples
-        left out of it; `negative`, examples in it whose layer has a negative sum.
+        left out of it; `negative`, examples in it whose layer has a negative sum; `layer_raw`, `layer_raw_low`,
+        `layer_raw_high`, the mean over all examples of the sum over the layer, the same for all of its heads.
 
         Raises:
             SelfCheckError: if no head has any relevance, or one has none that is finite.
@@ -121,8 +126,8 @@ class RelevanceSums:
         heads = [h for s in present for h in s.heads]
         return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in COLUMNS})
 
-    def means(self) -> dict[Site, Array]:
-        """The mean of normalised relevance by site, then its bootstrap replicates: (1 + replicates, heads).
+    def means(self, *, raw: bool = False) -> dict[Site, Array]:
+        """The mean of normalised relevance, or of `raw`, by site, then its replicates: (1 + replicates, heads).
 
         NaN where no example is left in a mean. Those of two rules over one corpus are paired: a replicate drew the same
         examples for both.
@@ -130,11 +135,23 @@ class RelevanceSums:
         found, totals = {}, self.totals.of(_HEADS)
         for site in (site for site in self.sites if str(site) in totals):
             sums = totals[str(site)]
-            shares = np.vstack([sums["share"], sums["drawn_share"]])
-            found[site] = ratio(shares, np.append(sums["kept"], sums["drawn_kept"])[:, None])
-            if sums["kept"] < FEWEST:
+            name, count = ("raw", "examples") if raw else ("share", "kept")
+            drawn = sums["drawn" if raw else "drawn_kept"]
+            shares = np.vstack([sums[name], sums[f"drawn_{name}"]])
+            found[site] = ratio(shares, np.append(sums[count], drawn)[:, None])
+            if sums[count] < FEWEST:
                 found[site][1:] = np.nan
         return found
+
+    @property
+    def identical(self) -> int:
+        """How many outputs there are if all are the same but for rounding: the model ignores its input; else 0."""
+        sums = self.totals.of(_OUTPUTS).get("all", {"count": np.asarray(0)})
+        if (count := int(sums["count"])) < 2:
+            return 0
+        square = sums["square"] / count
+        variance = square - (sums["sum"] / count) ** 2
+        return count if (variance <= _ROUNDING**2 * square.max()).all() else 0
 
     @property
     def conservation(self) -> Conservation | None:
@@ -180,7 +197,21 @@ def _columns(sums: dict[str, Array], n_heads: int) -> pd.DataFrame:
         replicates = ratio(sums[f"drawn_{name}"], sums[drawn][:, None])
         interval = percentile_interval(replicates) if count >= FEWEST else (np.nan, np.nan)
         columns[f"{ends}_low"], columns[f"{ends}_high"] = interval
+    layer = ratio(sums["drawn_raw"].sum(axis=1), sums["drawn"])
+    columns["layer_raw"] = sums["raw"].sum() / examples
+    whole = percentile_interval(layer) if examples >= FEWEST else (np.nan, np.nan)
+    columns["layer_raw_low"], columns["layer_raw_high"] = map(float, whole)
     return pd.DataFrame(columns, index=range(n_heads))
+
+
+def raw_correlations(rule: str, means: Means, other_rule: str, others: Means) -> pd.DataFrame:
+    """`rule_correlations` of means of `raw`, the only ones that compare heads of different layers: of `heads` only.
+
+    `of` is `raw`, or `raw magnitude` for absolute values.
+    """
+    rows = rule_correlations(rule, means, other_rule, others)
+    rows = rows[rows["scope"] == "heads"]
+    return rows.assign(of=rows["of"].map({"relevance": "raw", "magnitude": "raw magnitude"}))
 
 
 def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -> pd.DataFrame:

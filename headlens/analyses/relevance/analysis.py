@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums, rule_correlations
+from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums, raw_correlations, rule_correlations
 from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokenLogits, Target, choose_target, generated
 from headlens.analyses.relevance.options import ReadingOptions, RelevanceOptions, Rule, check_rules
+from headlens.analyses.relevance.shares import same_output
 from headlens.analyses.result_notes import reading_notes, were
 from headlens.attention.sites import find_sites
 from headlens.corpora.annotations import AnnotationCounts
@@ -132,6 +133,7 @@ class HeadRelevances:
         conservation: where relevance went, by rule; for rules that pass it back to the inputs.
         encoding: sentences and words read and left out.
         notes: what the user should know about these numbers.
+        identical: how many outputs were read, if all are the same; else 0.
     """
 
     table: HeadTable
@@ -140,6 +142,7 @@ class HeadRelevances:
     conservation: dict[Rule, Conservation]
     encoding: EncodingCounts
     notes: list[str] = field(default_factory=list)
+    identical: int = 0
 
     def frames(self, model: str) -> dict[str, pd.DataFrame]:
         """The tables as they are written: with the model's name in front."""
@@ -221,17 +224,23 @@ def head_relevance(
     if not tally.batches:
         raise nothing_read(corpus, feed, encoding, f", {encoding.unmaskable} without any token that could be masked")
     tables = [own.table(rule, target.label) for rule, own in sums.items()]
-    means = {rule: own.means() for rule, own in sums.items()}
-    correlations = [rule_correlations(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
+    correlations = [
+        compare(rules[0], sums[rules[0]].means(raw=raw), rule, sums[rule].means(raw=raw))
+        for rule in rules[1:]
+        for compare, raw in ((rule_correlations, False), (raw_correlations, True))
+    ]
+    identical = sums[rules[0]].identical
     flows = {rule: own.conservation for rule, own in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
+    notes = reading_notes(feed, encoding) + _relevance_notes(feed, encoding, tables[0], flows)
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
         target.label,
         conservation,
         encoding,
-        reading_notes(feed, encoding) + _relevance_notes(feed, encoding, tables[0], flows),
+        [same_output(identical)] * bool(identical) + notes,
+        identical,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.relevance.shares import MARGIN, described, even_shares, opposing, requested_rule, span
+from headlens.analyses.relevance.shares import (
+    CANCEL,
+    MARGIN,
+    OPPOSES,
+    cancelling,
+    described,
+    even_shares,
+    layer_signs,
+    opposing,
+    requested_rule,
+    span,
+)
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.heatmaps import Cells, centred_scale, holds_zero, interval_map, short_number
@@ -21,7 +33,11 @@ from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
 _TITLES, _NAME, _TALLEST, _PAGE = 0.5, 0.55, 1.25, 9.4
 _PER_HEAD, _NARROWEST = 0.105, 0.95
 _DOT, _NUMBER = 2.6, 5.5  # points
-_AGAINST = "Triangle: the layer as a whole works against the target, and its blue heads with it."
+_AGAINST = "Triangle: the layer as a whole works against the target. Blue: in the direction of its layer."
+_WITHIN = "Shares compare the heads of a layer, not layers; relevance_raw compares all."
+_PALE = "Pale: the interval contains 0"
+_IN_TITLE = {OPPOSES: " (against the target)", CANCEL: " (heads cancel)"}
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 
 
@@ -41,8 +57,42 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     if not has_numbers(rows, "relevance"):
         return None
     scale = centred_scale("share of the layer's relevance", rows, "relevance", style.DIVERGING)
-    cells = Cells("relevance", warned=opposing, warning=_AGAINST)
+    cancel = cancelling(rows).any()
+    cells = Cells(
+        "relevance",
+        warned=opposing,
+        warning=_AGAINST,
+        remark=_WITHIN if has_numbers(rows, "raw") else "",
+        unsure=lambda part: holds_zero(part) | cancelling(part),
+        pale=_PALE + (", or the heads of the layer cancel, and shares mean nothing." if cancel else "."),
+    )
     return interval_map(rows, cells, scale, f"Relevance of attention heads ({described(rows)})")
+
+
+def raw_map(relevance: pd.DataFrame) -> Figure | None:
+    """The contribution of every head in units of the output, the only number that compares heads of different layers.
+
+    Under the rule that was asked for, with half the width of its 95 % interval. Small numbers are multiplied by a power
+    of ten, which the colour bar names.
+
+    Args:
+        relevance: rows of `relevance.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when no head has one.
+    """
+    _, rows = requested_rule(relevance)
+    if not has_numbers(rows, "raw"):
+        return None
+    largest = np.nanmax(np.abs(float_column(rows, "raw")))
+    power = max(0, -math.floor(math.log10(largest))) if 0 < largest < 0.1 else 0
+    names = {"raw": "raw", "raw_low": "ci_low", "raw_high": "ci_high"}
+    rows = rows.assign(**{name: float_column(rows, column) * 10.0**power for column, name in names.items()})
+    unit = "units of the output" if not power else f"10{f'-{power}'.translate(_RAISED)} units of the output"
+    scale = centred_scale(f"contribution (raw), {unit}", rows, "raw", style.DIVERGING)
+    several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
+    cells = Cells("raw", remark=f"Comparable between layers: blue for the target, red against it.{several}")
+    return interval_map(rows, cells, scale, f"Contributions of attention heads ({described(rows)})")
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
@@ -79,9 +129,9 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
             last = number + abreast >= part.rows["layer"].nunique()
             style.dress(axes, "head" if last else "", "" if number % abreast else "share of its layer")
             axes.tick_params(labelbottom=last)
-            against = bool(opposing(part.rows[part.rows["layer"] == layer]).any())
-            name = f"layer {layer}" + " (against the target)" * against
-            axes.set_title(name, fontsize=TICK_SIZE, color=LOSS if against else INK, loc="left", pad=2)
+            does = layer_signs(part.rows[part.rows["layer"] == layer])[0]
+            name = f"layer {layer}" + _IN_TITLE.get(does, "")
+            axes.set_title(name, fontsize=TICK_SIZE, color=LOSS if does == OPPOSES else INK, loc="left", pad=2)
             _draw_layer(axes, part, layer)
         for axes in grid.flat[part.rows["layer"].nunique() :]:
             axes.remove()

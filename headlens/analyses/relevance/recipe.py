@@ -64,6 +64,8 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
             result = head_relevance(
                 loaded, corpus, request.options, compare=request.compare, reading=request.reading, how=how
             )
+        if result.identical:
+            run.reporter.warn(result.notes[0])  # before the numbers
         tables = result.frames(loaded.short_name)
         notes = result.notes + run.warnings
         if run.folder is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from headlens.analyses.relevance.intervals_figure import relevance_intervals, relevance_map
+from headlens.analyses.relevance.intervals_figure import raw_map, relevance_intervals, relevance_map
 from headlens.analyses.relevance.overviews import (
     largest_heads_table,
     relevance_findings,
@@ -36,6 +36,7 @@ def relevance_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         return
     relevance = tables["relevance"]
     yield "relevance", relevance_map(relevance)
+    yield "relevance_raw", raw_map(relevance)
     yield "relevance_intervals", relevance_intervals(relevance)
     if len(rules_of_table(relevance)) > 1:
         yield "rule_agreement", rule_agreement(relevance)
@@ -48,16 +49,24 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 CAPTIONS = {
     "relevance": Caption(
         "Relevance",
-        "How much every head contributes to the target, as a share of what its layer as a whole "
-        "contributes: the shares of a layer add up to 1. Blue heads work in the same direction as their layer, red "
-        "ones against it, white ones neither. A layer with a red triangle works against the target as a whole, and its "
-        "blue heads with it. Below each share is half the width of its 95 % bootstrap interval; "
-        "heads whose interval contains 0 are pale. Grey heads have no share, since the heads of their layer cancel.",
+        "How much every head contributes to the target, as a share of what its layer as a whole contributes: the "
+        "shares of a layer add up to 1, and do not compare layers. Blue heads work in the direction of their layer, "
+        "red ones against it, white ones neither. A layer with a red triangle works against the target as a whole (the "
+        "95 % interval of its sum is below 0): `raw` says what its heads do. Below each share is half the width of "
+        "its 95 % bootstrap interval; heads whose interval contains 0 are pale, and so are layers whose heads cancel "
+        "on average, where shares mean nothing. Grey heads have no share, since the heads of their layer cancel.",
+    ),
+    "relevance_raw": Caption(
+        "Contributions",
+        "How much every head contributes to the target, in units of the output (`raw`), with half the width of the "
+        "95 % bootstrap interval: blue for the target, red against it. These numbers, unlike shares, compare heads of "
+        "different layers. Heads whose interval contains 0 are pale.",
     ),
     "relevance_intervals": Caption(
         "Relevance with intervals",
         "One panel per layer, one dot per head with its 95 % bootstrap interval over the examples, blue above 0 and "
-        "red below it. Layers named in red work against the target as a whole, and heads above 0 with them. The dashed "
+        "red below it: in the direction of the layer's sum, or against it. Layers named in red work against the target "
+        "as a whole (the 95 % interval of their sum is below 0); where heads cancel, shares mean nothing. The dashed "
         "line is an equal share for every head; open dots are heads whose interval contains 0. Triangles with numbers "
         "stand for shares beyond the axis, which occur where the heads of a layer nearly cancel.",
     ),
@@ -65,8 +74,8 @@ CAPTIONS = {
         "Relevance under other rules",
         "Every dot is a head: its share of the layer's relevance under the rule that was asked for, and under another "
         "one. On the dashed line both are the same. Spearman's correlation is 1 where both put the heads in the same "
-        "order; the lower it is, the more the result depends on the choice of rule. Triangles mark values beyond "
-        "the axes.",
+        "order; the lower it is, the more the result depends on the choice of rule. It is of the shares of all layers, "
+        "which are not comparable between layers: the table has that of `raw`. Triangles mark values beyond the axes.",
     ),
 }
 

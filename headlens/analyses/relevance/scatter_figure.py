@@ -104,7 +104,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     lines = list(dict.fromkeys(name for name, _ in found))
     places = [(lines.index(name), others.index(other)) for name, other in found]
     titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in found.items()]
-    same = Line2D([], [], **_DASHED, label="equal share under both rules")
+    same = Line2D([], [], **_DASHED, label="same share under both rules")
     figure, panels = _panels(places, titles, "Shares of the layer's relevance by rule", [same])
     for axes, ((_, other), (x, y)) in zip(panels, found.items(), strict=True):
         style.dress(axes, *(style.fold(f"share under rule {name}", 1.8, style.LABEL_SIZE) for name in (rule, other)))

@@ -10,6 +10,10 @@ from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.heatmaps import limit
 
 Marks = npt.NDArray[np.bool_]
+# What the heads of a layer do together.
+SERVES, OPPOSES, CANCEL, OPEN = "serves the target", "opposes the target", "its heads cancel", "not decided"
+SAME_OUTPUT = "The model gives the same output for every example"
+_TINY = 0.1  # of the sum of magnitudes, as `CANCELLED` is for one example
 _FAR = 1.5  # times the limit of all others
 MARGIN = 0.07  # at either end of an axis, as a share of what is between
 
@@ -42,11 +46,47 @@ def even_shares(rows: pd.DataFrame) -> Grid:
     return 1 / rows.groupby(keys, dropna=False)["head"].transform("size").to_numpy(np.float64)
 
 
+def layer_signs(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """What the heads of every row's layer do together: `SERVES`, `OPPOSES`, `CANCEL` or, for an unclear sign, `OPEN`.
+
+    The 95 % interval of the layer's sum decides. Where it contains 0 and the sum is less than a tenth of the magnitudes
+    of its heads, they cancel. Runs of before have no interval: the size of the sum decides, then its sign.
+    """
+    raw = float_column(rows, "raw")
+    total, size = _of_layer(rows, raw), _of_layer(rows, np.abs(raw))
+    low, high = float_column(rows, "layer_raw_low"), float_column(rows, "layer_raw_high")
+    tiny, unknown = np.abs(total) < _TINY * size, np.isnan(low) | np.isnan(high)
+    unclear = unknown | ((low <= 0) & (high >= 0))
+    cases = [unclear & tiny, unclear & ~unknown, total < 0]
+    return np.select(cases, np.array([CANCEL, OPEN, OPPOSES], object), SERVES)
+
+
 def opposing(rows: pd.DataFrame) -> Marks:
-    """Which rows are of a layer whose heads together work against the target: a positive share there opposes it."""
+    """Which rows are of a layer whose heads together work against the target."""
+    return np.asarray(layer_signs(rows) == OPPOSES, bool)
+
+
+def cancelling(rows: pd.DataFrame) -> Marks:
+    """Which rows are of a layer whose heads cancel: shares of their sum, which may be anything, mean nothing."""
+    return np.asarray(layer_signs(rows) == CANCEL, bool)
+
+
+def same_output(count: int) -> str:
+    """Says that all outputs of a model are identical, so that nothing that was measured is about inputs."""
+    return (
+        f"{SAME_OUTPUT} (all {count:,} are identical, but for rounding): these numbers are of one constant output, and "
+        "their intervals tell nothing about other texts."
+    )
+
+
+def positive_sums(rows: pd.DataFrame) -> Grid:
+    """The sum of the positive shares of every row's layer: above 1 where its heads work against each other."""
+    return _of_layer(rows, np.maximum(float_column(rows, "relevance"), 0))
+
+
+def _of_layer(rows: pd.DataFrame, values: Grid) -> Grid:
     keys = [name for name in ("model", "stack", "layer") if name in rows]
-    whole = rows.assign(raw=float_column(rows, "raw")).groupby(keys, dropna=False)["raw"].transform("sum")
-    return whole.to_numpy(np.float64) < 0
+    return rows.assign(summed=values).groupby(keys, dropna=False)["summed"].transform("sum").to_numpy(np.float64)
 
 
 def span(values: Grid, *others: Grid) -> tuple[float, float]:

@@ -166,7 +166,7 @@ def sparse_heads(heads: pd.DataFrame) -> Figure | None:
     # (area - 1/2) as a share of that of a method that finds everything, s / 2
     areas = heads[columns].apply(pd.to_numeric, errors="coerce")
     predicted = (2 * areas.max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
-    titles = {"sparsity": "sparsity of entmax", "predicted": "how well its zeros are predicted"}
+    titles = {"sparsity": "sparsity of entmax", "predicted": "predicted by its best of distance, buckets, clusters"}
     scales = [Scale("share of pairs without weight"), Scale("normalised area under the curve", colours="cividis")]
     return paired_maps(
         heads.assign(predicted=predicted), titles, scales, "Sparsity of attention heads, and how predictable it is"

@@ -96,7 +96,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "task": row["task"],
             "metric": row["metric"],
             **{name: row[name] for name in VALUES},
-            "difference from entmax itself": difference_cell([row[name] for name in DIFFERENCE]),
+            "difference from entmax itself": difference_cell(row),
             **verdict_cells(row),
         }
         for run, rows in tables_of(runs, "metrics")
@@ -203,7 +203,9 @@ CAPTIONS = {
         "Sparse heads",
         "On the left the share of the pairs of a head that have no weight. On the right, how well the best of "
         "distance, buckets and clusters predicts them, by the normalised area under the recall-sparsity "
-        "curve: 0 by chance, 1 for perfect prediction; grey where almost all pairs have weight.",
+        "curve: 0 by chance, 1 for perfect prediction; grey where almost all pairs have weight. The method is chosen "
+        "for each head on the pairs that it is scored on; a window alone may predict as well, which the table of areas "
+        "tells.",
     ),
     "clusters": Caption(
         "Contents of clusters",

@@ -75,7 +75,9 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             freeze_unused(network, asker, rows.batch((0,), 0))
             evaluate = None if dev_rows is None else task_evaluation(dev_rows, training.batch_tokens)
             trainer = Trainer(training, asker, evaluate)
-            state, notes = fit(run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better)
+            state, saved, notes = fit(
+                run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better
+            )
             notes = [*_notes(headed, rows, dev_rows), *seen_notes(train, dev), *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
@@ -83,7 +85,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
             measured = TaskResult() if dev_rows is None else measure(run, loaded, task, dev_rows.examples, options)
             notes += [] if test is None else write_predictions(run, loaded, task, test, options)
-        return _write(request, run, loaded, state, measured, notes, _facts(rows, dev_rows))
+        return _write(request, run, loaded, state, measured, notes, _facts(rows, dev_rows) | {"checkpoint": saved})
 
 
 def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> LoadedModel:
@@ -138,7 +140,7 @@ def _write(
     alphas = alpha_table(loaded)
     notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas)]
     model, data = Path(request.model).name, str((facts.get("corpus") or facts["data"])["name"])
-    write_training(run, state, measured, (model, data), figures=request.figures)
+    write_training(run, state, measured, (model, data), facts["checkpoint"], figures=request.figures)
     if alphas is not None:
         run.folder.table(ALPHAS, alphas)
         if request.figures:
@@ -199,7 +201,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             evaluate = None if held_out is None else text_training.evaluation(held_out, training.batch_tokens)
             even = text_training.even_loss(loaded)
             trainer = Trainer(training, text_training.objective_of(text), evaluate)
-            state, notes = fit(run, trainer, loaded.model, data, even=even)
+            state, saved, notes = fit(run, trainer, loaded.model, data, even=even)
             if isinstance(data, ParallelText) and data.left_out:
                 longest = text_training.block_length(loaded, text.longest)
                 left_out = f"{counted(data.left_out, 'pair')} {were(data.left_out)} left out"
@@ -211,7 +213,9 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             )
         notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
         task = {"task": vars(translation)} if request.bleu else {}
-        return _write(request, run, loaded, state, measured, notes, {"corpus": asdict(summary), **task})
+        return _write(
+            request, run, loaded, state, measured, notes, {"corpus": asdict(summary), **task, "checkpoint": saved}
+        )
 
 
 def _translated(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_histograms
 from headlens.errors import counted
@@ -14,13 +15,25 @@ from headlens.pages.formatting import value_text
 from headlens.pages.page_tables import PageTable, interval_cell, page_table
 from headlens.plots.curves import VALUES, legend_below
 from headlens.plots.head_grid import float_column
-from headlens.plots.style import BLUE, FULL_WIDTH, ORANGE, TITLE_SIZE, constrained_figure, dress, one_line, page_width
+from headlens.plots.style import (
+    BLUE,
+    FAINT,
+    FULL_WIDTH,
+    ORANGE,
+    TITLE_SIZE,
+    constrained_figure,
+    dress,
+    one_line,
+    page_width,
+)
 from headlens.runs.reading import Columns, RecordedRun, mapping, run_label, tables_of
 
 _FEW = 20  # points of a line that has dots
 
 
-def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame, model: str = "", data: str = "") -> Figure | None:
+def training_curve(
+    log: pd.DataFrame, evaluations: pd.DataFrame, model: str = "", data: str = "", saved: int | None = None
+) -> Figure | None:
     """The loss in training, and that of the evaluations, by update.
 
     Args:
@@ -28,6 +41,7 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame, model: str = ""
         evaluations: rows of `evaluations.csv`: step, loss; may be empty.
         model: its name, for the title.
         data: name of what it learns from, for the title.
+        saved: the update whose weights were saved, if they are those of an evaluation.
 
     Returns:
         The figure, or None when nothing was logged.
@@ -38,9 +52,11 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame, model: str = ""
     about = [
         f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("on", data)) if name
     ]
-    figure = constrained_figure(width, 2.4, "\n".join([" ".join(["Training loss", *about[:1]]), *about[1:]]))
+    shown = "Training and held-out loss" if "loss" in evaluations else "Training loss"
+    figure = constrained_figure(width, 2.4, "\n".join([" ".join([shown, *about[:1]]), *about[1:]]))
     axes = figure.subplots()
     dress(axes, "update", "loss")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     # The line of few points, each a mean since the last one, would look like more than it is.
     marker = "." if len(log) <= _FEW else ""
     training = log, marker, BLUE, "training, mean since the last point"
@@ -48,6 +64,11 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame, model: str = ""
         if "loss" in table:
             steps, losses = float_column(table, "step"), float_column(table, "loss")
             axes.plot(steps, losses, marker=marker, markersize=3, color=color, linewidth=1, label=label)
+    if saved is not None:
+        axes.axvline(saved, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1, label="saved checkpoint")
+    low, high = axes.get_xlim()
+    if high - low < 2:  # whole numbers need room
+        axes.set_xlim((low + high) / 2 - 1, (low + high) / 2 + 1)
     legend_below(figure, [axes])
     return figure
 
@@ -56,7 +77,9 @@ def _draw(run: RecordedRun) -> Drawings:
     if "log" in run.tables:
         data = run.corpus_name or str(mapping(run.record.get("data")).get("name") or "")
         evaluations = run.tables.get("evaluations", pd.DataFrame())
-        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data)
+        step = run.record.get("checkpoint")
+        saved = step if isinstance(step, int) else None  # runs of earlier versions do not say
+        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data, saved)
     if ALPHAS in run.tables:
         yield ALPHAS, alpha_histograms(run.tables[ALPHAS])
 
@@ -103,7 +126,7 @@ REPORT = CommandReport(
         "training": Caption(
             "Training",
             "The loss by update: each point of the line is the mean over the batches since the previous point; dots "
-            "are evaluations on held-out data.",
+            "are evaluations on held-out data. The dashed line stands at the update whose weights were saved.",
         ),
         ALPHAS: CAPTION,
     },

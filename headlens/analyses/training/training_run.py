@@ -9,7 +9,7 @@ import hashlib
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -185,7 +185,7 @@ def fit(
     *,
     higher_is_better: bool = False,
     even: float = math.nan,
-) -> tuple[TrainingState, list[str]]:
+) -> tuple[TrainingState, int | None, list[str]]:
     """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any.
 
     Args:
@@ -196,6 +196,9 @@ def fit(
         main: the metric by which one evaluation is better than another.
         higher_is_better: whether it should be large.
         even: what guessing evenly gives of the main metric, to compare with; NaN if that is not known.
+
+    Returns:
+        Where training stands, the update of those weights if they are of an evaluation, and notes.
     """
     best = run.kept("best")
     better = partial(score, main=main, higher_is_better=higher_is_better)
@@ -210,12 +213,22 @@ def fit(
             logged=lambda state: write_log(run, state),
         ).fit(network, data)
     if not state.evaluations:
-        return state, []
+        return state, None, []
     load_model(network, best / _BEST)
-    found = max(state.evaluations, key=better)
+    saved, note = checkpoint_note(state.evaluations, main, higher_is_better=higher_is_better, even=even)
+    return state, saved, [note]
+
+
+def checkpoint_note(
+    evaluations: Sequence[Mapping[str, float]], main: str, *, higher_is_better: bool = False, even: float = math.nan
+) -> tuple[int, str]:
+    """Returns the update whose weights were kept, the first of those that are equally good, and what to say of it."""
+    scores = [score(found, main, higher_is_better=higher_is_better) for found in evaluations]
+    equal, found = scores.count(max(scores)), evaluations[scores.index(max(scores))]
+    one = "the one" if equal == 1 else f"the first of {equal}"
     which = f"{'highest' if higher_is_better else 'lowest'} held-out {main} ({number_text(found[main])})"
     than = "" if math.isnan(even) else f"; guessing evenly has {number_text(even)}"
-    return state, [f"The checkpoint is that of update {int(found['step'])}, the one with the {which}{than}."]
+    return int(found["step"]), f"The checkpoint is that of update {int(found['step'])}, {one} with the {which}{than}."
 
 
 def score(found: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:
@@ -232,18 +245,19 @@ def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
 
 
 def write_training(
-    run: Run, state: TrainingState, measured: TaskResult, named: tuple[str, str], *, figures: bool
+    run: Run, state: TrainingState, measured: TaskResult, named: tuple[str, str], saved: int | None, *, figures: bool
 ) -> None:
     """Write log, evaluations, metrics, records of examples and curve; for the process that writes.
 
-    The curve is named after the model and what it learns from.
+    The curve is named after the model and what it learns from, with a mark at the update whose weights were saved.
     """
     assert run.folder is not None
     for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
         if len(table):
             run.folder.table(name, table)
     write_log(run, state)
-    figure = training_curve(pd.DataFrame(state.log), pd.DataFrame(state.evaluations), *named) if figures else None
+    tables = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
+    figure = training_curve(*tables, *named, saved) if figures else None
     if figure is not None:
         run.folder.figure("training", figure)
 

@@ -85,6 +85,49 @@ def test_the_whole_model_has_a_band(make_pruning: Make) -> None:
     assert not axes.patches
 
 
+@pytest.mark.parametrize(("level", "drawn_at"), [(0.86, True), (0.75, True), (0.1, False), (np.nan, False)])
+def test_guesses_are_drawn_unless_they_would_take_most_of_the_room(
+    make_pruning: Make, level: float, drawn_at: bool
+) -> None:
+    frame, older = make_pruning().assign(chance=level), make_pruning()
+    figure = drawn(frame)
+    (axes,) = figure.axes
+    assert ("chance level" in legend(figure)) == ("chance level" in lines(axes)) == drawn_at
+    if drawn_at:
+        assert lines(axes)["chance level"].get_ydata()[0] == level
+        assert axes.get_ylim()[0] < level
+    else:
+        assert axes.get_ylim() == drawn(older).axes[0].get_ylim()
+
+
+def marked(axes: Axes, size: float, fill: str) -> int:
+    """How many points have marks of a size and fill."""
+    own = [line for line in axes.get_lines() if line.get_linestyle() == "None" and line.get_markersize() == size]
+    return sum(len(line.get_xdata()) for line in own if line.get_markerfacecolor() == fill)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "told"),
+    [
+        (["not decided"] * 2, "; hollow: not decided)"),
+        (["not needed", "needed"], "; ringed: not needed; filled: needed)"),
+        (["not decided", "not needed"], "; hollow: not decided; ringed: not needed)"),
+        ([None, None], "(95 % intervals)"),
+    ],
+)
+def test_points_have_the_marks_of_their_verdicts_which_the_title_tells(
+    make_pruning: Make, verdicts: list[str | None], told: str
+) -> None:
+    frame = make_pruning(strategies=("ranked", "random"), counts=(3, 10))
+    frame["verdict"] = np.where(frame["strategy"] == "random", "needed", None)
+    frame.loc[frame["strategy"] == "ranked", "verdict"] = np.array(verdicts, object)
+    figure = drawn(frame)
+    assert figure.texts[0].get_text().replace("\n", " ").endswith(told)
+    (axes,) = figure.axes
+    assert marked(axes, 3.5, "white") == verdicts.count("not decided")
+    assert marked(axes, 7.0, "none") == verdicts.count("not needed")
+
+
 def test_all_strategies_have_looks_of_their_own() -> None:
     looks = [look(strategy) for strategy in (*STRATEGIES, "of one's own")]
     assert len({colour for colour, _ in looks}) == len({marker for _, marker in looks}) == len(looks)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from drawn_maps import dots, mesh, pale, panels, words
 from drawn_words import check_words, fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from tiers import rest_slow, rest_slow_rows
 
 from headlens.analyses.ablate.figures import ablation_map, side_by_side
@@ -52,6 +54,34 @@ def test_a_change_that_is_not_significant_is_pale_though_its_interval_leaves_0_o
     frame = make_ablation(shapes={"encoder": [3]}).assign(delta=0.08, ci_low=[0.001, 0.001, -0.1], ci_high=0.16)
     (axes,) = panels(ablation_map(frame.assign(p_holm=[1.0, 0.01, np.nan])))
     assert pale(axes) == {(0, 0), (0, 2)}
+
+
+VERDICTS = ("needed", "not needed", "not decided")
+
+
+@pytest.mark.parametrize("verdicts", [VERDICTS, *combinations(VERDICTS, 2), *((v,) for v in VERDICTS)])
+def test_marks_agree_with_verdicts_and_the_note_tells_those_that_are_drawn(
+    make_ablation: Make, verdicts: tuple[str, ...]
+) -> None:
+    frame = make_ablation(shapes={"encoder": [len(verdicts)]}).assign(verdict=verdicts)
+    frame["p_holm"] = [0.01 if one == "needed" else 1.0 for one in verdicts]
+    figure = ablation_map(frame)
+    (axes,) = panels(figure)
+    found: dict[str, set[int]] = {"needed": set(), "not needed": set()}
+    for marks in (own for own in axes.collections if isinstance(own, PathCollection)):
+        ring = not len(marks.get_facecolors())
+        found["not needed" if ring else "needed"] |= {round(x) for x, _ in np.asarray(marks.get_offsets())}
+    for name, places in found.items():
+        assert places == {place for place, one in enumerate(verdicts) if one == name}
+    assert figure is not None
+    note = figure.texts[1].get_text().replace("\n", " ")
+    for mark, name in (
+        ("Dot: ", "needed"),
+        ("Ring: not needed", "not needed"),
+        ("No mark: not decided", "not decided"),
+    ):
+        assert (mark in note) == (name in verdicts)
+    assert ("pale" in note.lower()) == (set(verdicts) != {"needed"} or "Dot: " in note)
 
 
 @pytest.mark.parametrize("metric", rest_slow(["accuracy", "f1", "matthews", "pearson", "bleu"], ["accuracy", "bleu"]))
@@ -141,6 +171,21 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
         figure.texts[1].get_text()
         == "Dot: p < 0.05 after Holm's correction for all heads; heads without a dot are pale."
     )
+
+
+def test_a_model_that_always_says_the_same_has_no_marks_and_says_so(make_ablation: Make) -> None:
+    frames = [
+        make_ablation(name, {"encoder": [4]}).assign(p_holm=1.0, verdict=verdict)
+        for name, verdict in (("one", None), ("other", "not decided"))
+    ]
+    titles = [axes.get_title(loc="left") for axes in panels(ablation_map(pd.concat(frames)))]
+    assert titles == [
+        "one, encoder\n0.910 with all heads\nthe same answer to all examples",
+        "other, encoder\n0.910 with all heads",
+    ]
+    figure = ablation_map(frames[0])
+    assert figure is not None
+    assert "decided" not in figure.texts[1].get_text()
 
 
 def test_places_without_a_head_look_otherwise_than_heads_without_effect(make_ablation: Make) -> None:

@@ -157,6 +157,20 @@ def test_damage_by_stack_and_layer() -> None:
     assert damage_by_layer([run(changes(CHANGES, "keep-only"))]).rows == ()
 
 
+def test_ties_are_told_in_tables_and_what_rounding_leaves_is_0() -> None:
+    rows = changes([0.1, -0.1, -0.1, 0.3, -0.1, -0.2])["ablation"]
+    table = damage_by_layer([run({"ablation": rows})])
+    assert column(table, "largest loss") == ["encoder.1.2", "encoder.0.1 (2 heads tie)", "encoder.1.2"]
+    noise = [0.1 + 0.2 - 0.3, 0.3 - 0.1 - 0.2, -9.3e-18]
+    for delta in ([*noise, 0.1, -0.3, 0.1 + 0.1], [-0.0] * 6, [2e-9, -1e-9, 0.0] * 2):
+        table = damage_by_layer([run(changes(delta))])
+        assert set(column(table, "mean change")) == {"0.000"}
+    table = damage_by_layer([run(changes([2e-6, 4e-6, 0.0] * 2))])
+    assert column(table, "mean change")[0] == "2.0e-06", "small, and no noise"
+    alone = changes([0.1, 0.1, -0.1, -0.1, -0.1, -0.1], "keep-only")
+    assert column(heads_alone([run(alone)]), "head") == ["encoder.0.0 (2 heads tie)", "encoder.1.0 (3 heads tie)"]
+
+
 def test_verdicts_are_shown_and_counted() -> None:
     tables = ablation_tables(modes=("zero",))
     table = damage_by_layer([run(tables)])

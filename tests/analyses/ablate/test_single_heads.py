@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.analyses.ablate.options import AblationOptions
+from headlens.analyses.ablate.recipe import idle_notes
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablation_table, chosen_metric, paired_comparison
 from headlens.analyses.ablate.sweep import HeadRecords
 from headlens.analyses.ablate.task_examples import ranking_part
@@ -18,6 +19,7 @@ from headlens.errors import OptionError
 from headlens.heads import Head
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.classification import SequenceClassification
 
 SST2, STSB, COLA = (CATALOGUE[name].task for name in ("sst2", "stsb", "cola"))
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
@@ -90,6 +92,58 @@ def test_correlations(records: HeadRecords) -> None:
     assert table.loc[0, ["baseline", "value"]].tolist() == pytest.approx(expected)
     assert table.loc[0, "ci_high"] < 0
     assert table.loc[0, "p_value"] < 0.01
+
+
+def shifted(name: str, said: float, changed: int) -> HeadRecords:
+    """Two heads of a model that says the same of 400 examples but for some; without head 0 it says it of all."""
+    columns, rng = CATALOGUE[name].task.columns, np.random.default_rng(0)
+    found = HeadRecords(HEADS[:2], 400, len(columns))
+    record = rng.random((400, len(columns)))
+    place = columns.index("predicted") if "predicted" in columns else 0
+    record[:, 0] = np.arange(400) % 2
+    record[:, place] = said
+    without = record.copy()
+    record[:changed, place] = 1 - said
+    found.put(range(400), np.stack([record, without, record]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("sst2", "accuracy"), ("cola", "matthews"), ("mrpc", "f1"), ("paraphrase", "accuracy"), ("stsb", "pearson")],
+)
+def test_one_answer_to_all_examples_has_no_verdicts(name: str, metric: str) -> None:
+    task, draws = CATALOGUE[name].task, Draws.of([str(n) for n in range(400)], 100)
+    for changed, constant in ((0, True), (1, False), (200, False)):
+        table = ablation_table(task, metric, "zero", shifted(name, 1.0, changed), draws)
+        assert table.columns.tolist() == ABLATION_COLUMNS[1:]
+        assert table["verdict"].isna().tolist() == [constant] * 2
+        assert not constant or table["n_to_decide"].isna().all()
+    if task.right(np.zeros((2, len(task.columns))), metric) is not None:
+        assert table[["p_value", "p_margin"]].notna().all(axis=None), "p-values stay"
+
+
+def test_what_varies_with_how_sure_a_model_is_has_verdicts() -> None:
+    sure = SequenceClassification("own", ("no", "yes"), ("accuracy", "loss"))
+    records = shifted("sst2", 1.0, 0).intact
+    assert sure.constant(records, "accuracy")
+    assert not sure.constant(records, "loss")
+    assert not sure.constant(records[:1], "accuracy"), "a single example"
+    for name in ("mlm", "translation", "translation-loss", "squad", "squad2"):
+        task = CATALOGUE[name].task
+        assert not task.constant(np.ones((40, len(task.columns))), task.metrics[0]), "records do not hold the answers"
+
+
+@pytest.mark.parametrize(("same", "words"), [((0,), "1 head changes"), ((1, 3), "2 heads change"), ((), "")])
+def test_heads_that_change_nothing_are_told_as_removed_singly(same: tuple[int, ...], words: str) -> None:
+    record = np.random.default_rng(0).random((40, 3))
+    without = np.stack([record if place in same else record + np.array([0, 0, 1e-12]) for place in range(4)])
+    for constant in (False, True):
+        found = HeadRecords(HEADS, 40, 3)
+        found.put(range(40), np.stack([record, *without]) * [1, not constant, 1])
+        names = " ".join(str(HEADS[place]) for place in same)
+        told = f"Removed singly, {words} no output that is measured on these 40 examples, in any digit: {names}."
+        assert idle_notes(SST2, "accuracy", found) == [told] * bool(same and not constant)
 
 
 def test_metrics_by_name() -> None:

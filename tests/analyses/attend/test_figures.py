@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.attend.figures import MapBlock, draw_blocks, layer_figures
+from headlens.analyses.attend.figures import MapBlock, draw_blocks, drawn_names, layer_figures
 from headlens.pages.head_cards import SentenceMap
 
 TOKENS = ["[CLS]", "cost_of", "$5", "and", "$10", "^up", "注意", "\x07", "Ġno\n", "[SEP]"]
@@ -131,6 +131,23 @@ def test_two_models_stand_on_one_figure_with_their_own_tokens_and_one_scale() ->
     last = drawn["sentence1_encoder_layer2"]
     assert last is not None
     assert len(last.axes) == 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "layers"),
+    [("", 1), (" under star", 2), (" without encoder.0.1, encoder.0.2, encoder.0.3 and 9 more", 1)],
+)
+def test_titles_name_the_state_that_is_drawn(change: str, layers: int) -> None:
+    maps = [sentence_map(0, layers, 2, "abc"), sentence_map(1, layers, 2, "abc")]
+    names = drawn_names([f"bert{change}", "bert"][: 2 if change else 1], 1)
+    for layer, (_, figure) in enumerate(layer_figures(maps, names)):
+        assert figure is not None
+        figure.canvas.draw()
+        (title,) = figure.texts
+        found = title.get_text().replace("\n", " ")
+        assert found == f"Attention of bert{change} in sentence 1: encoder, layer {layer}"
+        assert not any(title.get_window_extent().overlaps(a._left_title.get_window_extent()) for a in figure.axes[:2])
+    assert drawn_names(["bert", "albert"], 2) == ["bert", "albert"]
 
 
 def test_of_states_of_one_model_the_first_is_drawn_and_heads_that_are_gone_are_not() -> None:

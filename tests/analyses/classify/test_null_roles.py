@@ -66,9 +66,24 @@ def test_an_even_head_is_not_broad_and_one_of_equal_weights_holds_no_role() -> N
     assert roles(entropy_norm=1.0, to_first=0.6) == ""
 
 
-def trees(null: float) -> HeadTable:
-    row = {"stack": "encoder", "layer": 0, "head": 0, "relation": "nsubj", "direction": "dep->head", "n": 100}
-    numbers = {"accuracy": 0.6, "ci_low": 0.5, "ci_high": 0.7, "baseline": 0.2, "p_value": 0.0, "p_holm": 0.0}
+@pytest.mark.parametrize("column", ["to_first", "rare_top1", "positional_share"])
+def test_no_role_is_near_to_a_head_that_attends_evenly(column: str) -> None:
+    assert nearest(entropy_norm=0.989, **{column: 0.45})[0] == "broad"
+    assert nearest(entropy_norm=0.99, **{column: 0.45}) == ("", pytest.approx(math.nan, nan_ok=True))
+
+
+def trees(null: float, stack: str = "encoder", **numbers: float) -> HeadTable:
+    row = {"stack": stack, "layer": 0, "head": 0, "relation": "nsubj", "direction": "dep->head", "n": 100}
+    row |= {"baseline_offset": -1}
+    numbers = {
+        "accuracy": 0.6,
+        "ci_low": 0.5,
+        "ci_high": 0.7,
+        "baseline": 0.2,
+        "p_value": 0.0,
+        "p_holm": 0.0,
+        **numbers,
+    }
     return mark_syntactic(HeadTable(pd.DataFrame([row | numbers | {"accuracy_null": null}])), Thresholds())
 
 
@@ -77,12 +92,32 @@ def trees(null: float) -> HeadTable:
 )
 def test_a_syntactic_head_is_above_the_null_head_too(null: float, held: bool, verdict: str) -> None:
     syntax = trees(null)
-    assert list(syntax.rows)[-1] == "accuracy_null"
+    assert list(syntax.rows)[-3:] == ["accuracy_null", "needed", "verdict"]
     row = label(table(), syntax, Thresholds()).rows.iloc[0]
     assert (row["roles"] == "syntactic(nsubj dep->head)") == held
-    assert verdicts(syntax.rows, 30) == [verdict]
+    assert verdicts(syntax.rows, 30) == [verdict] == list(syntax.rows["verdict"])
     told = classify_findings({"syntax": syntax.rows.assign(model="m")})[0]
     assert ("finds the verb" in told) == held
+
+
+@pytest.mark.parametrize(
+    ("stack", "numbers", "verdict"),
+    [
+        ("encoder", {"n": 29}, "too few"),
+        ("encoder", {"accuracy": 0.29}, "no"),
+        ("encoder", {"p_holm": 0.06}, "no (n.s.)"),
+        ("encoder", {"baseline": 0.91}, "no (ceiling)"),
+        ("encoder", {"baseline": 0.9, "accuracy": 1.0}, "yes"),
+        ("decoder", {"baseline_offset": 1, "baseline": 0.62, "accuracy": 0.0}, "no (later)"),
+        ("decoder", {"baseline_offset": 2, "accuracy": 0.4}, "yes"),
+        ("decoder", {"baseline_offset": -2, "accuracy": 0.2}, "no"),
+        ("encoder", {"baseline_offset": 1, "accuracy": 0.2}, "no"),
+    ],
+)
+def test_why_a_head_does_not_follow_a_relation(stack: str, numbers: dict[str, float], verdict: str) -> None:
+    rows = trees(0.1, stack, **numbers).rows
+    assert list(rows["verdict"]) == [verdict]
+    assert rows["needed"].item() == pytest.approx(rows["baseline"].item() + 0.1)
 
 
 def nearest(syntax: HeadTable | None = None, **columns: float) -> tuple[str, float]:
@@ -151,6 +186,20 @@ def test_heads_that_all_attend_evenly_are_told_of_first(entropies: list[float], 
     if told:
         (sentence,) = classify_findings({"heads": rows})
         assert sentence.startswith(f"m, encoder: {told}")
+
+
+@pytest.mark.parametrize(
+    ("even", "roled", "told"),
+    [(8, 0, "none of them has a role"), (6, 1, "1 of them has a role"), (2, 2, "2 of them have a role"), (0, 1, None)],
+)
+def test_some_even_heads_among_others_are_told_of(even: int, roled: int, told: str | None) -> None:
+    roles_of = ["sink"] * roled + [""] * (9 - roled) + ["sink"]
+    rows = heads_of([0.995] * even + [0.4] * (10 - even), roles=roles_of).assign(model="m", role=roles_of)
+    found = " ".join(classify_findings({"heads": rows}))
+    assert ("evenly" in found) == bool(told)
+    if told:
+        start = f"m, encoder: {even} of 10 heads spread their attention evenly (entropy ≥ 99 %); {told}."
+        assert found.startswith(start)
 
 
 def test_even_heads_that_hold_a_role_have_learned_something() -> None:

@@ -20,6 +20,7 @@ from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.page_tables import PageTable
 from headlens.runs.reading import RecordedRun
 
+RELEVANCE = ["relevance", "relevance_raw", "relevance_intervals"]
 ALL = [
     "functions",
     "confidence",
@@ -101,7 +102,7 @@ def with_relevance() -> dict[str, pd.DataFrame]:
 
 
 def test_relevance_is_drawn_where_it_was_computed(drawn: dict[str, Figure | None]) -> None:
-    assert list(drawn) == [*ALL, "relevance_roles", "confidence_relevance", "relevance", "relevance_intervals"]
+    assert list(drawn) == [*ALL, "relevance_roles", "confidence_relevance", *RELEVANCE]
     assert all(figure is not None for figure in drawn.values())
     assert all(report_of_run(run({})).caption(name).text.endswith(".") for name in drawn)
     assert REPORT.caption("relevance_intervals").title == "Relevance with intervals"
@@ -109,7 +110,7 @@ def test_relevance_is_drawn_where_it_was_computed(drawn: dict[str, Figure | None
 
 def test_relevance_without_heads_is_drawn_alone() -> None:
     tables = {"relevance": with_relevance()["relevance"]}
-    assert [name for name, _ in classify_figures(tables)] == ["relevance", "relevance_intervals"]
+    assert [name for name, _ in classify_figures(tables)] == RELEVANCE
 
 
 def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:

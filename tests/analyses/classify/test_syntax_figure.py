@@ -121,7 +121,7 @@ def test_the_best_heads_stand_beside_the_best_offset(make_syntax: Make) -> None:
     (axes,) = figure.axes
     drawn = {line.get_label(): line.get_xdata() for line in axes.lines}
     np.testing.assert_allclose(drawn["best head, 95 % interval: syntactic"], [0.812])
-    np.testing.assert_allclose(drawn["not syntactic"], [0.2])
+    np.testing.assert_allclose(drawn["not syntactic (too little, or n.s.)"], [0.2])
     np.testing.assert_allclose(drawn["best fixed offset"], [0.1, 0.381])
 
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.analyses.compact.recipe import (
     Difference,
     compact_table,
+    counted_operations,
     difference_to_masked,
     model_inputs,
     model_size,
@@ -142,6 +143,19 @@ def test_sizes_count_shared_weights_once() -> None:
     assert model_size(albert.double())["weight_bytes"] >= 8 * model_size(albert)["parameters"]
     tied = {t.data_ptr(): t.numel() for t in marian.state_dict().values()}
     assert model_size(marian)["weight_bytes"] == 4 * sum(tied.values())
+
+
+@pytest.mark.parametrize("heads", [["encoder.0.1"], ["encoder.0.0", "encoder.1.1"], ["encoder.0.0", "encoder.0.1"]])
+def test_operations_of_a_head_by_hand(heads: list[str]) -> None:
+    """Two for each product and sum: projections to query, key, value and output, scores, and their sums of values."""
+    model = build("BertModel")
+    small = copy.deepcopy(model)
+    compact_model(small, [Head.parse(name) for name in heads])
+    rows, length, width = 2, 9, model.config.hidden_size
+    size = width // model.config.num_attention_heads
+    batch = {"input_ids": torch.arange(10, 10 + rows * length).reshape(rows, length)}
+    one = 2 * rows * length * (4 * width * size + 2 * length * size)
+    assert counted_operations(model, batch) - counted_operations(small, batch) == len(heads) * one
 
 
 def test_comparison_has_a_row_for_each_state() -> None:

@@ -38,6 +38,13 @@ def test_the_overview_has_size_and_speed_of_both() -> None:
     assert place is not None
     assert place.low < place.value < place.high
     assert place.baseline == pytest.approx(1 / 3), "as fast as before"
+    assert "over the rounds of this run" in table.about
+    assert "theoretical speed-up" not in names, "runs of before did not count operations"
+    counted = recorded()
+    counted.tables["compact"]["theoretical_speedup"] = [1.0, 1.125]
+    (table,) = REPORT.overviews([counted])
+    last = [column.name for column in table.columns].index("theoretical speed-up")
+    assert [row[last].text for row in table.rows] == ["1.000", "1.125"]
     assert REPORT.overviews([]) == []
 
 

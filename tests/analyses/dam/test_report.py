@@ -92,8 +92,8 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     names = ["quality", "importance", "importance_over_training", "mask_penalty-0.1", "p_penalty-0.1"]
     assert list(drawn) == names
     assert [REPORT.caption(name).title for name in names[1:3]] == [
-        "Where attention is needed",
-        "Where attention is needed, over training",
+        "Which positions the penalty leaves",
+        "Which positions the penalty leaves, over training",
     ]
     assert all(figure is not None for figure in drawn.values())
     assert all(REPORT.caption(name) in REPORT.captions.values() for name in drawn)

@@ -50,6 +50,33 @@ def test_lines_go_through_the_values_at_their_numbers_of_heads() -> None:
     assert axes.get_xlabel() == "heads left in encoder, decoder and cross"
 
 
+def marked(axes: Axes, size: float, fill: str) -> int:
+    """How many points have marks of a size and fill."""
+    own = [line for line in axes.get_lines() if line.get_linestyle() == "None" and line.get_markersize() == size]
+    return sum(len(line.get_xdata()) for line in own if line.get_markerfacecolor() == fill)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "told"),
+    [
+        (["not decided"] * 3, "; hollow: not decided)"),
+        (["not needed", "needed", "needed"], "; ringed: not needed; filled: needed)"),
+        (["not decided", "not needed", "not decided"], "; hollow: not decided; ringed: not needed)"),
+        ([None] * 3, "(95 % intervals)"),
+    ],
+)
+def test_points_have_the_marks_of_their_verdicts_which_the_title_tells(verdicts: list[str | None], told: str) -> None:
+    tables = gate_tables(MADE)
+    sweep = tables["sweep"].drop(columns="verdict", errors="ignore").assign(verdict=None)
+    own = (sweep["init"] == "trained") & (sweep["run"] != "unpruned")
+    sweep.loc[own, "verdict"] = np.array(verdicts, object)
+    figure = drawn(tables | {"sweep": sweep})
+    assert figure.texts[0].get_text().replace("\n", " ").endswith(told)
+    axes = figure.axes[0]
+    assert marked(axes, 3.5, "white") == verdicts.count("not decided")
+    assert marked(axes, 7.0, "none") == verdicts.count("not needed")
+
+
 def test_intervals_and_the_level_of_the_unpruned_model() -> None:
     tables = gate_tables(MADE)
     (axes,) = drawn(tables).axes

@@ -9,7 +9,8 @@ from made_gates import Made, gate_tables
 from made_runs import HOSTILE
 from tiers import rest_slow
 
-from headlens.analyses.prune.results_table import results_markdown, results_table
+from headlens.analyses.prune.results_table import gate_sentences, results_markdown, results_table
+from headlens.pages.formatting import difference_text
 
 STEPS = (0, 2000)  # few: making gates of every update takes longer than drawing
 
@@ -70,6 +71,41 @@ def test_differences_stand_beside_what_is_compared() -> None:
     found = f"{row['trained_delta']:.2f} [{row['trained_delta_low']:.2f}, {row['trained_delta_high']:.2f}], p"
     assert cells(lines[3])[3].startswith(found)
     assert (table["trained_delta_high"] - table["trained_delta"]).dropna().tolist() == [1.0] * 8
+
+
+def swept(heads: int, between: float | None, verdict: str | None) -> pd.DataFrame:
+    """A model pruned to so many of 4 heads, beside the unpruned one."""
+    common = {"model": "m", "init": "trained", "task": "sst2", "metric": "accuracy", "n": 50}
+    whole = common | {"run": "unpruned", "penalty": np.nan, "heads_encoder": 4, "value": 0.8}
+    pruned = common | {"run": "penalty-1", "penalty": 1.0, "heads_encoder": heads, "value": 0.7, "between": between}
+    tested = {"delta": -0.1, "delta_low": -0.2, "delta_high": 0.0, "p_value": 0.03, "p_holm": 0.06, "margin": 0.01}
+    known = {"verdict": verdict, "n_to_decide": 300.0} | tested if verdict else dict.fromkeys(tested, np.nan)
+    return pd.DataFrame([whole, pruned | known])
+
+
+@pytest.mark.parametrize(
+    ("heads", "between", "verdict", "told"),
+    [
+        (2, 0, "not decided", "whether sst2 needs the 2 of 4 heads pruned (λ = 1) is not decided"),
+        (2, 1, "not decided", "whether sst2 needs the 2 of 4 heads pruned and 1 scaled down (λ = 1) is not decided"),
+        (2, None, "needed", "sst2 with 2 of 4 heads pruned (λ = 1) already loses significantly"),
+        (4, 4, None, "with λ = 1 4 heads stay (4 scaled down): accuracy on sst2 0.700"),
+        # As in runs of earlier versions.
+        (4, 3, "not decided", "with λ = 1 4 heads stay (3 scaled down): accuracy on sst2 0.700"),
+    ],
+)
+def test_sentences_tell_what_was_done_to_heads(
+    heads: int, between: float | None, verdict: str | None, told: str
+) -> None:
+    (sentence,) = gate_sentences(swept(heads, between, verdict).assign(ci_low=np.nan, ci_high=np.nan))
+    assert sentence.startswith(f"m: {told}")
+
+
+def test_p_values_beside_verdicts_are_those_they_rest_on() -> None:
+    text = "-0.100 [-0.200, 0.000], p"
+    assert f"{text} (Holm) 0.06" in results_markdown(swept(2, 0, "not decided"))
+    assert f"{text} 0.03" in results_markdown(swept(2, 0, "not decided").drop(columns="p_holm"))
+    assert difference_text(-0.1, -0.2, 0.0, 0.03, p_holm=0.0004) == f"{text} (Holm) < 0.001"
 
 
 def test_stacks_that_a_model_lacks_are_no_columns() -> None:

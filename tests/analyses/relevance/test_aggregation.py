@@ -24,6 +24,7 @@ from headlens.corpora.sources import open_corpus
 from headlens.errors import SelfCheckError
 from headlens.models.loading import LoadedModel, load
 from headlens.runs.corpus_reader import CorpusReader
+from headlens.statistics.bootstrap import Draws
 
 SITES = [Site("encoder", 0, 3, "a"), Site("cross", 1, 2, "b")]
 KEYS = [f"sentence {i}" for i in range(12)]
@@ -77,11 +78,26 @@ def test_means_and_counts_by_hand() -> None:
     assert found.conservation.lost == 0
 
 
+@pytest.mark.parametrize("shift", [1.4, -1.4, 0.0])
+def test_the_sum_of_a_layer_and_its_interval_by_resampling(shift: float) -> None:
+    raw = {site: own - 0.7 + shift for site, own in values().items()}
+    rows = sums(raw, []).table("epsilon", "predicted").rows
+    counts = Draws.of(KEYS, 200, 0).counts.astype(float)
+    for site, own in raw.items():
+        layer = own.sum(dim=1).numpy()
+        drawn = [np.average(layer, weights=weights) for weights in counts]
+        found = rows[rows["stack"] == site.stack]
+        assert found["layer_raw"].tolist() == pytest.approx([layer.mean()] * site.n_heads)
+        assert found["layer_raw_low"].tolist() == pytest.approx([np.quantile(drawn, 0.025)] * site.n_heads)
+        assert found["layer_raw_high"].tolist() == pytest.approx([np.quantile(drawn, 0.975)] * site.n_heads)
+
+
 def test_columns_are_a_contract() -> None:
     columns = list(sums(values(), []).table("epsilon", "predicted").rows)
     assert columns == [
         *("stack", "layer", "head", "relevance", "ci_low", "ci_high", "raw", "rule", "target"),
         *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
+        *("layer_raw", "layer_raw_low", "layer_raw_high"),
     ]
 
 

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from headlens.analyses.relevance.aggregation import CORRELATION_COLUMNS, RelevanceSums, rule_correlations
+from headlens.analyses.relevance.aggregation import (
+    CORRELATION_COLUMNS,
+    RelevanceSums,
+    raw_correlations,
+    rule_correlations,
+)
 from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance
 from headlens.attention.sites import Site
 from headlens.heads import Stack
@@ -81,6 +86,31 @@ def test_a_rule_agrees_with_itself_and_replicates_are_paired() -> None:
     rows = rule_correlations("epsilon", sums[0].means(), "taylor", sums[1].means())
     # Shares do not know the factor: replicate by replicate the order is the same, whatever was drawn.
     assert rows[["spearman", "ci_low", "ci_high"]].to_numpy() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (100.0, 1.0), (1.0, -0.01)])
+def test_over_all_heads_raw_is_compared_and_not_shares(factors: tuple[float, float]) -> None:
+    """The second rule has the same raw as the first; shares lose what tells the layers apart."""
+    layers = [site("encoder", 0, 4), site("encoder", 1, 4)]
+    generator = torch.Generator().manual_seed(1)
+    own = RelevanceSums(layers, replicates=30)
+    raw = {
+        s: f * torch.rand(9, 4, generator=generator, dtype=torch.float64) for s, f in zip(layers, factors, strict=True)
+    }
+    own.add(HeadRelevance(raw, raw[layers[0]].sum(dim=1), 0.0, 0.0), [str(i) for i in range(9)])
+    means = own.means(raw=True)
+    for s in layers:
+        np.testing.assert_allclose(means[s][0], raw[s].mean(dim=0).numpy())
+    cubed = {s: values**3 for s, values in means.items()}
+    rows = raw_correlations("epsilon", means, "taylor", cubed).set_index("of")
+    assert rows["scope"].tolist() == ["heads"] * 2
+    assert rows["n"].tolist() == [8, 8]
+    assert rows["spearman"].tolist() == pytest.approx([1.0, 1.0])
+    shares = own.means()
+    mixed = raw_correlations("epsilon", means, "x", shares).set_index("of")["spearman"]
+    flat = [np.concatenate([side[s][0] for s in layers]) for side in (means, shares)]
+    assert mixed["raw"] == pytest.approx(stats.spearmanr(*flat)[0])
+    assert mixed["raw magnitude"] == pytest.approx(stats.spearmanr(*map(np.abs, flat))[0])
 
 
 def test_the_interval_of_a_mean_over_layers_is_of_the_layers_of_its_value() -> None:

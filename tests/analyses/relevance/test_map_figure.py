@@ -11,7 +11,7 @@ from made_runs import HOSTILE
 from matplotlib.collections import PathCollection
 from tiers import rest_slow
 
-from headlens.analyses.relevance.intervals_figure import relevance_intervals, relevance_map
+from headlens.analyses.relevance.intervals_figure import raw_map, relevance_intervals, relevance_map
 
 Make = Callable[..., pd.DataFrame]
 
@@ -52,6 +52,60 @@ def test_layers_that_oppose_the_target_have_a_triangle(make_relevance: Make, opp
     assert intervals is not None
     titles = [axes.get_title(loc="left") for axes in intervals.axes]
     assert [n for n, title in enumerate(titles) if title.endswith("(against the target)")] == opposing
+
+
+@pytest.mark.parametrize("layers", [[], [1], [0, 4]])
+def test_heads_of_layers_that_cancel_are_pale_and_have_no_triangle(make_relevance: Make, layers: list[int]) -> None:
+    frame = make_relevance().assign(relevance=0.5, ci_low=0.4, ci_high=0.6, raw=1.0, layer_raw_low=11.0)
+    frame["layer_raw_high"] = 13.0
+    cancel = frame["layer"].isin(layers)
+    frame.loc[cancel & (frame["head"] % 2 == 0), "raw"] = -1.01
+    frame.loc[cancel, ["layer_raw_low", "layer_raw_high"]] = [-0.2, 0.2]
+    figure = relevance_map(frame)
+    (axes,) = panels(figure)
+    assert pale(axes) == {(layer, head) for layer in layers for head in range(12)}
+    assert figure is not None
+    assert "Triangle" not in figure.texts[1].get_text()
+    assert ("the heads of the layer cancel" in figure.texts[1].get_text().replace("\n", " ")) == bool(layers)
+    intervals = relevance_intervals(frame)
+    assert intervals is not None
+    titles = [axes.get_title(loc="left") for axes in intervals.axes]
+    assert [n for n, title in enumerate(titles) if title.endswith("(heads cancel)")] == layers
+
+
+@pytest.mark.parametrize(
+    ("largest", "power", "unit"),
+    [(0.0039, 1e3, "10⁻³ units"), (0.09, 1e2, "10⁻² units"), (0.2, 1, "units"), (4.45, 1, "units"), (0.0, 1, "units")],
+)
+def test_contributions_are_drawn_in_units_that_show_them(
+    make_relevance: Make, largest: float, power: float, unit: str
+) -> None:
+    raw = np.linspace(-largest, largest / 2, 12)
+    frame = make_relevance(shapes={"encoder": [4] * 3}).assign(raw=raw, raw_low=raw - 0.1 * largest)
+    frame["raw_high"] = raw + 0.1 * largest
+    figure = raw_map(frame)
+    (axes,) = panels(figure)
+    np.testing.assert_allclose(np.asarray(mesh(axes).get_array()).ravel(), raw * power)
+    low, high = mesh(axes).get_clim()
+    assert -low == high > 0
+    expected = f"{-largest * power:.3f}\n±{0.1 * largest * power:.3f}".replace("-", "−")
+    assert words(axes)[0, 0] == (expected if largest else "0.000\n±0.000")
+    assert pale(axes) == {divmod(n, 4) for n in range(12) if abs(raw[n]) <= 0.1 * largest}
+    assert figure is not None
+    labels = [own.get_ylabel().replace("\n", " ") for own in figure.axes if own is not axes]
+    assert labels == [f"contribution (raw), {unit} of the output"]
+
+
+def test_shares_are_said_not_to_compare_layers(make_relevance: Make) -> None:
+    frame = make_relevance()
+    for own, told in ((frame, True), (frame.drop(columns="raw"), False)):
+        figure = relevance_map(own)
+        assert figure is not None
+        assert ("Shares compare the heads of a layer, not layers" in figure.texts[1].get_text()) == told
+    assert raw_map(frame.drop(columns="raw")) is None
+    both = raw_map(pd.concat([frame, make_relevance("other")]))
+    assert both is not None
+    assert "Models with other targets have other units" in both.texts[1].get_text()
 
 
 def test_outliers_do_not_wash_out_the_rest(make_relevance: Make) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,11 @@ from headlens.analyses.relevance.overviews import (
     rule_agreement_table,
     top_heads,
 )
+from headlens.analyses.relevance.shares import same_output
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
+
+SHARES = "all heads (shares, not comparable between layers)"
 
 
 def run(tables: Mapping[str, pd.DataFrame], label: str = "run") -> RecordedRun:
@@ -63,7 +67,8 @@ def test_a_head_of_a_layer_that_opposes_the_target_is_told_apart() -> None:
     assert column(table, "head")[:2] == ["encoder.0.1", "encoder.1.2"]
     assert column(table, "its layer")[:2] == ["opposes the target", "serves the target"]
     (found,) = relevance_findings(recorded)
-    assert "encoder.0.1 has the largest share of its layer's relevance, of a layer that works against the" in found
+    assert "encoder.0.1 has the largest positive share of its layer's relevance, among heads whose raw is not" in found
+    assert "negative, of a layer that works against the target as a whole: 0.600" in found
 
 
 def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
@@ -73,7 +78,36 @@ def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
     assert column(top_heads([run(tables)]), "head") == ["encoder.1.2", "encoder.1.0"]
     (found,) = relevance_findings(run(tables))
     assert found.startswith("demo, encoder: encoder.0.1 contributes most, against the output (rule epsilon): -6.000")
-    assert "encoder.1.2 has the largest share" in found
+    assert "encoder.1.2 has the largest positive share" in found
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.4, 0.5], [1.1, 0.4, -0.5], [90.0, -89.5, 0.5]])
+def test_positive_shares_of_a_layer_are_added_up(values: list[float]) -> None:
+    recorded = run(shares([*values, -0.2, -0.1, -0.3]))
+    table = top_heads([recorded])
+    total = f"{sum(max(value, 0) for value in values):.3f}"
+    assert set(column(table, "its positive shares")) == {total}
+    assert f"all positive shares of its layer add up to {total}." in relevance_findings(recorded)[0]
+    assert "add up to more than 1" in table.about
+
+
+@pytest.mark.parametrize(("low", "high", "told"), [(-0.1, 0.1, True), (0.01, 0.1, False), (-0.1, -0.01, False)])
+def test_shares_of_heads_that_cancel_are_said_to_mean_nothing(low: float, high: float, *, told: bool) -> None:
+    tables = shares([0.9, 0.6, -0.5, 0.3, 0.3, 0.4])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [1.0, 1.0, -2.01, 0.3, 0.3, 0.4]
+    frame = tables["relevance"].assign(layer_raw_low=low, layer_raw_high=high)
+    recorded = run({"relevance": frame})
+    assert (column(top_heads([recorded]), "its layer")[0] == "its heads cancel") == told
+    assert ("of a layer whose heads cancel, where shares mean nothing" in relevance_findings(recorded)[0]) == told
+
+
+def test_that_all_outputs_are_the_same_is_told_first() -> None:
+    recorded = run(relevance_tables())
+    record = {**recorded.record, "notes": ["Another note.", same_output(1234)]}
+    found = relevance_findings(replace(recorded, record=record))
+    assert "the same output for every example (all 1,234 are identical" in found[0]
+    assert found[1:] == relevance_findings(recorded)
 
 
 def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
@@ -119,9 +153,22 @@ def test_rules_and_what_they_agree_in() -> None:
     assert [c.name for c in table.columns] == names
     first, second = ([cell.text for cell in row] for row in table.rows)
     both = ["epsilon", "taylor"]
-    assert first == ["demo", "encoder", *both, "relevance", "all heads", "6", "0.500", "0.250 to 0.750"]
-    assert second == ["demo", "all", *both, "its magnitude", "layers", "6", "-0.250", ""]
+    assert first == ["demo", "encoder", *both, "relevance", SHARES, "6", "0.500", "0.250 to 0.750"]
+    assert second == ["demo", "all", *both, "its magnitude", "within layers", "6", "-0.250", ""]
     assert intervals(table) == [pytest.approx((0.625, 0.75, 0.875, 0.5)), None]
+
+
+def test_over_all_heads_raw_stands_in_place_of_shares() -> None:
+    rows = [("relevance", "heads"), ("relevance", "layers"), ("raw", "heads"), ("raw magnitude", "heads")]
+    known = relevance_tables()["correlations"].iloc[:1]
+    frame = pd.concat([known.assign(of=of, scope=scope, spearman=n / 8) for n, (of, scope) in enumerate(rows)])
+    for kept, expected in (
+        (frame, [("relevance", "within layers"), ("raw", "all heads"), ("magnitude of raw", "all heads")]),
+        (frame[:2], [("relevance", SHARES), ("relevance", "within layers")]),
+        (frame[2:3], [("raw", "all heads")]),
+    ):
+        table = rule_agreement_table([run({"correlations": kept})])
+        assert list(zip(column(table, "of"), column(table, "over"), strict=True)) == expected
 
 
 @pytest.mark.parametrize("tables", [{}, {"relevance": relevance_tables()["relevance"].iloc[:0]}])

@@ -20,7 +20,7 @@ from headlens.pages.self_contained import visible
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 
-NAMES = ["relevance", "relevance_intervals", "rule_agreement"]
+NAMES = ["relevance", "relevance_raw", "relevance_intervals", "rule_agreement"]
 
 
 def run(tables: Mapping[str, pd.DataFrame]) -> RecordedRun:
@@ -37,7 +37,7 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
 
 
 def test_one_rule_is_compared_with_none() -> None:
-    assert [name for name, _ in relevance_figures(relevance_tables(rules=("taylor",)))] == NAMES[:2]
+    assert [name for name, _ in relevance_figures(relevance_tables(rules=("taylor",)))] == NAMES[:3]
     assert list(relevance_figures({})) == []
 
 

@@ -134,6 +134,7 @@ def test_every_other_rule_has_a_panel_with_the_same_heads(make_relevance: Make) 
         value = stats.spearmanr(asked["relevance"], other["relevance"]).statistic
         expected = f"m, encoder\nSpearman {value:.2f} (n = 20)".replace("-", "−")
         assert axes.get_title(loc="left") == expected
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["same share under both rules"]
 
 
 def test_rows_of_panels_are_models_and_stacks(make_relevance: Make) -> None:

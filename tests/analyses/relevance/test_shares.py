@@ -7,8 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headlens.analyses.relevance.shares import (
+    CANCEL,
+    OPEN,
+    OPPOSES,
+    SERVES,
     even_shares,
+    layer_signs,
     of_rule,
+    positive_sums,
     requested_rule,
     rules_of_table,
     span,
@@ -37,6 +43,35 @@ def test_even_shares_count_the_heads_of_the_layer_in_its_stack_and_model() -> No
     keys = [("a", "encoder", 0), ("a", "encoder", 0), ("a", "encoder", 1), ("a", "cross", 0), ("b", "encoder", 0)]
     rows = pd.DataFrame(keys, columns=["model", "stack", "layer"]).assign(head=0)
     assert even_shares(rows).tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "interval", "does"),
+    [
+        ([0.3, 0.1], (0.2, 0.6), SERVES),
+        ([-0.3, 0.1], (-0.3, -0.1), OPPOSES),
+        ([0.0026, 0.0020, -0.0007, -0.00395], (-0.0003, 0.0002), CANCEL),
+        ([1.0, -1.01], (-0.5, 0.5), CANCEL),
+        ([0.3, -0.1], (-0.1, 0.5), OPEN),
+        ([-0.3, 0.1], (-0.5, 0.1), OPEN),
+        # A sum that is small, but whose sign is known.
+        ([1.0, -1.01], (-0.02, -0.005), OPPOSES),
+        ([1.0, -1.01], (np.nan, np.nan), CANCEL),
+        ([-0.3, 0.1], (np.nan, np.nan), OPPOSES),
+        ([0.3, -0.1], (np.nan, np.nan), SERVES),
+    ],
+)
+def test_what_a_layer_does_follows_the_interval_of_its_sum(
+    raw: list[float], interval: tuple[float, float], does: str
+) -> None:
+    other = pd.DataFrame({"layer": 1, "raw": [1.0, 1.0], "layer_raw_low": 1.9, "layer_raw_high": 2.1})
+    rows = pd.DataFrame({"layer": 0, "raw": raw, "layer_raw_low": interval[0], "layer_raw_high": interval[1]})
+    assert layer_signs(pd.concat([other, rows])).tolist() == [SERVES] * 2 + [does] * len(raw)
+
+
+def test_positive_shares_are_added_up_by_layer() -> None:
+    rows = pd.DataFrame({"layer": [0, 0, 0, 1, 1], "relevance": [2.0, 0.5, -1.5, 0.25, np.nan]})
+    assert positive_sums(rows).tolist() == [2.5, 2.5, 2.5, 0.25, 0.25]
 
 
 def test_an_interval_holds_zero_with_its_ends() -> None:

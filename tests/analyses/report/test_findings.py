@@ -74,12 +74,14 @@ def test_of_relevance(tmp_path: Path) -> None:
     rows = relevance_tables()["relevance"].query("rule == 'epsilon'")
     best = rows.loc[rows["relevance"].idxmax()]
     size = rows["raw"].abs()
+    positive = rows["relevance"][(rows["layer"] == best["layer"]) & (rows["relevance"] > 0)].sum()
     largest = "encoder.{layer}.{head}".format(**rows.loc[size.idxmax()])
     assert text == (
         f"demo, encoder: {largest} contributes most (rule epsilon): {rows['raw'].loc[size.idxmax()]:.3f} in units of "
         f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of all heads. "
-        f"encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance: "
-        f"{best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal share is 0.333."
+        f"encoder.{best['layer']}.{best['head']} has the largest positive share of its layer's relevance, among heads "
+        f"whose raw is not negative: {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal "
+        f"share is 0.333, all positive shares of its layer add up to {positive:.3f}."
     )
 
 
@@ -100,7 +102,7 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     assert pruned == (
         "demo: whether sst2 needs the 1 of 6 heads pruned (ranked) is not decided for a margin of 1 point: accuracy "
         "0.825, a change of -0.050 [-0.110, 0.010]; may lose up to 11 points; about 1,200 evaluation examples would "
-        "decide, if the change is as measured."
+        "decide, if the change is as measured. 2 random orders of as many heads: 0.725 each."
     )
 
 
@@ -136,8 +138,71 @@ def test_no_head_is_said_to_be_needed_where_no_change_is_significant() -> None:
         "demo: none of 6 heads changes sst2 significantly on its own; the largest loss is without encoder.0.1: accuracy"
     )
     (text,) = of("ablate", ablation=rows.assign(delta=0.0, value=rows["baseline"], p_holm=1.0))
-    assert text == "demo: without any one of 6 heads, sst2 has accuracy 0.875 or better on these examples."
+    same = "demo: without any one of 6 heads, sst2 has exactly the same accuracy as with all, 0.875, on these examples."
+    assert text == same
     assert not of("ablate", ablation=rows.assign(delta=np.nan))
+
+
+def test_the_first_of_several_heads_is_not_told_as_the_only_one() -> None:
+    rows = ablation_tables(modes=("zero",))["ablation"].drop(columns="verdict")
+    for lost, told in ((1, "encoder.0.0: "), (2, "encoder.0.0 (2 heads tie): "), (6, "encoder.0.0 (6 heads tie): ")):
+        delta = np.where(np.arange(6) < lost, -0.1, 0.05)
+        changed = rows.assign(delta=delta, value=rows["baseline"] + delta)
+        (text,) = of("ablate", ablation=changed.assign(p_holm=1.0))
+        assert f"the largest loss is without {told}" in text
+        (text,) = of("ablate", ablation=changed.assign(p_holm=0.01))
+        assert f"suffers most without {told}" in text
+        more = {1: "encoder.0.1 (5 heads tie): 0.925.", 2: "encoder.0.2 (4 heads tie): 0.925.", 6: "significant."}
+        assert text.endswith(more[lost])
+
+
+def test_strategies_that_do_equally_well_are_all_told() -> None:
+    table = ablation_tables()["pruning"]
+    rival = table[(table["strategy"] == "ranked") & (table["n_pruned"] == 1)].assign(strategy="greedy")
+    for more, names in ((0.0, "ranked, greedy"), (-0.001, "ranked"), (0.001, "greedy")):
+        (text,) = of("ablate", pruning=pd.concat([table, rival.assign(value=rival["value"] + more)]))
+        assert f"1 of 6 heads pruned ({names})" in text
+    (text,) = of("ablate", pruning=pd.concat([table, rival, rival.assign(strategy="beam", verdict="needed")]))
+    assert "(ranked, greedy)" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([0.75, 0.857, 0.8], " 3 random orders of as many heads: 0.750 to 0.857."),
+        ([0.8, 0.8], " 2 random orders of as many heads: 0.800 each."),
+        ([0.8], " 1 random order of as many heads: 0.800."),
+        ([], "if the change is as measured."),
+    ],
+)
+def test_what_random_orders_do_stands_beside_a_strategy(values: list[float], told: str) -> None:
+    table = ablation_tables()["pruning"]
+    first = table[(table["strategy"] == "random") & (table["n_pruned"] == 1)].iloc[:1]
+    orders = [first.assign(seed=seed, value=value) for seed, value in enumerate(values)]
+    others = table[(table["strategy"] != "random") | (table["n_pruned"] == 2)]
+    (text,) = of("ablate", pruning=pd.concat([others, *orders]))
+    assert "1 of 6 heads pruned (ranked) is not decided" in text
+    assert text.endswith(told)
+
+
+def test_one_answer_to_all_examples_is_told_first_and_nothing_is_needed() -> None:
+    tables = {name: rows.assign(verdict=None, n_to_decide=np.nan) for name, rows in ablation_tables().items()}
+    rows = tables["ablation"].assign(delta=0.0, value=tables["ablation"]["baseline"], p_holm=1.0)
+    nothing = "so that nothing can be measured about heads with accuracy."
+    expected = (
+        f"demo: the model gives the same answer to all 200 examples, {nothing} It has exactly the same accuracy, "
+    )
+    assert of("ablate", ablation=rows, pruning=tables["pruning"]) == [f"{expected}0.875, without any one of 6 heads."]
+    # too few for anything else to be told
+    assert of("ablate", ablation=rows.assign(n=4))[0].startswith("demo: the model gives the same answer to all 4 ex")
+    (text,) = of("ablate", ablation=rows.assign(value=rows["value"] - (rows["head"] == 0)))
+    assert text.endswith(" It has accuracy 0.875, and another without 2 of 6 heads.")
+    (text,) = of("ablate", ablation=rows.assign(value=np.nan, delta=np.nan, baseline=np.nan, metric="pearson"))
+    assert text.endswith(nothing.replace("accuracy", "pearson"))
+    # the evaluation part alone
+    *_, text = of("ablate", ablation=ablation_tables()["ablation"], pruning=tables["pruning"])
+    told = "demo: the model gives the same answer to all 100 evaluation examples, so that nothing can be measured about"
+    assert text == f"{told} pruned heads with accuracy."
 
 
 def pruning(**columns: Any) -> list[str]:
@@ -148,13 +213,13 @@ def test_pruning_that_costs_too_much_and_losses() -> None:
     table = ablation_tables()["pruning"]
     assert pruning(verdict="needed") == [
         "demo: sst2 with 1 of 6 heads pruned (ranked) already loses significantly (corrected for 2 sets of heads): "
-        "accuracy 0.825, a change of -0.050 [-0.110, 0.010]."
+        "accuracy 0.825, a change of -0.050 [-0.110, 0.010]. 2 random orders of as many heads: 0.725 each."
     ]
     # the most heads that are shown not to be needed, also where more are not decided
     few = np.where(table["n_pruned"] == 1, "not needed", "not decided")
     assert pruning(verdict=few) == [
         "demo: sst2 with 1 of 6 heads pruned (ranked) loses less than the margin of 1 point (corrected for 2 sets of "
-        "heads): accuracy 0.825, a change of -0.050 [-0.110, 0.010]."
+        "heads): accuracy 0.825, a change of -0.050 [-0.110, 0.010]. 2 random orders of as many heads: 0.725 each."
     ]
 
 
@@ -172,7 +237,7 @@ def test_tables_of_older_versions_are_judged_by_their_intervals() -> None:
     table = ablation_tables()["pruning"].drop(columns=["verdict", "margin", "p_margin", "p_margin_holm", "n_to_decide"])
     (text,) = of("ablate", pruning=table)
     assert "1 of 6 heads pruned (ranked) is not decided for a margin of 1 point: accuracy 0.825" in text
-    assert text.endswith("may lose up to 11 points.")
+    assert text.endswith("may lose up to 11 points. 2 random orders of as many heads: 0.725 each.")
     (text,) = of("ablate", pruning=table.assign(metric="perplexity"))
     assert "with 2 of 6 heads pruned (ranked) loses less than the margin of 0.009: perplexity 0.775" in text
 

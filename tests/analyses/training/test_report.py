@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from headlens.analyses.training.alphas_figure import alpha_histograms
 from headlens.analyses.training.learned_alphas import alpha_notes
 from headlens.analyses.training.report import REPORT, training_curve
+from headlens.analyses.training.training_run import checkpoint_note
 from headlens.errors import InputError
 from headlens.heads import KEY_COLUMNS
 from headlens.runs.reading import RecordedRun
@@ -40,12 +41,55 @@ def test_both_losses_are_drawn_where_they_were_measured() -> None:
 def test_the_curve_is_named_after_model_and_data() -> None:
     figure = training_curve(LOG, HELD, "new:marian", "train.de+train.en")
     assert figure is not None
-    assert figure.get_suptitle() == "Training loss of new:marian\non train.de+train.en"
+    assert figure.get_suptitle() == "Training and held-out loss of new:marian\non train.de+train.en"
     run = recorded(log=LOG)
     run.record["models"], run.record["data"] = [{"model": "m"}], {"name": "sst2.tsv"}  # type: ignore[index]
     ((_, again),) = REPORT.figures(run)
     assert again is not None
     assert again.get_suptitle() == "Training loss of m\non sst2.tsv"
+
+
+@pytest.mark.parametrize(
+    ("values", "higher", "step", "words"),
+    [
+        ([0.573, 0.573], True, 1, "update 1, the first of 2 with the highest held-out accuracy (0.573)."),
+        ([0.5, 0.75, 0.75, 0.75], True, 2, "update 2, the first of 3 with the highest held-out accuracy (0.750)."),
+        ([0.5, 0.75, 0.6], True, 2, "update 2, the one with the highest held-out accuracy (0.750)."),
+        ([2.0, 1.5, 1.5], False, 2, "update 2, the first of 2 with the lowest held-out accuracy (1.500)."),
+        ([float("nan"), 1.5], False, 2, "update 2, the one with the lowest held-out accuracy (1.500)."),
+    ],
+)
+def test_of_equal_evaluations_the_first_is_said_to_be_saved(
+    values: list[float], step: int, words: str, *, higher: bool
+) -> None:
+    evaluations = [{"step": number, "accuracy": value} for number, value in enumerate(values, 1)]
+    found = checkpoint_note(evaluations, "accuracy", higher_is_better=higher)
+    assert found == (step, f"The checkpoint is that of {words}")
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluated", "saved"),
+    [([4], [2, 4], 2), ([3], [3], 3), ([1, 2, 3], [1, 2, 3], 2), ([10, 2000], [2000], 2000)],
+)
+def test_updates_are_whole_numbers_and_the_saved_one_is_marked(
+    steps: list[int], evaluated: list[int], saved: int
+) -> None:
+    log, held = (pd.DataFrame({"step": own, "loss": 1.5}) for own in (steps, evaluated))
+    run = recorded(log=log, evaluations=held)
+    run.record["checkpoint"] = saved  # type: ignore[index]
+    for figure in (training_curve(log, held, saved=saved), dict(REPORT.figures(run))["training"]):
+        assert figure is not None
+        figure.canvas.draw()
+        (axes,) = figure.axes
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert ticks
+        assert all(tick == int(tick) for tick in ticks)
+        mark = axes.lines[-1]
+        assert (mark.get_label(), set(mark.get_xdata())) == ("saved checkpoint", {saved})
+    plain = training_curve(log, pd.DataFrame())
+    assert plain is not None
+    assert [line.get_label() for line in plain.axes[0].lines] == ["training, mean since the last point"]
 
 
 def test_a_single_point_can_be_seen() -> None:

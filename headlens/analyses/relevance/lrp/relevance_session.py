@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -43,12 +43,14 @@ class HeadRelevance:
         start: what relevance started from, (examples,): the logit, or the sum of several.
         inputs: relevance that arrived at the embeddings, of the whole batch.
         biases: relevance that biases kept on the way, of the whole batch; 0 where the rule gives them none.
+        outputs: numbers that tell one output of the model from another, a row for each that relevance started from.
     """
 
     raw: Mapping[Site, Tensor]
     start: Tensor
     inputs: float
     biases: float
+    outputs: Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.float64))
 
     @property
     def lost(self) -> float:
@@ -162,7 +164,8 @@ class RelevanceSession:
         cache = {"use_cache": False} if any(s.stack == "decoder" for s in self.sites) else {}
         try:
             with self._tracer:
-                parts = self.target.parts(self.model(**{**cache, **given}), inputs)
+                outputs = self.model(**{**cache, **given})
+                parts = self.target.parts(outputs, inputs)
             arriving, kept = ledger.collect(parts, parts.detach() if self.rule == "alpha-beta" else None)
         finally:
             found = self._outputs.take(self.sites, _rows(inputs))
@@ -171,7 +174,8 @@ class RelevanceSession:
         start = parts.detach().cpu().double().flatten(1).sum(dim=1)
         group = self.target.rows
         raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in found.items()}
-        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept))
+        told = told_apart(self.target.outputs(outputs, inputs))
+        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept), told)
 
     def _checked(self, found: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in found.raw.values()])
@@ -216,4 +220,16 @@ def _examples(inputs: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
 def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
     raw = {site: torch.cat([p.raw[site] for p in parts]) for site in parts[0].raw}
     inputs, biases = sum(p.inputs for p in parts), sum(p.biases for p in parts)
-    return HeadRelevance(raw, torch.cat([p.start for p in parts]), inputs, biases)
+    start, outputs = torch.cat([p.start for p in parts]), torch.cat([p.outputs for p in parts])
+    return HeadRelevance(raw, start, inputs, biases, outputs)
+
+
+def told_apart(outputs: Tensor) -> Tensor:
+    """Three numbers of every row, (rows, 3): rows in which these are the same are the same, but for rare accidents."""
+    numbers = outputs.detach().double()
+    if not numbers.numel():
+        return torch.zeros(0, 3, dtype=torch.float64)
+    # Any direction would do that has no two equal parts; which number is the largest would jump by rounding.
+    direction = torch.arange(numbers.shape[-1], device=numbers.device, dtype=numbers.dtype).cos()
+    found = [numbers.amax(dim=-1), numbers.amin(dim=-1), numbers @ direction / len(direction) ** 0.5]
+    return torch.stack(found, dim=-1).cpu()

@@ -59,6 +59,21 @@ class Target(ABC):
             OptionError: if the model has no such outputs, or a row nothing to start from.
         """
 
+    def outputs(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """Returns what the model gives where relevance starts, (rows, numbers): all logits, not only the chosen one.
+
+        A model that ignores its input gives the same in all rows. There are no rows where that is not known.
+        """
+        logits = token_logits(outputs)
+        if self.pooled:
+            return _pooled(outputs, inputs)[1]
+        if not isinstance(logits, Tensor):
+            return torch.zeros(0, 0)
+        chosen = self.parts(outputs, inputs).detach() != 0
+        if logits.dim() == 2:
+            return logits
+        return logits[chosen] if logits.shape[:-1] == chosen.shape else torch.zeros(0, 0)
+
 
 class PredictedClass(Target):
     """The largest logit of a classifier: the class that it predicts."""
