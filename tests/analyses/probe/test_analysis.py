@@ -31,14 +31,6 @@ def probed(key: str, maps: torch.Tensor, arcs: torch.Tensor) -> ProbedSentence:
     return ProbedSentence(key, maps, torch.full_like(maps[..., :1], 1 / (len(maps) + 2)), arcs)
 
 
-# Weights of a probe of uniform attention.
-EVEN = torch.ones(2, 1, dtype=torch.float64)
-
-
-def probed(key: str, maps: torch.Tensor, arcs: torch.Tensor) -> ProbedSentence:
-    return ProbedSentence(key, maps, torch.full_like(maps[..., :1], 1 / (len(maps) + 2)), arcs)
-
-
 def treebank(seed: int, sentences: int = 6, heads: int = 3, longest: int = 7) -> list[ProbedSentence]:
     """Random attention, and random governors that have nothing to do with it."""
     random = np.random.default_rng(seed)
