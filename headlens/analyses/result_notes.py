@@ -52,6 +52,7 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
         pruned_on: which of them pruned models are evaluated on, (n,): guesses are told for these, too.
     """
     notes = []
+    constant = task.constant(records)
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
@@ -66,12 +67,10 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
             why = "train it further." if task.labels else "it follows something that the task works against."
             notes.append(f"The model is significantly worse than {guessing}: {why}")
         elif low <= chance:
-            notes.append(
-                f"The model is not significantly better than {guessing}: train it further, or evaluate it on more "
-                "examples."
-            )
+            more = "." if constant else ", or evaluate it on more examples."
+            notes.append(f"The model is not significantly better than {guessing}: train it further{more}")
     said = _column(task, records, "predicted")
-    if task.labels and said is not None and task.constant(records):
+    if task.labels and said is not None and constant:
         notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
     if cut := cut_translations(task, records):
         notes.append(

@@ -49,7 +49,8 @@ def share_loss_p(gained: int, lost: int, trials: int, margin: float) -> float:
     `margin`; the p-value is the largest probability, over the unknown share of gains, of what was seen or less of a
     loss (Berger and Boos 1994 restrict that share to an interval and add the chance to be outside). Calling a loss
     smaller than the margin where it is at most α errs in at most α of all data sets, for any number of trials; the
-    score test itself errs in up to 6.6 % (270 trials, margin .01).
+    score test itself errs in up to 6.6 % (270 trials, margin .01). Since the order depends on the margin, a larger one
+    may have a slightly larger p-value where some trials are lost.
 
     Args:
         gained: trials that only the first has right.

@@ -82,6 +82,22 @@ def test_comparisons_are_those_of_the_statistics() -> None:
     assert compared_with(baseline, task, "accuracy", less, Draws.of(keys, 100, 0), None, 3)["margin"] == 0.01
 
 
+@pytest.mark.parametrize(("theirs", "ours", "tested"), [(1, 1, False), (1, 0, False), (None, 1, True), (1, None, True)])
+def test_two_models_that_always_say_the_same_are_not_tested(theirs: int | None, ours: int | None, tested: bool) -> None:
+    task, keys = find_task("sst2").task, list(map(str, range(40)))
+    column = task.columns.index("predicted")
+
+    def records(said: int | None) -> np.ndarray:
+        made = np.tile([0.0, 1.0], 20)[:, None].repeat(len(task.columns), 1)
+        made[:, column] = np.arange(40) % 3 == 0 if said is None else said
+        return made
+
+    baseline = Baseline(records(theirs).tolist(), keys)
+    found = compared_with(baseline, task, "accuracy", records(ours), Draws.of(keys, 100, 0), None, 3)
+    assert np.isfinite(found["delta"])
+    assert [np.isfinite(found["margin"]), np.isfinite(found["p_margin"])] == [tested, tested]
+
+
 def test_older_tables_are_told_by_their_intervals() -> None:
     table = sweep(NOTHING, SMALL, UNDECIDED, LARGE).drop(columns=["margin", *SWEEP_VERDICT], errors="ignore")
     found = known_verdicts(table)

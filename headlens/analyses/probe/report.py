@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.probe.tables import DIRECTIONS, METHODS, PROBE
+from headlens.analyses.probe.tables import DIRECTIONS, METHODS, PROBE, UNIFORM
 from headlens.errors import counted
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
@@ -83,6 +83,10 @@ def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             f"{model}: {unclear}the attention of all heads together finds the governor of {share} % of "
             f"{probe['words']:.0f} words{of} (difference from {baseline}: {gain} percentage points)."
         )
+        even = next((row for row in others if row["method"] == UNIFORM), None)
+        if even is not None and even is not other and not even["delta_low"] > 0:
+            found = value_text(*(100 * even[name] for name in DIFFERENCE[:3]), digits=1)
+            findings[-1] += f" Nor is it significantly better than the same probe on uniform attention ({found})."
     return findings
 
 

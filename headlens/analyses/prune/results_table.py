@@ -16,6 +16,7 @@ from headlens.analyses.verdicts import VERDICTS_TOLD, known_verdicts, taken_away
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import (
+    DELTA,
     DIFFERENCE,
     NOTHING,
     difference_text,
@@ -317,6 +318,8 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 f"{row['metric']} on {row['task']} {value}"
             )
             if len(unpruned):
-                text += f", with all heads {number_text(float(unpruned['value'].iloc[0]))}"
+                text += f", unpruned {number_text(float(unpruned['value'].iloc[0]))}"
+            difference = [float(row.get(name, np.nan)) for name in DELTA]
+            text += f", a change of {value_text(*difference)}" * bool(np.isfinite(difference[0]))
             sentences.append(text + ".")
     return sentences

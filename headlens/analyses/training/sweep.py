@@ -195,6 +195,8 @@ def compared_with(
 ) -> dict[str, float]:
     """Computes a metric less that of a baseline, paired by example, and whether the loss is below a margin: `COMPARED`.
 
+    Of two models that give every example the same answer no test of the loss says anything: it is NaN.
+
     Args:
         baseline: records of the same examples.
         task: of the records.
@@ -208,7 +210,9 @@ def compared_with(
     tested = margin_of(metric, task.value(theirs, metric=metric), margin, tests)
     found = paired_comparison(task, metric, theirs, draws, tested).of(records)
     values = (found.delta, found.low, found.high, found.p_value, found.p_margin, tested.size, found.n_to_decide)
-    return dict(zip(COMPARED, values, strict=True))
+    compared = dict(zip(COMPARED, values, strict=True))
+    silent = task.constant(theirs, metric) and task.constant(records, metric)
+    return compared | dict.fromkeys(UNCORRECTED, np.nan) if silent else compared
 
 
 def run_name(strength: float) -> str:
