@@ -95,7 +95,7 @@ def swept(heads: int, between: float | None, verdict: str | None) -> pd.DataFram
             4,
             3,
             "not decided",
-            "with λ = 1 4 heads stay (3 scaled down): accuracy on sst2 0.700, unpruned 0.800, a change of -0.100 [-0.200, 0.000].",
+            "with λ = 1 4 heads stay (3 scaled down): accuracy on sst2 0.700, unpruned 0.800, a change of -0.1",
         ),
     ],
 )
