@@ -282,7 +282,8 @@ def test_too_little_text_for_roles_is_told(run: Headlens) -> None:
 @pytest.mark.slow
 def test_roles_before_and_after(run: Headlens) -> None:
     Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
-    least = ("--min-sentences", 20, "--min-tokens", 20)
+    # Heads of so small a model attend nearly evenly, a little more to the first token or a little less.
+    least = ("--min-sentences", 20, "--min-tokens", 20, "--sink", "0.01")
     done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *least)
     assert done.code == 0, done.err
     assert "No roles are assigned" not in done.out
@@ -300,16 +301,16 @@ def test_roles_before_and_after(run: Headlens) -> None:
 @pytest.mark.slow
 def test_thresholds_of_roles_are_those_of_classify(run: Headlens, headlens: Headlens) -> None:
     Path("some.txt").write_text("\n".join(["The cat sat on the mat.", "She liked it very much."] * 20))
-    own = ("--broad", "0", "--positional", "0.2", "--min-tokens", 100)
+    own = ("--sink", "0.01", "--positional", "0.2", "--min-tokens", 100)
     done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *own)
     assert done.code == 0, done.err
     roles = pd.read_csv("run/roles.csv")
-    assert roles["roles"].str.contains("broad").all()
+    assert roles["roles"].astype(str).str.contains("sink").any()
     model = json.loads(Path("run/run.json").read_text())["model"]
     alike = headlens("classify", model, "--corpus", "some.txt", "--frequency", "none", *own, "--out", "alike")
     assert alike.code == 0, alike.err
-    expected = pd.read_csv("alike/heads.csv").set_index(["layer", "head"])["roles"]
-    for _, rows in roles.groupby("run"):
+    expected = pd.read_csv("alike/heads.csv").set_index(["layer", "head"])["roles"].fillna("")
+    for _, rows in roles.fillna({"roles": ""}).groupby("run"):
         assert rows.set_index(["layer", "head"])["roles"].to_dict() == expected.to_dict()
 
 

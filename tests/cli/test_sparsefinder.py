@@ -87,7 +87,9 @@ def sparsity_of_sentences(model: str) -> tuple[list[int], float]:
 def assert_compared_with_attention_itself(metrics: pd.DataFrame) -> None:
     assert metrics.columns.tolist() == ["model", *METRICS_COLUMNS]
     itself = metrics["method"] == GOLD
-    assert metrics["verdict"].isna().equals(itself)
+    # Where neither changes its answer, there is none.
+    assert metrics["verdict"].notna().any()
+    assert metrics["verdict"][itself].isna().all()
     of_metric = metrics["metric"].map(metrics[itself].set_index("metric")["value"])
     assert metrics["delta"][~itself].to_numpy() == pytest.approx((metrics["value"] - of_metric)[~itself])
 
