@@ -205,7 +205,9 @@ def _beside_interval(row: Sequence[Cell]) -> tuple[Cell, ...]:
         digits = max([digits_of((low, value, high)), *(forms[cells[n].text] for n in values)])
         for n in values:
             cells[n] = replace(cells[n], text=number_text(value, digits))
-        cells[place] = replace(cells[place], text=_interval_text(low, high, digits))
+        # Words may stand before the interval.
+        old, new = (_interval_text(low, high, d) for d in (digits_of((low, value, high)), digits))
+        cells[place] = replace(cells[place], text=cells[place].text.replace(old, new))
     return tuple(cells)
 
 

@@ -64,7 +64,11 @@ def test_what_is_loaded_is_what_was_saved(name: str, tmp_path: Path) -> None:
     found = load(written(model, tmp_path / name)).model
     assert type(found) is type(model)
     assert heads_of_model(found) == heads_of_model(model)
-    assert torch.equal(output(found, name), output(model, name))
+    saved, kept = model.state_dict(), found.state_dict()
+    assert saved.keys() == kept.keys()
+    assert all(torch.equal(saved[key], kept[key]) for key in saved)
+    # Where the same weights lie in memory may change the last bit.
+    torch.testing.assert_close(output(found, name), output(model, name), rtol=1e-6, atol=1e-6)
     assert not torch.allclose(output(found, name), output(whole(name), name), atol=1e-2)
 
 
