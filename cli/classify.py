@@ -23,8 +23,9 @@ def classify(request: Any, screen: Screen) -> None:
     Examples: headlens classify · headlens classify bert-base-uncased albert-base-v2 --corpus en_ewt-ud-test.conllu
     """
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
+    from headlens.analyses.classify.overviews import family_counts
     from headlens.analyses.classify.recipe import run_classify
-    from headlens.analyses.classify.roles import even_models, role_family, role_records
+    from headlens.analyses.classify.roles import even_models, role_records
     from headlens.analyses.classify.syntax_figure import best_heads, gain, verdicts
     from headlens.analyses.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import by_sign
@@ -35,25 +36,7 @@ def classify(request: Any, screen: Screen) -> None:
         screen.say(run.findings)
         heads, least = tables["heads"], request.options.thresholds.min_instances
         even = even_models(heads)
-        held, nearest = (heads[name].map(role_family) for name in ("role", "nearest"))
-        every = heads["roles"].map(lambda roles: {role_family(role) for role in str(roles).split("; ")})
-        ways = {
-            "": held.map(lambda role: {role}),
-            " (held at all)": every.where(held != "none", held.map(lambda _: {"none"})),
-            " (closest, if no role)": nearest.where(held == "none", "").map(lambda role: {role}),
-        }
-        told = {
-            f"{model}{name}": own[heads["model"] == model]
-            for model in heads["model"].unique()
-            for name, own in ways.items()
-            if not (name and model in even)  # heads that attend evenly are near no role
-        }
-        roles = [*sorted({*held, *nearest}.union(*every[held != "none"]) - {"none", ""}), "none"]
-        rows = [
-            {"role": role, **{name: sum(role in own for own in heads_of) for name, heads_of in told.items()}}
-            for role in roles
-        ]
-        screen.table("Heads by their strongest role", rows)
+        screen.table("Heads by their strongest role", family_counts(heads))
         if len(set(heads["model"])) > 1:
             title = "Roles found in any model: number of heads, and the best head with its measured value and score"
             screen.show(page_table(title, role_records(tables["roles"])).console())

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate import pruning_strategies as strategies
@@ -27,8 +25,8 @@ from headlens.analyses.ablate.scorers import (
 from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
+from headlens.analyses.planning.speed import operations_of
 from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
-from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError, counted
 from headlens.heads import Head
@@ -312,8 +310,4 @@ def operations(model: PreTrainedModel, examples: Examples) -> int:
     task = examples.task.differentiable
     middle = sorted(examples.prepared, key=lambda p: p.length)[len(examples) // 2]
     batch = task.collate([middle], examples.reader, model.device)
-    network = task.network(model)
-    # The counter does not know every kernel of sdpa.
-    with AttentionSession(network, kernel="eager"), FlopCounterMode(display=False) as counter, torch.inference_mode():
-        network(**batch.inputs, **task.arguments(model))
-    return int(counter.get_total_flops())
+    return operations_of(task.network(model), {**batch.inputs, **task.arguments(model)})

@@ -13,7 +13,13 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
-from headlens.analyses.classify.roles import even_models, role_agreement, role_records
+from headlens.analyses.classify.roles import (
+    count_families,
+    even_models,
+    role_agreement,
+    role_family,
+    role_records,
+)
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
@@ -50,6 +56,30 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = "How many heads have each role as their strongest; a head that holds several is counted once."
     return page_table("Roles", records, about)
+
+
+def family_counts(heads: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Counts the heads of every model by role family: by their strongest role, all that they hold, and the closest.
+
+    Args:
+        heads: rows of heads.csv of one model or several, as they were measured.
+
+    Returns:
+        A row for every family, the last one for heads without a role. What the heads of a model hold beside their
+        strongest role, or are close to, is left out where they attend evenly.
+    """
+    found: dict[str, pd.Series[int]] = {}
+    even = even_models(heads)
+    for model, own in heads.groupby("model", sort=False):
+        found[str(model)] = count_families(own)
+        if model not in even:
+            held = own["roles"].map(lambda roles: {role_family(role) for role in roles.split("; ")})
+            found[f"{model} (held at all)"] = held.explode().value_counts()
+            closest = own.loc[own["role"] == "", "nearest"]
+            found[f"{model} (closest, if no role)"] = closest.map(role_family).value_counts()
+    table = pd.DataFrame(found).fillna(0).astype(int)
+    table = table.reindex([*sorted(set(table.index) - {"none"}), "none"], fill_value=0)
+    return table.rename_axis("role").reset_index().to_dict("records")
 
 
 def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.compact.report import INTERVALS
-from headlens.analyses.planning.speed import seconds_of
+from headlens.analyses.planning.speed import operations_of, seconds_of
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -176,15 +175,6 @@ def seconds_per_forward(
     return seconds
 
 
-def counted_operations(model: PreTrainedModel, batch: Inputs) -> int:
-    """Floating-point operations of matrix products in a forward pass of a batch, without the task head."""
-    body = _body(model)
-    # The counter does not know every kernel of sdpa.
-    with AttentionSession(body, kernel="eager"), FlopCounterMode(display=False) as counter, torch.inference_mode():
-        body(**batch)
-    return int(counter.get_total_flops())
-
-
 def model_size(model: PreTrainedModel) -> dict[str, int]:
     """How large a model is: its heads, its parameters, and the bytes of its weights, shared ones once.
 
@@ -199,14 +189,17 @@ def model_size(model: PreTrainedModel) -> dict[str, int]:
     }
 
 
-def compact_table(name: str, states: Sequence[str], sizes: Sequence[dict[str, int]], seconds: Array) -> pd.DataFrame:
+def compact_table(
+    name: str, states: Sequence[str], sizes: Sequence[dict[str, int]], seconds: Array, operations: Sequence[int]
+) -> pd.DataFrame:
     """`compact.csv`: a row for each state of the model, the first being the original.
 
     Args:
         name: of the model.
         states: what the rows are called.
-        sizes: for each, perhaps with the operations of a forward pass.
+        sizes: for each.
         seconds: (rounds, states), see `seconds_per_forward`.
+        operations: of a forward pass, for each.
     """
     rows = []
     for i, (state, size) in enumerate(zip(states, sizes, strict=True)):
@@ -215,11 +208,8 @@ def compact_table(name: str, states: Sequence[str], sizes: Sequence[dict[str, in
         gain = geometric_mean_interval(seconds[:, 0] / seconds[:, i])
         times = {"seconds_per_forward": mean, "ci_low": low, "ci_high": high}
         speed = {"speedup": gain[0], "speedup_low": gain[1], "speedup_high": gain[2]}
-        row = {"model": name, "state": state, **size, **times, **speed}
-        if "operations" in size:  # last, as columns that came later
-            row["operations"] = row.pop("operations")
-            row["theoretical_speedup"] = sizes[0]["operations"] / size["operations"]
-        rows.append(row)
+        counts = {"operations": operations[i], "theoretical_speedup": operations[0] / operations[i]}
+        rows.append({"model": name, "state": state, **size, **times, **speed, **counts})
     return pd.DataFrame(rows)
 
 
@@ -332,9 +322,9 @@ def _compared(
     with run.reporter.progress("timing", rounds + 1) as advance:
         seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
     models, middle = (loaded.model, small.model), inputs[len(inputs) // 2]
-    sizes = [model_size(model) | {"operations": counted_operations(model, middle)} for model in models]
+    sizes, operations = [model_size(m) for m in models], [operations_of(_body(m), middle) for m in models]
     states = ["original", "stock" if request.stock else "compacted"]
-    return difference, compact_table(loaded.short_name, states, sizes, seconds)
+    return difference, compact_table(loaded.short_name, states, sizes, seconds, operations)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from headlens.attention.model_normalizer import attention_of, switch
 from headlens.attention.normalizers import LearnedEntmax, ModelNormalizer
+from headlens.attention.session import AttentionSession
 from headlens.training.hyperparameters import Precision
 
 Kind = Literal["forward", "backward", "written"]
@@ -141,6 +143,19 @@ def seconds_of(run: Callable[[], object], device: torch.device) -> float:
     run()
     _wait(device)
     return time.perf_counter() - start
+
+
+def operations_of(network: PreTrainedModel, inputs: Mapping[str, Any]) -> int:
+    """Returns the floating-point operations of matrix products in a forward pass.
+
+    Args:
+        network: the model, or the part of it that counts.
+        inputs: its arguments.
+    """
+    # The counter does not know every kernel of sdpa.
+    with AttentionSession(network, kernel="eager"), FlopCounterMode(display=False) as counter, torch.inference_mode():
+        network(**inputs)
+    return int(counter.get_total_flops())
 
 
 def _wait(device: torch.device) -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.classify.overviews import family_counts
 from headlens.analyses.classify.roles import (
     count_families,
     label,
@@ -418,3 +419,26 @@ def test_of_every_role_the_heads_that_hold_it_and_the_best_one() -> None:
     labelled = label(table, trees, Thresholds()).rows
     held = [role_family(role) for row in labelled[labelled["stack"] == "encoder"]["roles"] for role in row.split("; ")]
     assert {role: held.count(role_family(role)) for role in found} == {role: own[1] for role, own in found.items()}
+
+
+def test_heads_are_counted_by_every_role_that_they_hold() -> None:
+    heads = pd.DataFrame(
+        [
+            ("m", "sink", "sink; next", "sink", 0.5),
+            ("m", "rare", "rare", "rare", 0.5),
+            ("m", "", "", "syntactic(obj dep->head)", 0.5),
+            ("m", "", "", "", 0.5),
+            ("even", "", "", "", 1.0),
+        ],
+        columns=["model", "role", "roles", "nearest", "entropy_norm"],
+    ).assign(stack="encoder", layer=0, head=range(5))
+    rows = family_counts(heads)
+    assert [row["role"] for row in rows] == ["next", "rare", "sink", "syntactic", "none"]
+    counts = {name: [row[name] for row in rows] for name in rows[0] if name != "role"}
+    assert counts == {
+        "m": [0, 1, 1, 0, 2],
+        "m (held at all)": [1, 1, 1, 0, 2],
+        "m (closest, if no role)": [0, 0, 0, 1, 1],
+        "even": [0, 0, 0, 0, 1],
+    }
+    assert family_counts(heads.iloc[:2])[-1]["m"] == 0, "that no head is without a role is said, too"

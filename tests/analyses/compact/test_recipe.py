@@ -16,12 +16,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.analyses.compact.recipe import (
     Difference,
     compact_table,
-    counted_operations,
     difference_to_masked,
     model_inputs,
     model_size,
     seconds_per_forward,
 )
+from headlens.analyses.planning.speed import operations_of
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Example
@@ -155,14 +155,15 @@ def test_operations_of_a_head_by_hand(heads: list[str]) -> None:
     size = width // model.config.num_attention_heads
     batch = {"input_ids": torch.arange(10, 10 + rows * length).reshape(rows, length)}
     one = 2 * rows * length * (4 * width * size + 2 * length * size)
-    assert counted_operations(model, batch) - counted_operations(small, batch) == len(heads) * one
+    assert operations_of(model, batch) - operations_of(small, batch) == len(heads) * one
 
 
 def test_comparison_has_a_row_for_each_state() -> None:
     seconds = np.array([[0.4, 0.2], [0.6, 0.3], [0.2, 0.1], [0.4, 0.2], [0.6, 0.3], [0.2, 0.1]])
     names = ("heads", "masked", "parameters", "weight_bytes")
     sizes = [dict(zip(names, size, strict=True)) for size in ((8, 0, 100, 400), (4, 1, 60, 240))]
-    table = compact_table("m", ["original", "compacted"], sizes, seconds)
+    table = compact_table("m", ["original", "compacted"], sizes, seconds, [300, 150])
+    assert table["theoretical_speedup"].tolist() == [1.0, 2.0]
     assert list(table["state"]) == ["original", "compacted"]
     assert list(table["heads"]) == [8, 4]
     assert np.allclose(table["seconds_per_forward"], [0.048 ** (1 / 3), 0.006 ** (1 / 3)])
