@@ -40,6 +40,7 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
         start = f"rule {rule}, target {group['target'].iloc[0]}"
         largest = [largest_record(row) for row in largest_heads(group, 8).to_dict("records")]
         screen.show(page_table(f"Largest contributions {of} ({start})", largest).console())
+        shares = largest_shares(group, 8)
         best = [
             {
                 "head": f"{row['stack']}.{row['layer']}.{row['head']}",
@@ -51,11 +52,11 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
                 "positive sum": f"{row['positive']:.2f}",
                 "examples": row["n"],
             }
-            for row in largest_shares(group, 8).to_dict("records")
+            for row in shares.to_dict("records")
         ]
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
         screen.table(f"{SHARES_TITLE} {of}: an equal share would be {even:.3f}", best)
-        if any(float(row["positive sum"]) > 1 for row in best):
+        if (shares["positive"] >= 1.005).any():  # 1.01 as it is written; sums of 1 are rounded
             screen.say([OPPOSED])
     if "correlations" in tables:
         rows = [
