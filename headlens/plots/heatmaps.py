@@ -141,7 +141,9 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
     return sheet.figure
 
 
-def centred_scale(label: str, rows: pd.DataFrame, column: str, colours: str, *, whole: bool = False) -> Scale:
+def centred_scale(
+    label: str, rows: pd.DataFrame, column: str, colours: str, *, whole: bool = False, least: float = 0.0
+) -> Scale:
     """Returns a scale with 0 in the middle, open where outliers lie beyond its ends.
 
     Outliers have the colour of its end, and do not stretch it unless the scale is to be `whole`. It is never fitted to
@@ -153,6 +155,7 @@ def centred_scale(label: str, rows: pd.DataFrame, column: str, colours: str, *, 
         column: with the values.
         colours: matplotlib's name of them.
         whole: whether it holds outliers, too.
+        least: distance of its ends from 0.
     """
     values = float_column(rows, column)
     known = values[np.isfinite(values)]
@@ -160,6 +163,7 @@ def centred_scale(label: str, rows: pd.DataFrame, column: str, colours: str, *, 
     widths = float_column(rows, "ci_high") - float_column(rows, "ci_low")
     if np.isfinite(widths).any():
         end = max(end, float(np.nanmedian(widths)))
+    end = max(end, least)
     low, high = bool((known < -end).any()), bool((known > end).any())
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
     return Scale(label, -end, end, colours, beyond)

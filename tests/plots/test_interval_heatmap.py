@@ -67,6 +67,20 @@ def test_a_scale_is_not_fitted_to_noise() -> None:
     assert centred_scale("share", rows, "share", "RdBu", whole=True).high == pytest.approx(0.16)
 
 
+@pytest.mark.parametrize(
+    ("values", "end", "beyond"),
+    [
+        ([0.01, -0.02, 0.03], 0.1, "neither"),
+        ([0.001] * 30 + [0.327], 0.1, "max"),
+        ([0.001] * 30 + [-0.3], 0.1, "min"),
+        ([0.001] * 60 + [0.3, -0.3], 0.1, "both"),
+    ],
+)
+def test_a_scale_with_ends_of_its_own_says_what_lies_beyond(values: list[float], end: float, beyond: str) -> None:
+    scale = centred_scale("change", pd.DataFrame({"change": values}), "change", "RdBu", least=0.1)
+    assert (-scale.low, scale.high, scale.beyond) == (end, end, beyond)
+
+
 def test_what_may_be_0_is_pale(make_relevance: Make) -> None:
     frame = make_relevance(shapes={"encoder": [3]}).assign(relevance=[0.2, 0.2, -0.2])
     figure = draw(frame.assign(ci_low=[0.1, -0.1, -0.3], ci_high=[0.3, 0.5, -0.1]))

@@ -116,11 +116,9 @@ class MetricDeclaration:
             apart, half = second - first, (upper - low) / 2
             heads = heads.assign(**{_DIFFERENCE: apart, "ci_low": apart - half, "ci_high": apart + half})
             shown[_DIFFERENCE] = self.difference
-            around = centred_scale(f"difference of {drawn[0].title}", heads, _DIFFERENCE, DIVERGING)
             # Hundredths are no finding, however few there are of anything else.
-            end = max(around.high, _NOTABLE)
-            beyond = around.beyond if end == around.high else "neither"
-            scales = [*(scales * 2)[:2], replace(around, low=-end, high=end, beyond=beyond)]
+            label = f"difference of {drawn[0].title}"
+            scales = [*(scales * 2)[:2], centred_scale(label, heads, _DIFFERENCE, DIVERGING, least=_NOTABLE)]
 
         def remark(part: StackRows, name: str) -> str:
             column = next((column for column in drawn if column.name == name and column.chance), None)
