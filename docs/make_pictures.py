@@ -65,7 +65,7 @@ def report(folder: Path) -> None:
     headlens("report", str(folder / "run"), out=folder / "page")
     with opened(folder / "page" / "report.html", 900, 1.3) as page:
         colours = page.locator("#heads select:visible").first
-        colours.select_option(label="best relation, gain over fixed offset")
+        colours.select_option(label="best relation, difference from the fixed offset")
         top = page.locator("h2", has_text="Heads").first.bounding_box()
         assert top is not None
         shown = {"x": 0.0, "y": top["y"] - 8, "width": 1100.0, "height": 820.0}
