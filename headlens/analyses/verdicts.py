@@ -174,16 +174,26 @@ def known_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
 def foremost(rows: pd.DataFrame, size: str) -> dict[Any, Any]:
     """Of comparisons of one metric the one to tell: the most that is not needed, or else is not decided.
 
-    If everything is needed it is the least of it. Of as much the better model counts.
+    If everything is needed it is the least of it. Of as much the better model counts, and of several the first.
 
     Args:
         rows: at least one, with a verdict each.
         size: column of how much is taken away.
+
+    Returns:
+        The row, with how many are like it in size, verdict and value as `alike`.
     """
     name = next(name for name in (NOT_NEEDED, NOT_DECIDED, NEEDED) if (rows["verdict"] == name).any())
     lower = set(rows["metric"]) <= LOWER_IS_BETTER
     order = rows[rows["verdict"] == name].sort_values("value", ascending=lower, kind="stable")
-    return order.sort_values(size, ascending=name == NEEDED, kind="stable").iloc[0].to_dict()
+    row = order.sort_values(size, ascending=name == NEEDED, kind="stable").iloc[0]
+    alike = (order[[size, "value"]] == row[[size, "value"]]).all(axis=1).sum()
+    return row.to_dict() | {"alike": int(alike)}
+
+
+def tied(alike: float, what: str = "heads") -> str:
+    """What is said behind the first of so many with the same number; nothing behind a single one."""
+    return f" ({alike:.0f} {what} tie)" if alike > 1 else ""
 
 
 def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> str:
@@ -198,6 +208,8 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
     delta, *ends = (float(row[name]) for name in DELTA)
     value, _ = compared_texts(row["value"], row["value"] - delta)
     measured = f"{row['metric']} {value}, a change of {value_text(delta, *ends)}"
+    if not pd.isna(examples := row.get("n")):
+        measured += f", n = {int(examples):,}"
     margin = amount_text(float(row["margin"]), str(row["metric"]))
     corrected = f" (corrected for {tests} {of})" if "p_margin_holm" in row and tests > 1 else ""
     if row["verdict"] == NOT_NEEDED:

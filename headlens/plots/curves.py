@@ -16,16 +16,21 @@ from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 
 VALUES = ("value", "ci_low", "ci_high")
 CHANCE_LABEL = "chance level"
+_LEVEL, _DASH = "level", 4.0  # the length in line widths
 
 
 def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False, colour: str = INK) -> None:
     """Draws a dashed line at each row's `value`, and a band from `ci_low` to `ci_high` if there is one.
 
-    Sideways the values run along the x axis, and the line stands upright.
+    Sideways the values run along the x axis, and the line stands upright. A second line in the same place fills the
+    gaps of the first, so that both are seen.
     """
     line, band = (axes.axvline, axes.axvspan) if sideways else (axes.axhline, axes.axhspan)
     for value, low, high in zip(*(float_column(rows, name) for name in VALUES), strict=True):
-        line(value, color=colour, linewidth=0.8, linestyle="--", label=label, zorder=1)
+        place = "xdata" if sideways else "ydata"
+        below = sum(getattr(other, f"get_{place}")()[0] == value for other in axes.lines if other.get_gid() == _LEVEL)
+        dashes = _DASH * (below % 2), (_DASH, _DASH)
+        line(value, color=colour, linewidth=0.8, linestyle=dashes, label=label, zorder=1, gid=_LEVEL)
         if np.isfinite([low, high]).all():
             band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
 
@@ -34,7 +39,8 @@ def draw_chance(axes: Axes, level: float) -> None:
     """Draws a dotted line at what guessing gives, if that is within the axes; far below it would take their room."""
     low, high = axes.get_ylim()
     if low <= level <= high:
-        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":", label=CHANCE_LABEL, zorder=1)
+        # Heavier than the dashes of another level, that it is seen on them.
+        axes.axhline(level, color=INK, linewidth=1.6, linestyle=(0, (1, 3)), label=CHANCE_LABEL, zorder=1)
 
 
 def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:

@@ -131,7 +131,8 @@ class Comparison:
         clusters = self._draws.clusters
         changes = int(moved.sum()) if clusters is None else len(np.unique(clusters[moved]))
         if changes < FEW_CHANGES:
-            return math.nan, about(len(records) * FEW_CHANGES / max(changes, 1))
+            # Of what changes nothing here, nobody can say how many examples it would take until it does.
+            return math.nan, about(len(records) * FEW_CHANGES / changes) if changes else math.nan
         sign = 1.0 if self._margin.lower_is_better else -1.0
         deviation = float(np.nanstd(replicates)) * math.sqrt(len(records))
         number = examples_to_decide(sign * delta, deviation, self._margin)

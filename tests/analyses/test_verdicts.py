@@ -110,6 +110,8 @@ def test_older_tables_are_told_by_their_intervals() -> None:
 def test_the_most_that_is_not_needed_is_told_or_else_what_is_not_decided() -> None:
     found = with_family_verdicts(sweep(SMALL, SMALL, UNDECIDED, LARGE)).assign(share=[0.1, 0.2, 0.5, 0.9])
     assert foremost(found, "share")["share"] == 0.2
+    assert foremost(found, "share")["alike"] == 1
+    assert foremost(found.assign(share=0.2), "share")["alike"] == 2
     assert foremost(found.iloc[2:], "share")["share"] == 0.5
     assert foremost(pd.concat([found.iloc[3:], found.iloc[3:].assign(share=0.8)]), "share")["share"] == 0.8
 
@@ -178,8 +180,8 @@ def test_sentences_give_the_bound_and_claim_nothing(command: str) -> None:
     text = report_of(command).findings(recorded(command, made(UNDECIDED)))[-1]
     assert text == (
         f"m: whether sst2 needs the {what} is not decided for a margin of 1 point: accuracy 0.780, a change of -0.020 "
-        "[-0.084, 0.040]; may lose up to 8.4 points; about 900 evaluation examples would decide, if the change is "
-        "as measured."
+        "[-0.084, 0.040], n = 500; may lose up to 8.4 points; about 900 evaluation examples would decide, if the "
+        "change is as measured."
     )
     assert not [claim for claim in CLAIMS if claim in text]
     text = report_of(command).findings(recorded(command, made(SMALL)))[-1]

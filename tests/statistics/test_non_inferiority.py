@@ -137,7 +137,7 @@ def test_a_bootstrap_that_sees_no_change_decides_nothing() -> None:
     same = compare.of(records)
     assert same.delta == 0
     assert math.isnan(same.p_margin)
-    assert same.n_to_decide == 40 * FEW_CHANGES
+    assert math.isnan(same.n_to_decide)
     changed = records.copy()
     changed[: FEW_CHANGES - 1, 1] = 1 - changed[: FEW_CHANGES - 1, 1]
     assert math.isnan(compare.of(changed).p_margin)

@@ -24,6 +24,7 @@ from headlens.analyses.verdicts import (
     has_no_verdicts,
     known_verdicts,
     taken_away_text,
+    tied,
     verdict_cells,
 )
 from headlens.errors import counted
@@ -62,11 +63,6 @@ def best_alone(rows: pd.DataFrame) -> pd.DataFrame:
     ordered = rows.loc[order]
     best = ordered.drop_duplicates(["stack", "layer"]).sort_index()
     return best.assign(alike=ordered.groupby(["stack", "layer", "delta"])["delta"].transform("size"))
-
-
-def tied(alike: float) -> str:
-    """What is said behind the first of so many heads with the same number; nothing behind a single one."""
-    return f" ({alike:.0f} heads tie)" if alike > 1 else ""
 
 
 def worsening(rows: pd.DataFrame) -> pd.Series[float]:
@@ -391,13 +387,19 @@ def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
         if len(chosen):
             row = foremost(chosen, "n_pruned")
             gone, left = int(row["n_pruned"]), int(row["n_heads"])
-            equal = (chosen[["n_pruned", "value", "verdict"]] == [row["n_pruned"], row["value"], row["verdict"]]).all(
-                axis=1
-            )
-            pruned = f"{gone} of {gone + left} heads pruned ({', '.join(map(str, chosen[equal]['strategy']))})"
+            as_many = chosen[chosen["n_pruned"] == gone]
+            equal = (as_many["value"] == row["value"]) & (as_many["verdict"] == row["verdict"])
+            pruned = f"{gone} of {gone + left} heads pruned ({', '.join(map(str, as_many[equal]['strategy']))})"
             told = taken_away_text(row, pruned, len(chosen), "sets of heads")
+            told += _other_strategies(as_many[~equal])
             sentences.append(f"{model}: {told}{_random_orders(rows, gone)}")
     return sentences
+
+
+def _other_strategies(rows: pd.DataFrame) -> str:
+    """What other strategies reach with as many heads pruned: the one that is told did best on these examples."""
+    texts = [f"{row['strategy']} {number_text(float(row['value']))}" for row in rows.to_dict("records")]
+    return f" With as many heads pruned by others: {', '.join(texts)}." if texts else ""
 
 
 def _random_orders(pruning: pd.DataFrame, count: int) -> str:

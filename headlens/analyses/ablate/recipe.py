@@ -15,7 +15,6 @@ import pandas as pd
 
 from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.options import FEWEST, AblateRequest, Mode
-from headlens.analyses.ablate.overviews import tied
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ablate_heads, chosen_metric
@@ -24,6 +23,7 @@ from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
 from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes, were
 from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
+from headlens.analyses.verdicts import tied
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record

@@ -29,6 +29,7 @@ _FARTHEST = 8
 _SLOT, _PANEL = 1.6, 1.25  # inches: width and height of a panel of a relation
 _TOP, _ABOVE = 1.28, 1.15  # of the axis of shares, and where the numbers stand
 _BEST: dict[str, Any] = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (4, 2)), "zorder": 3}
+_HATCHED: dict[str, Any] = {"hatch": "//////", "edgecolor": "white", "linewidth": 0}
 
 
 def positional_map(heads: pd.DataFrame) -> Figure | None:
@@ -213,9 +214,10 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
     place = int(np.clip(offset, -_FARTHEST - 1, _FARTHEST + 1))
     # The first one stands in the legend; those at the ends are many offsets together, which no baseline could choose.
     first = sorted(shares, key=abs)
-    bars = axes.bar(first, [shares[at] for at in first], 0.8, color=PALE_BLUE, label="governor at this offset")
-    for bar in bars[-2:]:
-        bar.set(hatch="//////", edgecolor="white", linewidth=0)
+    near: dict[str, Any] = {"label": "governor at this offset"}
+    far = {"label": f"farther than {_FARTHEST} words", **_HATCHED}
+    for places, drawn in ((first[:-2], near), (first[-2:], far)):
+        axes.bar(places, [shares[at] for at in places], 0.8, color=PALE_BLUE, **drawn)
     axes.bar([place], [baseline], 0.8, color=BLUE, label="baseline: always predict this offset")
     # Above all bars and lines, in their colours.
     looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": FAMILY, "va": "center"}

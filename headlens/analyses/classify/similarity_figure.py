@@ -91,8 +91,8 @@ def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> N
     matrix, rows = distances(part, pairs)
     size = len(rows)
     divided = len(rows) > 1 and float(np.nanmax(matrix)) >= DIVIDED
-    name = "head (layer.head), by cluster" if divided else "head (layer.head)"
-    style.dress(axes, name, name)
+    name = "head (layer.head)"
+    style.dress(axes, f"{name}, white lines between clusters" if divided else name, name)
     # As an image inside the SVG: thousands of single squares make viewers crawl.
     colour_cells(axes, matrix, scale, rasterized=size > 60)
     names = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].itertuples(index=False)]

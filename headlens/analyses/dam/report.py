@@ -232,7 +232,7 @@ def _classes(positions: pd.DataFrame) -> list[str]:
 def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     """The task's main metric over the share of masked positions, with intervals; dashed lines without a mask.
 
-    The same masks without the diagonal, where they are controls, are open circles.
+    The same masks without the diagonal, where they are controls, are crosses.
     """
     if sweep.empty:
         return None
@@ -245,8 +245,8 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     style.dress(axes, SHARE_LABEL, style.one_line(measured, 0.66 * 2.6, style.LABEL_SIZE))
     for penalty, colour, is_control, own in _by_penalty(rows[rows["penalty"].notna()]):
         x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
-        fill, label = ("white", "no diagonal") if is_control else (colour, penalty)
-        axes.plot(x, y, "o", color=colour, markerfacecolor=fill, markersize=4, label=label)
+        marker, label = ("x", "no diagonal") if is_control else ("o", penalty)
+        axes.plot(x, y, marker, color=colour, markersize=4, label=label)
         draw_intervals(axes, x, own, colour)
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
@@ -443,8 +443,28 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
     return sentences
 
 
+def penalty_sentences(positions: pd.DataFrame) -> list[str]:
+    """Says of which penalties every position that can be learned has one fate: such masks rank no positions.
+
+    Args:
+        positions: rows of `positions.csv`.
+    """
+    learned = positions.assign(kept=float_column(positions, "kept"), p=float_column(positions, "p")).dropna(subset="p")
+    by_mask = learned.groupby("mask", sort=False)["kept"]
+    fates = (0.0, "every position that can be closed is closed", "smaller"), (1.0, "no position is closed", "larger")
+    sentences = []
+    for kept, fate, other in fates:
+        masks = [str(name) for name, own in by_mask if (own == kept).all()]
+        if masks:
+            which = "every mask" if 1 < len(masks) == by_mask.ngroups else ", ".join(masks)
+            advice = f"the final mask tells no positions apart: try {other} penalties with --lambdas"
+            sentences.append(f"In {which} {fate}, so that {advice}.")
+    return sentences
+
+
 def _findings(run: RecordedRun) -> list[str]:
-    return dam_sentences(run.tables["sweep"]) if "sweep" in run.tables else []
+    told = dam_sentences(run.tables["sweep"]) if "sweep" in run.tables else []
+    return told + (penalty_sentences(run.tables["positions"]) if "positions" in run.tables else [])
 
 
 CAPTIONS = {
@@ -452,7 +472,7 @@ CAPTIONS = {
         "Quality by sparsity",
         "Task performance under the final masks, with 95 % intervals, against the share of text positions that is "
         "masked; the dashed lines are without a mask: grey for the original model, black for one trained in the "
-        "same way. Open circles are the same masks learned without the diagonal.",
+        "same way. Crosses are the same masks learned without the diagonal.",
     ),
     "importance": Caption(
         "Which positions the penalty leaves",

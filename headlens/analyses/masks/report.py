@@ -41,6 +41,7 @@ from headlens.analyses.verdicts import (
     foremost,
     known_verdicts,
     taken_away_text,
+    tied,
     verdict_cells,
 )
 from headlens.errors import counted
@@ -223,6 +224,7 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             if len(known := known_verdicts(layer_rows[layer_rows["seeds"] == 1])):
                 row = foremost(known, "sparsity_texts")
                 masked = f"{row['sparsity_texts']:.0%} of text positions masked ({row['pattern']} in {where})"
+                masked += tied(row["alike"], "masks")
                 text = taken_away_text(row, masked, int(told[model, task, metric]), "masks")
                 sentences.append(f"{model}: {text}")
     # How far masks differ that were drawn from the same degrees.

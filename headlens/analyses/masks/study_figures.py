@@ -35,7 +35,7 @@ BLOCK = ["model", "task", "metric"]
 SHARES = ("sparsity", "sparsity_texts")
 LESS = "difference from unmasked"
 # Of a training; the means of several have none, as their interval over few seeds is wide, and not corrected.
-_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide")
+_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide", "n")
 CHANCE = "chance"  # what guessing without reading gives
 _CONTROL_LOOKS = {
     "random": ("as many random positions masked", style.FAINT),
@@ -58,7 +58,7 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
         value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown), and where there is one
-        seed and the table has them verdict, margin, p_margin_holm and n_to_decide. The delta is what is
+        seed and the table has them verdict, margin, p_margin_holm, n_to_decide and n. The delta is what is
         achieved less what the same seeds achieve without a mask; it is NaN for these themselves. Intervals are those of
         the examples for one seed, of Student's t over the seeds for several; of differences they are paired.
     """

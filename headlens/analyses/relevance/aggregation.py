@@ -26,7 +26,7 @@ CANCELLED = 0.1
 COLUMNS = (
     *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
     *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
-    *("layer_raw", "layer_raw_low", "layer_raw_high"),
+    *("layer_raw", "layer_raw_low", "layer_raw_high", "same_output"),
 )
 CORRELATION_COLUMNS = ("stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high")
 ALL = "all"
@@ -112,7 +112,8 @@ class RelevanceSums:
         signed sums, with its interval `raw_low`, `raw_high`; `rule`; `target`; `signed`, the mean share in the sum of
         magnitudes, with `signed_low`, `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples
         left out of it; `negative`, examples in it whose layer has a negative sum; `layer_raw`, `layer_raw_low`,
-        `layer_raw_high`, the mean over all examples of the sum over the layer, the same for all of its heads.
+        `layer_raw_high`, the mean over all examples of the sum over the layer, the same for all of its heads;
+        `same_output`, whether all outputs of the model are the same.
 
         Raises:
             SelfCheckError: if no head has any relevance, or one has none that is finite.
@@ -122,7 +123,7 @@ class RelevanceSums:
         rows = pd.concat([_columns(sums[str(s)], s.n_heads) for s in present] or [pd.DataFrame({"raw": []})])
         if not rows["raw"].any() or not np.isfinite(rows["raw"]).all():
             raise SelfCheckError("The relevance of heads is zero throughout, or not finite.")
-        rows = rows.assign(rule=rule, target=target)
+        rows = rows.assign(rule=rule, target=target, same_output=self.identical > 0)
         heads = [h for s in present for h in s.heads]
         return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in COLUMNS})
 

@@ -121,7 +121,9 @@ def _known(first: Grid, second: Grid) -> Marks:
 def _correlation(first: Grid, second: Grid) -> str:
     value, count = spearman_of_known(first, second), f"n = {len(first)}"
     # A rounded 0 has no sign.
-    return f"Spearman {round(value, 2) + 0.0:.2f} ({count})".replace("-", "−") if np.isfinite(value) else count
+    return (
+        f"Spearman of shares {round(value, 2) + 0.0:.2f} ({count})".replace("-", "−") if np.isfinite(value) else count
+    )
 
 
 def _panels(

@@ -40,6 +40,16 @@ def described(rows: pd.DataFrame) -> str:
     return f"rule {words['rule']}" + (f", target {words['target']}" if words.get("target") else "")
 
 
+def titled(words: str, rows: pd.DataFrame) -> str:
+    """The title of a figure: words, rule and target, and of which models all outputs are the same."""
+    title = f"{words} ({described(rows)})"
+    constant = rows[rows["same_output"].astype(str) == "True"] if "same_output" in rows else rows.iloc[:0]
+    if constant.empty:
+        return title
+    models = ", ".join(map(str, constant["model"].unique())) if "model" in constant else ""
+    return f"{title}\n{models or 'model'}: the same output for every example"
+
+
 def even_shares(rows: pd.DataFrame) -> Grid:
     """What every head would have if all heads of its layer had the same: 1 / heads."""
     keys = [name for name in ("model", "stack", "layer") if name in rows]

@@ -17,6 +17,7 @@ from headlens.analyses.verdicts import (
     foremost,
     known_verdicts,
     taken_away_text,
+    tied,
     verdict_cells,
 )
 from headlens.heads import KEY_COLUMNS, STACKS
@@ -149,7 +150,7 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
         if chosen.empty:
             continue
         row = foremost(chosen, "task_sparsity")
-        pairs = f"{row['task_sparsity']:.1%} of the pairs left out ({_graph(row)})"
+        pairs = f"{row['task_sparsity']:.1%} of the pairs left out ({_graph(row)}){tied(row['alike'], 'graphs')}"
         sentences.append(f"{model}: {taken_away_text(row, pairs, len(rows), 'graphs')}")
     return sentences
 

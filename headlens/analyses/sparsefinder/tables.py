@@ -53,7 +53,7 @@ _ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity"]
 PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]
 METRICS_COLUMNS = [
     *("stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"),
-    *(*DIFFERENCE, *SWEEP_VERDICT),
+    *(*DIFFERENCE, *SWEEP_VERDICT, "n"),
 ]
 EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
 # The point where no pair is predicted, so that queries look at their own places.
@@ -80,6 +80,11 @@ class RestrictedTaskResult:
     results: Mapping[tuple[Any, ...], CurvePointResult] = field(default_factory=dict)
     stacks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def examples(self) -> int:
+        """How many examples of the task were measured, the same ones at all points."""
+        return max((len(result.keys) for result in self.results.values()), default=0)
 
 
 def head_table(pareto: pd.DataFrame, contents: pd.DataFrame) -> pd.DataFrame:
@@ -176,6 +181,7 @@ class Findings:
                 "metric": name,
                 **asdict(metric),
                 **result.differences.get(name, {}),
+                "n": self.restricted.examples,
             }
             for point in self.points.to_dict("records")
             if (result := self.restricted.results.get((point["stack"], *key_of(point)))) is not None

@@ -54,13 +54,13 @@ def test_bars_are_the_shares_from_dependent_to_head() -> None:
     figure = drawn(offsets({"nsubj": {"2": 3, "1": 5, "-1": 2}, "obj": {"-2": 4, "<-63": 1}}))
     first, second = figure.axes
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["nsubj (n = 10)", "obj (n = 5)"]
-    bars, baseline = first.containers
-    heights = {round(bar.get_x() + 0.4): bar.get_height() for bar in bars}
+    near, far, baseline = first.containers
+    heights = {round(bar.get_x() + 0.4): bar.get_height() for bar in [*near, *far]}
     assert {place: height for place, height in heights.items() if height} == {2: 0.3, 1: 0.5, -1: 0.2}
     assert [(round(bar.get_x() + 0.4), bar.get_height()) for bar in baseline] == [(1, 0.5)]
     assert [text.get_text() for text in first.texts] == ["+1: 50%"]
     assert [text.get_text() for text in second.texts] == ["−2: 80%"]
-    heights = {round(bar.get_x() + 0.4): bar.get_height() for bar in second.containers[0]}
+    heights = {round(bar.get_x() + 0.4): bar.get_height() for bar in second.containers[1]}
     assert heights[-9] == 0.2
 
 
@@ -68,7 +68,7 @@ def test_the_baseline_is_that_of_syntax_and_the_best_head_stands_beside_it() -> 
     """With --baseline-corpus another offset than the most frequent one here is compared with."""
     (axes,) = drawn(offsets({"nsubj": {"2": 3, "1": 5}}), syntax([0.4, 0.75, np.nan])).axes
     assert [text.get_text() for text in axes.texts] == ["+2: 30%", "1.1: 75%"]
-    assert [(round(bar.get_x() + 0.4), bar.get_height()) for bar in axes.containers[1]] == [(2, 0.3)]
+    assert [(round(bar.get_x() + 0.4), bar.get_height()) for bar in axes.containers[2]] == [(2, 0.3)]
     (line,) = axes.lines
     assert set(line.get_ydata()) == {0.75}
 
@@ -87,8 +87,8 @@ def test_of_equal_offsets_the_nearer_one_then_the_left_one() -> None:
 
 def test_a_baseline_that_is_far_away_is_a_part_of_the_end() -> None:
     (axes,) = drawn(offsets({"nsubj": {"20": 3, "30": 2, "1": 5}}), syntax([0.4], offset=20)).axes
-    bars, baseline = axes.containers
-    assert {round(bar.get_x() + 0.4): bar.get_height() for bar in bars}[9] == pytest.approx(0.5)
+    _, far, baseline = axes.containers
+    assert {round(bar.get_x() + 0.4): bar.get_height() for bar in far}[9] == pytest.approx(0.5)
     assert [(round(bar.get_x() + 0.4), bar.get_height()) for bar in baseline] == [(9, 0.3)]
     assert axes.texts[0].get_text() == "+20: 30%"
 

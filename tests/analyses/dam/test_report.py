@@ -25,6 +25,7 @@ from headlens.analyses.dam.report import (
     importance_over_training,
     known_positions,
     mask_picture,
+    penalty_sentences,
     quality_by_sparsity,
     write_dam,
 )
@@ -119,14 +120,29 @@ def test_quality_shows_the_same_training_without_a_mask() -> None:
     assert levels == {"before training, no mask": 0.9, "trained without a mask": 0.95}
 
 
-def test_quality_shows_controls_as_open_circles() -> None:
+def test_quality_shows_controls_as_crosses() -> None:
     figure = quality_by_sparsity(controlled())
     assert figure is not None
     (axes,) = figure.axes
-    circles = [line for line in axes.lines if line.get_marker() == "o"]
-    assert [line.get_xydata().tolist() for line in circles] == [[[35.0, 0.8]], [[40.0, 0.85]], [[47.5, 0.6]]]
-    assert [isinstance(line.get_markerfacecolor(), str) for line in circles] == [False, True, False]
-    assert np.array_equal(circles[0].get_color(), circles[1].get_color())
+    points = [line for line in axes.lines if line.get_marker() in {"o", "x"}]
+    assert [line.get_xydata().tolist() for line in points] == [[[35.0, 0.8]], [[40.0, 0.85]], [[47.5, 0.6]]]
+    assert [line.get_marker() for line in points] == ["o", "x", "o"]
+    assert np.array_equal(points[0].get_color(), points[1].get_color())
+
+
+def test_masks_that_close_all_or_nothing_say_so() -> None:
+    """Positions that nobody learned, such as the first and last token of the structured form, tell nothing."""
+    table = positions().assign(kept=[0.0] * 8 + [1.0] * 8 + [0.5] * 8 + [0.0] * 8)
+    held = table["class"] == "special"
+    table = table.assign(p=table["p"].mask(held), kept=table["kept"].mask(held, 1.0))
+    table["mask"] = ["penalty-1"] * 8 + ["penalty-0"] * 8 + ["penalty-0.1"] * 16
+    closed, opened = penalty_sentences(table)
+    assert closed.startswith("In penalty-1 every position that can be closed is closed, so that the final mask")
+    assert opened.startswith("In penalty-0 no position is closed")
+    assert "try larger penalties with --lambdas" in opened
+    (every,) = penalty_sentences(table.assign(kept=0.0))
+    assert every.startswith("In every mask every position that can be closed")
+    assert penalty_sentences(table.assign(kept=0.4)) == penalty_sentences(table.iloc[:0]) == []
 
 
 def test_importance_over_the_training_by_class_and_penalty() -> None:

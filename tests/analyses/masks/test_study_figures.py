@@ -14,6 +14,7 @@ from scipy import stats
 from tiers import rest_slow
 
 from headlens.analyses.masks.study_figures import GRID, is_grid, means, quality_by_pattern, study_markdown
+from headlens.plots.curves import CHANCE_LABEL
 from headlens.plots.mask_points import draw_masks, short_names, sweeps
 from headlens.plots.style import FULL_WIDTH, TICK_SIZE, one_line
 
@@ -208,7 +209,7 @@ def test_guessing_is_drawn_where_it_is_near(chance: float, drawn: bool) -> None:
     table = masks(1).assign(chance=chance)
     figure = quality_by_pattern(table)
     assert figure is not None
-    dotted = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    dotted = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_label() == CHANCE_LABEL]
     assert dotted == ([chance] if drawn else [])
     for task, guess in (("sst2", "Always giving the same answer"), ("paraphrase", "Choosing at random")):
         assert (f"\n{guess} has {chance:.3f} (accuracy of {task})." in study_markdown(table.assign(task=task))) == bool(

@@ -53,7 +53,7 @@ def test_the_title_has_the_rank_correlation(make_heads: Make) -> None:
     figure = confidence_against_relevance(heads)
     assert figure is not None
     title = figure.axes[0].get_title(loc="left")
-    assert title == f"demo, encoder\nSpearman {value:.2f} (n = 71)".replace("-", "−")
+    assert title == f"demo, encoder\nSpearman of shares {value:.2f} (n = 71)".replace("-", "−")
 
 
 def test_a_correlation_of_nothing_has_no_sign(make_heads: Make) -> None:
@@ -63,7 +63,7 @@ def test_a_correlation_of_nothing_has_no_sign(make_heads: Make) -> None:
     assert -0.005 < stats.spearmanr(heads["confidence"], heads["relevance"]).statistic < 0
     figure = confidence_against_relevance(heads)
     assert figure is not None
-    assert figure.axes[0].get_title(loc="left") == "demo, encoder\nSpearman 0.00 (n = 72)"
+    assert figure.axes[0].get_title(loc="left") == "demo, encoder\nSpearman of shares 0.00 (n = 72)"
 
 
 def test_the_most_relevant_heads_are_named(make_heads: Make) -> None:
@@ -132,7 +132,7 @@ def test_every_other_rule_has_a_panel_with_the_same_heads(make_relevance: Make) 
     for axes, other in zip(figure.axes, (gradxact, taylor), strict=True):
         assert offsets(axes) == pairs(asked["relevance"], other["relevance"])
         value = stats.spearmanr(asked["relevance"], other["relevance"]).statistic
-        expected = f"m, encoder\nSpearman {value:.2f} (n = 20)".replace("-", "−")
+        expected = f"m, encoder\nSpearman of shares {value:.2f} (n = 20)".replace("-", "−")
         assert axes.get_title(loc="left") == expected
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["same share under both rules"]
 

@@ -101,8 +101,8 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     # of `ranked`, one head costs 0.05 and two cost 0.1, with paired intervals of 0.06 to each side
     assert pruned == (
         "demo: whether sst2 needs the 1 of 6 heads pruned (ranked) is not decided for a margin of 1 point: accuracy "
-        "0.825, a change of -0.050 [-0.110, 0.010]; may lose up to 11 points; about 1,200 evaluation examples would "
-        "decide, if the change is as measured. 2 random orders of as many heads: 0.725 each."
+        "0.825, a change of -0.050 [-0.110, 0.010], n = 100; may lose up to 11 points; about 1,200 evaluation examples "
+        "would decide, if the change is as measured. 2 random orders of as many heads: 0.725 each."
     )
 
 
@@ -213,13 +213,14 @@ def test_pruning_that_costs_too_much_and_losses() -> None:
     table = ablation_tables()["pruning"]
     assert pruning(verdict="needed") == [
         "demo: sst2 with 1 of 6 heads pruned (ranked) already loses significantly (corrected for 2 sets of heads): "
-        "accuracy 0.825, a change of -0.050 [-0.110, 0.010]. 2 random orders of as many heads: 0.725 each."
+        "accuracy 0.825, a change of -0.050 [-0.110, 0.010], n = 100. 2 random orders of as many heads: 0.725 each."
     ]
     # the most heads that are shown not to be needed, also where more are not decided
     few = np.where(table["n_pruned"] == 1, "not needed", "not decided")
     assert pruning(verdict=few) == [
         "demo: sst2 with 1 of 6 heads pruned (ranked) loses less than the margin of 1 point (corrected for 2 sets of "
-        "heads): accuracy 0.825, a change of -0.050 [-0.110, 0.010]. 2 random orders of as many heads: 0.725 each."
+        "heads): accuracy 0.825, a change of -0.050 [-0.110, 0.010], n = 100. 2 random orders of as many heads: 0.725 "
+        "each."
     ]
 
 
@@ -248,7 +249,11 @@ def test_the_best_of_as_many_heads_counts_and_random_orders_are_no_choice() -> N
     rival = table[(table["strategy"] == "ranked") & (table["n_pruned"] == 1)].assign(strategy="greedy")
     for more, best in ((0.001, "greedy"), (-0.001, "ranked")):
         both = pd.concat([table, rival.assign(value=rival["value"] + more)])
-        assert f"1 of 6 heads pruned ({best})" in of("ablate", pruning=both)[0]
+        (text,) = of("ablate", pruning=both)
+        assert f"1 of 6 heads pruned ({best})" in text
+        # it was chosen on these examples: what the other one has stands beside it
+        other = {"greedy": "ranked 0.825", "ranked": "greedy 0.824"}[best]
+        assert f" With as many heads pruned by others: {other}. 2 random orders" in text
     assert of("ablate", pruning=table.drop(columns="delta")) == []
 
 
