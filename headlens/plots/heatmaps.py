@@ -31,7 +31,7 @@ from headlens.plots.style import FULL_WIDTH, INK, LOSS
 MOST_HEADS = 26  # of the panels of a row
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _CELL = 0.34  # inches
-_READABLE = 5.0  # points
+_READABLE, _SMALL = 5.0, 4.5  # points: of two lines in a cell, and of one
 _WORDS = " words"  # a column that no table has
 _VEIL = 0.65
 _NUMBERS = "±: half the width of the 95 % interval, which need not be symmetric."
@@ -224,7 +224,9 @@ def paired_maps(
     for (axes, item), scale in zip(each(sheet, rows), drawn_scales, strict=True):
         paint(axes, item, scale)
         words = np.vectorize(_share, otypes=[object])(item.values)
-        if min(fitting_size(word, sheet.cell, 3) for word in words.flat) >= _READABLE:
-            write(axes, words, np.vectorize(scale.ink, otypes=[object])(item.values), sheet.cell, 3)
+        # Signs need room, and all numbers of a panel have one size.
+        letters = max(3, *map(len, words.flat))
+        if fitting_size("", sheet.cell, letters) >= _SMALL:
+            write(axes, words, np.vectorize(scale.ink, otypes=[object])(item.values), sheet.cell, letters)
     add_bars(sheet, *bars, below=beside < len(bars))
     return sheet.figure
