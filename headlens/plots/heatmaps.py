@@ -181,6 +181,7 @@ def _share(value: float) -> str:
     if np.isnan(value):
         return ""
     text = f"{value:.2f}" if abs(value) < 0.995 else f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
+    text = text if float(text) else text.removeprefix("-")
     return text.replace("0.", ".", 1).replace("-", "−")
 
 
