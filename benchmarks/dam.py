@@ -26,11 +26,11 @@ from transformers import BertConfig, BertForMaskedLM
 
 from headlens.attention.kernels import differentiable_mask as learned_mask
 from headlens.attention.kernels.differentiable_mask import MaskedAttention
-from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
-from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import GumbelDegrees, MaskDistribution
+from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
+from headlens.attention_masks.learned_mask_model import MaskedModel
+from headlens.attention_masks.mask_distributions import GumbelDegrees, MaskDistribution
+from headlens.learning.objectives import MaskedTokenLoss, PenalizedObjective, parameter_groups
 from headlens.models.loading import load
-from headlens.training.objectives import MaskedTokenLoss, PenalizedObjective, parameter_groups
 
 Inputs = dict[str, Tensor]
 Step = Callable[[], None]

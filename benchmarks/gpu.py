@@ -43,18 +43,18 @@ from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, PreTrainedModel
 
 import headlens
-from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
-from headlens.analyses.relevance.lrp.targets import OwnEmbedding
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
+from headlens.attention_masks.learned_mask import LearnedMaskOptions
 from headlens.corpora.sentence import Example
 from headlens.corpora.sources import open_corpus
-from headlens.interventions.learned_mask import LearnedMaskOptions
-from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
+from headlens.learning.new_models import wordpiece_tokenizer
+from headlens.learning.objectives import MaskedTokenLoss, PenalizedObjective
+from headlens.learning.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel
+from headlens.relevance_propagation.relevance_session import RelevanceSession
+from headlens.relevance_propagation.targets import OwnEmbedding
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.training.new_models import wordpiece_tokenizer
-from headlens.training.objectives import MaskedTokenLoss, PenalizedObjective
 
 PROJECT = Path(__file__).resolve().parents[1]
 # Batches of a pass over a corpus: what is done once in a pass, checks of the kernel among it, is no cost of each.

@@ -22,14 +22,14 @@ from dam import Step, print_table, stepper
 from transformers import BertConfig, BertForSequenceClassification
 
 from headlens.attention.attach_edit import attach_edit
+from headlens.attention_masks.attention_mask import AnyMaskSource, PatternMask
+from headlens.attention_masks.attention_mask_edit import MaskEdit
+from headlens.attention_masks.patterns import parse_pattern
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Sentence
 from headlens.corpora.sources import open_corpus
 from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, word_graph
-from headlens.interventions.attention_mask import AnyMaskSource, PatternMask
-from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.patterns import parse_pattern
 from headlens.models.loading import load, tokenizer_of
 
 KINDS = ("syntax", "lexical", "neighbour", "random")

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headlens.attention.kernels.block_sparse import block_sparse_attention, blocks_of
-from headlens.interventions.attention_mask import AttentionMask, PatternMask
-from headlens.interventions.patterns import parse_pattern
+from headlens.attention_masks.attention_mask import AttentionMask, PatternMask
+from headlens.attention_masks.patterns import parse_pattern
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 PATTERNS = ("window:3", "longformer", "bigbird", "star", "logsparse", "fixed", "strided")

@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedModel
 
-from headlens.analyses.relevance.aggregation import RelevanceSums
-from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
-from headlens.analyses.relevance.lrp.targets import OwnEmbedding
-from headlens.analyses.relevance.options import Rule
 from headlens.attention.sites import find_sites
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import load
+from headlens.relevance_propagation.aggregation import RelevanceSums
+from headlens.relevance_propagation.relevance_options import Rule
+from headlens.relevance_propagation.relevance_session import RelevanceSession
+from headlens.relevance_propagation.targets import OwnEmbedding
 from headlens.runs.corpus_reader import CorpusReader
 
 try:

@@ -18,14 +18,14 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.replay.head_ablation import Replay
 from headlens.analyses.ablate.sweep import sweep_batch
-from headlens.analyses.relevance.analysis import head_relevance
-from headlens.analyses.relevance.options import RULES
 from headlens.attention.sites import find_sites
 from headlens.corpora.sources import open_corpus
 from headlens.heads import KEY_COLUMNS
 from headlens.models.loading import load
+from headlens.relevance_propagation.head_relevance import head_relevance
+from headlens.relevance_propagation.relevance_options import RULES
+from headlens.replay.head_ablation import Replay
 from headlens.runs.corpus_reader import CorpusReader
 
 

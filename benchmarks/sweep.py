@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
-from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS, Replay
 from headlens.analyses.ablate.sweep import sweep_batch
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoding import EncodedExample
@@ -35,6 +34,7 @@ from headlens.corpora.sentence import Example
 from headlens.corpora.sources import open_corpus
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
+from headlens.replay.head_ablation import BATCH_TOKENS, Replay
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.weights.head_slicing import projections
 

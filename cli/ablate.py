@@ -29,9 +29,9 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         findings_of,
         most_damage,
         one_row_for_orders,
-        tied,
     )
-    from headlens.analyses.layer_smoothness import smoothness_on_console
+    from headlens.findings.layer_smoothness import smoothness_on_console
+    from headlens.findings.verdicts import tied
     from headlens.pages.formatting import digits_of
 
     tables: Mapping[str, pd.DataFrame] = run.tables

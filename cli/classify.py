@@ -25,11 +25,12 @@ def classify(request: Any, screen: Screen) -> None:
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.overviews import family_counts
     from headlens.analyses.classify.recipe import run_classify
-    from headlens.analyses.classify.roles import even_models, role_records
-    from headlens.analyses.classify.syntax_figure import best_heads, gain, verdicts
-    from headlens.analyses.layer_smoothness import smoothness_on_console
+    from headlens.analyses.classify.syntax_figure import best_heads, gain
+    from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import by_sign
     from headlens.pages.page_tables import page_table
+    from headlens.roles.role_rules import even_models, role_records
+    from headlens.roles.syntax_verdicts import verdicts
 
     def show(run: Any) -> None:
         tables: Mapping[str, pd.DataFrame] = run.tables

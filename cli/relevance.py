@@ -23,7 +23,8 @@ def relevance(run: Any, _: Any, screen: Screen) -> None:
 
 def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
     """The heads that contribute most under the rule asked for, the largest shares, and how far other rules agree."""
-    from headlens.analyses.relevance.overviews import (
+    from headlens.pages.page_tables import page_table
+    from headlens.relevance_propagation.overviews import (
         OPPOSED,
         SHARES_TITLE,
         largest_heads,
@@ -31,7 +32,6 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
         largest_shares,
         shown_correlations,
     )
-    from headlens.pages.page_tables import page_table
 
     heads = tables["relevance"]
     rule = heads["rule"].iloc[0]

@@ -22,8 +22,8 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
     del resumed
     if _listed_or_shown(request, screen):
         return
-    from headlens.analyses.planning.plan import plan_of
     from headlens.analyses.reproduce.recipe import asked_recipe, missing_of
+    from headlens.planning.plan import plan_of
 
     recipe = asked_recipe(request)[0]
     rows, plans, models = [], dict[str, dict[str, Any]](), dict[str, str]()

@@ -155,7 +155,7 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
         screen: where.
         resumed: the folder of the run that would be gone on with.
     """
-    from headlens.analyses.planning.plan import plan_of
+    from headlens.planning.plan import plan_of
     from headlens.runs.folder import check_resumable
 
     plan = plan_of(request, screen)

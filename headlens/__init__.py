@@ -11,18 +11,8 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
     from headlens.analyses.ablate.options import AblationOptions
-    from headlens.analyses.ablate.single_heads import Ablation, ablate_heads, paired_comparison
-    from headlens.analyses.ablate.task_examples import Examples
-    from headlens.analyses.attend.analysis import collect_attention
-    from headlens.analyses.classify.analysis import Classification, classify_heads
-    from headlens.analyses.classify.options import ClassifyOptions, Thresholds
+    from headlens.analyses.ablate.single_heads import Ablation, ablate_heads
     from headlens.analyses.model_check import check_model
-    from headlens.analyses.prune.gate_training import Pruned, train_gates
-    from headlens.analyses.prune.options import GateOptions
-    from headlens.analyses.relevance.analysis import HeadRelevances, head_relevance
-    from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
-    from headlens.analyses.relevance.options import RelevanceOptions
-    from headlens.analyses.training.training_set import TrainingSet
     from headlens.api import (
         ablate,
         attend,
@@ -42,41 +32,42 @@ if TYPE_CHECKING:
     from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
     from headlens.attention.session import AttentionSession
     from headlens.attention.sites import Site, find_sites
+    from headlens.attention_masks.attention_mask import AttentionMask
+    from headlens.attention_masks.attention_mask_edit import MaskEdit
     from headlens.corpora.sentence import Corpus, Example, Sentence, Word
     from headlens.corpora.sources import open_corpus
     from headlens.errors import HeadlensError
     from headlens.heads import Head, HeadTable
-    from headlens.interventions.attention_mask import AttentionMask
-    from headlens.interventions.attention_mask_edit import MaskEdit
     from headlens.interventions.compacting import compact_model
     from headlens.interventions.gates import HeadGates
-    from headlens.interventions.stochastic_gates import StochasticGates
+    from headlens.learning.gate_options import GateOptions
+    from headlens.learning.gate_training import Pruned, train_gates
+    from headlens.learning.stochastic_gates import StochasticGates
+    from headlens.learning.training_set import TrainingSet
+    from headlens.maps.sentence_attention import collect_attention
     from headlens.metrics.attention_view import CallView
     from headlens.metrics.metric import Metric, Statistics
     from headlens.metrics.metric_column import MetricColumn
     from headlens.models.loading import LoadedModel, load
     from headlens.models.model_options import ModelOptions
+    from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
+    from headlens.relevance_propagation.relevance_options import RelevanceOptions
+    from headlens.relevance_propagation.relevance_session import RelevanceSession
     from headlens.result import Result
+    from headlens.roles.head_roles import Classification, classify_heads
+    from headlens.roles.role_options import ClassifyOptions, Thresholds
     from headlens.runs.corpus_reader import CorpusReader
     from headlens.statistics.bootstrap import Draws
     from headlens.tasks.evaluation import EvaluationOptions, evaluate
     from headlens.tasks.example_sources import DataOptions
     from headlens.tasks.open_task import open_task
+    from headlens.tasks.task_comparison import paired_comparison
+    from headlens.tasks.task_examples import Examples
 
 _HOMES = {
     "analyses.ablate.options": ("AblationOptions",),
-    "analyses.ablate.single_heads": ("Ablation", "ablate_heads", "paired_comparison"),
-    "analyses.ablate.task_examples": ("Examples",),
-    "analyses.attend.analysis": ("collect_attention",),
-    "analyses.classify.analysis": ("Classification", "classify_heads"),
-    "analyses.classify.options": ("ClassifyOptions", "Thresholds"),
+    "analyses.ablate.single_heads": ("Ablation", "ablate_heads"),
     "analyses.model_check": ("check_model",),
-    "analyses.prune.gate_training": ("Pruned", "train_gates"),
-    "analyses.prune.options": ("GateOptions",),
-    "analyses.relevance.analysis": ("HeadRelevances", "head_relevance"),
-    "analyses.relevance.lrp.relevance_session": ("RelevanceSession",),
-    "analyses.relevance.options": ("RelevanceOptions",),
-    "analyses.training.training_set": ("TrainingSet",),
     "api": (
         "ablate", "attend", "classify", "compact", "masks", "probe", "prune", "relevance", "report",
         "reproduce", "sparsefinder", "train", "train_dam",
@@ -85,26 +76,37 @@ _HOMES = {
     "attention.edits_and_observers": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
     "attention.session": ("AttentionSession",),
     "attention.sites": ("Site", "find_sites"),
+    "attention_masks.attention_mask": ("AttentionMask",),
+    "attention_masks.attention_mask_edit": ("MaskEdit",),
     "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),
     "corpora.sources": ("open_corpus",),
     "errors": ("HeadlensError",),
     "heads": ("Head", "HeadTable"),
-    "interventions.attention_mask": ("AttentionMask",),
-    "interventions.attention_mask_edit": ("MaskEdit",),
     "interventions.compacting": ("compact_model",),
     "interventions.gates": ("HeadGates",),
-    "interventions.stochastic_gates": ("StochasticGates",),
+    "learning.gate_options": ("GateOptions",),
+    "learning.gate_training": ("Pruned", "train_gates"),
+    "learning.stochastic_gates": ("StochasticGates",),
+    "learning.training_set": ("TrainingSet",),
+    "maps.sentence_attention": ("collect_attention",),
     "metrics.attention_view": ("CallView",),
     "metrics.metric": ("Metric", "Statistics"),
     "metrics.metric_column": ("MetricColumn",),
     "models.loading": ("LoadedModel", "load"),
     "models.model_options": ("ModelOptions",),
+    "relevance_propagation.head_relevance": ("HeadRelevances", "head_relevance"),
+    "relevance_propagation.relevance_options": ("RelevanceOptions",),
+    "relevance_propagation.relevance_session": ("RelevanceSession",),
     "result": ("Result",),
+    "roles.head_roles": ("Classification", "classify_heads"),
+    "roles.role_options": ("ClassifyOptions", "Thresholds"),
     "runs.corpus_reader": ("CorpusReader",),
     "statistics.bootstrap": ("Draws",),
     "tasks.evaluation": ("EvaluationOptions", "evaluate"),
     "tasks.example_sources": ("DataOptions",),
     "tasks.open_task": ("open_task",),
+    "tasks.task_comparison": ("paired_comparison",),
+    "tasks.task_examples": ("Examples",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

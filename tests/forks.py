@@ -19,7 +19,7 @@ import torch, headlens.analyses, headlens.corpora.sources, headlens_cli.screen, 
 for folder in pkgutil.iter_modules(headlens.analyses.__path__):
     if folder.ispkg:
         importlib.import_module(f"headlens.analyses.{folder.name}.recipe") if folder.name != "planning" else None
-from headlens.analyses.training.training_run import CheckpointFolder
+from headlens.learning.training_run import CheckpointFolder
 from headlens.runs.checkpoint import Checkpoint
 from headlens_cli.__main__ import main
 

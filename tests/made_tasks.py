@@ -5,14 +5,14 @@ from __future__ import annotations
 from saved import build
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import OwnClassification
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
 from headlens.tasks.task import Task
+from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import with_task_head
 
 WORDS = ["the", "old", "cat", "sees", "a", "red", "house", "near", "the", "river", "and", "sleeps", "there", "today"]

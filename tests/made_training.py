@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from headlens.corpora.batches import IGNORED
-from headlens.training.batch_sampler import Indices
-from headlens.training.objectives import Inputs
+from headlens.learning.batch_sampler import Indices
+from headlens.learning.objectives import Inputs
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,17 @@ through the vocabulary, is then most of what a test costs.
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from made_tasks import WORDS as TASK_WORDS
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 WORDS = 5000
+COMMON = 800  # of the most frequent words and endings
+OWN_WORDS = "cats dog dogs mice birds teachers love chase sleep unbelievable"  # which tests have whole
 
 
 def minilm() -> PreTrainedTokenizerBase:
@@ -47,3 +51,24 @@ def small_wordpiece(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedToken
     """MiniLM's with its first tokens only; a folder or module that imports it has it in place of the whole one."""
     whole = minilm()
     return with_pieces(whole, set(pieces_of(whole)[:WORDS]), tmp_path_factory.mktemp("small_vocabulary"))
+
+
+@pytest.fixture(scope="session", name="minilm_tokenizer")
+def whole_wordpiece() -> PreTrainedTokenizerBase:
+    """MiniLM's with all its 30,522 entries, for MiniLM itself and for what is known of its pieces."""
+    return minilm()
+
+
+@pytest.fixture(scope="session", name="wordpiece_tokenizer")
+def frequent_wordpiece(
+    minilm_tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathFactory
+) -> PreTrainedTokenizerBase:
+    """MiniLM's with its special tokens, ASCII characters and most frequent words: rare words have more pieces."""
+    pieces = pieces_of(minilm_tokenizer)
+    characters = {c for c in string.printable if not c.isspace() and not c.isupper()}
+    kept = characters | {f"##{c}" for c in characters}
+    kept |= {piece for word in (*TASK_WORDS, *OWN_WORDS.split()) for piece in minilm_tokenizer.tokenize(word)}
+    first = pieces.index("the")
+    return with_pieces(
+        minilm_tokenizer, kept | set(pieces[first : first + COMMON]), tmp_path_factory.mktemp("wordpiece")
+    )

@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 
+from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.text import plain_sentence
 from headlens.errors import ModelError, OutputError
 from headlens.files import atomic_path, csv_rows, output_errors, plain_value, read_csv, write_csv, write_json
-from headlens.interventions.attention_mask import AttentionMask
-from headlens.training.loop import save_random
+from headlens.learning.loop import save_random
 
 
 def leftovers(folder: Path) -> list[str]:

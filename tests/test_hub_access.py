@@ -18,12 +18,12 @@ import pytest
 from huggingface_hub import close_session, constants, get_session
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from headlens.analyses.planning import planned_sizes
 from headlens.corpora.sources import HubCorpus
 from headlens.errors import InputError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
+from headlens.planning import planned_sizes
 
 
 class Answers(BaseHTTPRequestHandler):

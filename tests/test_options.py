@@ -16,14 +16,14 @@ from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.masks.options import MasksRequest
-from headlens.analyses.prune.options import START as GATE_START
 from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest, train_request
 from headlens.errors import OptionError
-from headlens.interventions.stochastic_gates import START
+from headlens.learning.gate_options import START as GATE_START
+from headlens.learning.stochastic_gates import START
 from headlens.option_values import amount, names, names_or_none, numbers, share, whole_numbers
 from headlens.options import build, declared_options
 from headlens.runs.output_options import arguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -153,3 +153,8 @@ def by_sign(
     if known.max() <= 0:
         return below
     return above if known.min() > 0 else mixed or above
+
+
+def markdown_table(left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the lines of a Markdown table, of the names of its columns of words and then of numbers."""
+    return markdown_lines([[*left, *right], ["---"] * len(left) + ["---:"] * len(right), *rows])

@@ -291,3 +291,13 @@ def check_rows(path: Path, rows: int, record: Mapping[str, Any] | None) -> None:
         raise InputError(
             f"{path} has {counted(rows, 'row')}; {RUN_FILE} says {recorded}: it was truncated or changed.", _MEND
         )
+
+
+def rows_of_runs(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]]:
+    """Rows of a table of all runs that have it, each with the name of the run's folder."""
+    return [
+        {"folder": run.folder.name, **{str(k): v for k, v in row.items()}}
+        for run in runs
+        if table in run.tables
+        for row in run.tables[table].to_dict("records")
+    ]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headlens.attention_masks.mask_options import MaskOptions
+from headlens.attention_masks.model_mask import mask_record, under_mask
 from headlens.corpora.sentence import CorpusSummary
 from headlens.errors import OptionError, OutputError
 from headlens.models.loading import LoadedModel, load
@@ -16,8 +18,6 @@ from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass, PassState, fill_from_parts, sums_file
 from headlens.runs.folder import RunFolder
-from headlens.runs.mask_options import MaskOptions
-from headlens.runs.model_mask import mask_record, under_mask
 from headlens.runs.output_options import OutputOptions, arguments
 from headlens.runs.processes import Processes, process_group
 from headlens.runs.progress import Reporter

@@ -14,22 +14,22 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedModel
 
 import headlens
-from headlens.analyses.classify.analysis import classify_heads
-from headlens.analyses.classify.options import ClassifyOptions
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.sources import open_corpus
+from headlens.learning.hyperparameters import TrainingOptions
+from headlens.learning.loop import Trainer
+from headlens.learning.new_models import wordpiece_tokenizer
+from headlens.learning.objectives import MaskedTokenLoss
+from headlens.learning.training_text import MaskedText, read_blocks
 from headlens.metrics.metric import MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.models.loading import LoadedModel
 from headlens.models.model_options import DType
+from headlens.roles.head_roles import classify_heads
+from headlens.roles.role_options import ClassifyOptions
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.training.hyperparameters import TrainingOptions
-from headlens.training.loop import Trainer
-from headlens.training.new_models import wordpiece_tokenizer
-from headlens.training.objectives import MaskedTokenLoss
-from headlens.training.training_text import MaskedText, read_blocks
 
 pytestmark = pytest.mark.gpu
 SIZES = {"vocab_size": 2000, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}

@@ -15,16 +15,16 @@ from tiers import rest_slow
 from transformers import EncoderDecoderModel, PreTrainedTokenizerBase
 from zoo import HIDDEN, REPRESENTATIVES, ZOO, padded
 
-from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.model_check import StackFacts, check_model
-from headlens.analyses.relevance.analysis import head_relevance
-from headlens.analyses.relevance.options import RelevanceOptions
 from headlens.corpora.sentence import Example
 from headlens.errors import ModelError, OptionError, UnsupportedModelError
 from headlens.models.checkpoint_weights import model_part
 from headlens.models.loading import LoadedModel, load
+from headlens.relevance_propagation.head_relevance import head_relevance
+from headlens.relevance_propagation.relevance_options import RelevanceOptions
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.task_examples import Examples
 
 
 def test_encoder(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -13,18 +13,18 @@ from tiers import rest_slow, rest_slow_rows
 from torch import Tensor
 from watching import Watch, run
 
-from headlens.analyses.ablate.replay.head_ablation import Replay
 from headlens.attention.attach_edit import attach_edit, keep_as
 from headlens.attention.edits_and_observers import BatchTokens, CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
+from headlens.attention_masks.attention_mask import AttentionMask, Controlled, PatternMask
+from headlens.attention_masks.attention_mask_edit import MaskEdit
+from headlens.attention_masks.patterns import Global, Window
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
-from headlens.interventions.attention_mask import AttentionMask, Controlled, PatternMask
-from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.compacting import without_heads
 from headlens.interventions.gates import HeadGates
-from headlens.interventions.patterns import Global, Window
+from headlens.replay.head_ablation import Replay
 
 NAMES = ["bert", "bert-classifier", "albert", "albert-groups", "marian", "bart", "gpt2", "modernbert", "t5"]
 KERNELS = ["eager", "sdpa"]

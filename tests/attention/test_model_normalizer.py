@@ -18,9 +18,6 @@ from tiers import rest_slow, rest_slow_rows
 from torch import Tensor, nn
 from watching import Watch, run
 
-from headlens.analyses.ablate.replay.head_ablation import Replay
-from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
-from headlens.analyses.relevance.lrp.targets import PredictedClass
 from headlens.attention.model_normalizer import (
     KEY,
     attention_name,
@@ -32,13 +29,16 @@ from headlens.attention.model_normalizer import (
 from headlens.attention.normalizers import Entmax, LearnedEntmax, ModelNormalizer, parse_normalizer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
+from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
+from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.errors import ModelError, OptionError, SelfCheckError, UnsupportedModelError
 from headlens.heads import KEY_COLUMNS
 from headlens.interventions.compacting import refilled, save_compacted, without_heads
 from headlens.interventions.gates import HeadGates
-from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
-from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.models.loading import load
+from headlens.relevance_propagation.relevance_session import RelevanceSession
+from headlens.relevance_propagation.targets import PredictedClass
+from headlens.replay.head_ablation import Replay
 from headlens.weights.head_slicing import ALPHAS
 
 NAMES = ["bert", "albert", "roberta", "marian", "bart", "t5", "gpt2", "llama"]

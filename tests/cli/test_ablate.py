@@ -20,7 +20,8 @@ from saved import build, save
 from tiers import rest_slow, rest_slow_rows
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.options import STRATEGIES, ReplacementMode
+from headlens.analyses.ablate.options import STRATEGIES
+from headlens.replay.modes import ReplacementMode
 from headlens.statistics.grid_smoothness import morans_i
 from headlens.tasks.catalogue import CATALOGUE
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from transformers import BertConfig
 
-from headlens.analyses.planning import plan as plan_module
-from headlens.analyses.planning import planned_sizes
-from headlens.analyses.planning.speed import Speed
+from headlens.planning import plan as plan_module
+from headlens.planning import planned_sizes
+from headlens.planning.speed import Speed
 from headlens_cli.screen import duration
 
 from .conftest import Headlens

@@ -14,7 +14,7 @@ import pytest
 from made_tasks import sentiment_table, text
 from tiers import rest_slow
 
-from headlens.interventions import patterns
+from headlens.attention_masks import patterns
 from headlens.metrics.metric_registry import ENTRY_POINTS
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"

@@ -23,15 +23,15 @@ from transformers import PreTrainedModel
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.learned_tables import SPANS_COLUMNS
 from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS, fine_tuned
-from headlens.analyses.training.training_run import CheckpointFolder, measure
-from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.persistent_edit import persistent_edit_of
 from headlens.attention.sites import find_sites
+from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
 from headlens.errors import Interrupted
-from headlens.interventions.attention_mask import AttentionMask
+from headlens.learning.training_run import CheckpointFolder, measure
+from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel, load
 from headlens.pages.formatting import DIFFERENCE
 from headlens_cli.masks import study_tables
@@ -558,7 +558,7 @@ def test_without_attention_and_without_layers(
 
     options = ("--drop-attention", "last:1", "--drop-attention", "all", "--drop-layers", "last:1", "--no-controls")
     with monkeypatch.context() as patch:
-        patch.setattr("headlens.analyses.training.sweep.measure", measured)
+        patch.setattr("headlens.learning.sweep.measure", measured)
         assert run(*options).code == 0
     assert seen == [(2, False), (2, True), (2, True), (1, False)], "measured as it was trained"
     rows = pd.read_csv("run/masks.csv")

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from tiers import rest_slow
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from headlens.interventions.attention_mask import AttentionMask
-from headlens.interventions.patterns import Star, Window
+from headlens.attention_masks.attention_mask import AttentionMask
+from headlens.attention_masks.patterns import Star, Window
 
 TEXT = "The children's tricycle rusted."
 Headlens = Callable[..., Any]

@@ -21,10 +21,10 @@ from transformers import AutoModelForSequenceClassification
 
 import headlens as package
 from headlens.analyses.prune.sweep import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
-from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.errors import Interrupted
 from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model
+from headlens.learning.training_run import CheckpointFolder
 from headlens.statistics.non_inferiority import share_loss_p
 from headlens.tasks.evaluation import EvaluationOptions
 

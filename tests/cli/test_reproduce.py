@@ -12,11 +12,11 @@ import torch
 from tiers import rest_slow
 from transformers import BertConfig
 
-from headlens.analyses.planning import plan as plan_module
-from headlens.analyses.planning import planned_sizes
-from headlens.analyses.planning.speed import Speed
 from headlens.analyses.reproduce import recipe as recipe_module
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
+from headlens.planning import plan as plan_module
+from headlens.planning import planned_sizes
+from headlens.planning.speed import Speed
 
 from .conftest import Headlens
 

@@ -165,7 +165,7 @@ def test_what_is_refused(headlens: Headlens, arguments: tuple[str, ...], message
 
 KILLED = """
 import sys
-from headlens.analyses.training import training_run as training_keeper
+from headlens.learning import training_run as training_keeper
 training_keeper.EVERY = 0.0  # as often as costs little
 from headlens_cli.__main__ import main
 main()
@@ -232,7 +232,7 @@ def test_nothing_else_is_gone_on_with(
         raise Interrupted(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr("headlens.analyses.training.training_run._keep_best", interrupted)
+        patch.setattr("headlens.learning.training_run._keep_best", interrupted)
         assert headlens("train", "model", *data, "--steps", 6, "--evaluate-every", 3, "--out", "run").code == 143
     if changed == "the weights of the model":
         model = AutoModel.from_pretrained("model")

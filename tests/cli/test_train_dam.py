@@ -19,9 +19,9 @@ from tiers import rest_slow
 
 import headlens as package
 from headlens.analyses.dam.sweep import SWEEP_COLUMNS
-from headlens.analyses.training.training_run import CheckpointFolder
+from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.errors import Interrupted
-from headlens.interventions.attention_mask import AttentionMask
+from headlens.learning.training_run import CheckpointFolder
 
 Headlens = Callable[..., Any]
 BRIEF = ("--steps", 6, "--batch-tokens", 150, "--log-every", 3, "--longest", 40)

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from tiers import rest_slow
 
 import headlens as package
-from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.attention.model_normalizer import attention_name, learned_alphas
 from headlens.errors import Interrupted
 from headlens.heads import KEY_COLUMNS
+from headlens.learning.training_run import CheckpointFolder
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 3, "--batch-tokens", 150, "--learning-rate", "1e-3", "--no-figures")

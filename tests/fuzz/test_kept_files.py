@@ -19,21 +19,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from headlens.analyses.attend.stored_maps import read_maps, write_maps
 from headlens.analyses.reproduce.claims import Claim
 from headlens.analyses.reproduce.paper_recipe import _parsed, packaged, read_recipe, recipe_names
 from headlens.analyses.reproduce.paper_tables import ComparedTable
 from headlens.analyses.sparsefinder.fitting import FittedSite, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
+from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.corpora.word_graphs import GraphCache
 from headlens.errors import InputError, OptionError, read_errors
-from headlens.interventions.attention_mask import AttentionMask
+from headlens.learning.loop import TrainingState, restore_random, save_random
+from headlens.maps.stored_maps import read_maps, write_maps
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import PassState
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import read_recorded
-from headlens.training.loop import TrainingState, restore_random, save_random
 from headlens_cli import command
 from headlens_cli.app import app
 

@@ -15,10 +15,10 @@ from saved import Memory, build, save, tree
 from tiers import rest_slow
 from weights.test_head_map_file import small, written
 
-from headlens.analyses.classify.analysis import classify_heads
 from headlens.corpora.sentence import Example
 from headlens.errors import InputError
 from headlens.models.loading import load
+from headlens.roles.head_roles import classify_heads
 from headlens.weights.head_map import FILE, read_head_map
 
 KINDS = ["BertModel", "AlbertModel", "GPT2LMHeadModel", "BartForConditionalGeneration"]

@@ -32,7 +32,7 @@ from headlens.interventions.compacting import (
     with_folded_gates,
 )
 from headlens.interventions.gates import HeadGates
-from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
+from headlens.learning.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel, load
 from headlens.weights.head_map import FILE
 

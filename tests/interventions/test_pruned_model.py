@@ -13,13 +13,13 @@ from transformers import PreTrainedModel
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.persistent_edit import persistent_edit_of
 from headlens.attention.sites import find_sites
+from headlens.attention_masks.attention_mask import PatternMask
+from headlens.attention_masks.attention_mask_edit import MaskEdit
+from headlens.attention_masks.patterns import Window
 from headlens.errors import OptionError
 from headlens.heads import Head
 from headlens.interventions import pruned_model as module
-from headlens.interventions.attention_mask import PatternMask
-from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.compacting import without_heads
-from headlens.interventions.patterns import Window
 from headlens.interventions.pruned_model import can_cut, pruned_model
 
 GONE = [Head("encoder", 0, 1), Head("encoder", 1, 0)]

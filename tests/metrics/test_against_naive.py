@@ -20,8 +20,6 @@ from tiers import rest_slow
 from transformers import AlbertConfig, AutoModel, BertConfig, GPT2Config, MarianConfig, MarianModel, T5Config
 from transformers_attention import run_eagerly, unpadded
 
-from headlens.analyses.classify.analysis import Frequencies, classify_heads
-from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.encoding import EncodedSequence
@@ -30,6 +28,8 @@ from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.text import plain_sentence
 from headlens.heads import Stack
 from headlens.models.loading import LoadedModel, load
+from headlens.roles.head_roles import Frequencies, classify_heads
+from headlens.roles.role_options import ClassifyOptions
 from headlens.runs.corpus_reader import CorpusReader
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,6 @@ from handmade import Matrix, Row, Setting, call, measured, observed, uniform
 from naive_samples import make_seq
 from torch import Tensor
 
-from headlens.analyses.classify.roles import ROLES
 from headlens.heads import Stack
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.coreference import Coreference
@@ -27,6 +26,7 @@ from headlens.metrics.rare import RareWords
 from headlens.metrics.same_word import SameWord
 from headlens.metrics.syntax import Syntax
 from headlens.metrics.word_alignment import WordAlignment
+from headlens.roles.role_rules import ROLES
 
 
 def drawn(seed: int) -> tuple[Row, list[list[int]]]:

@@ -16,8 +16,6 @@ from metrics.test_against_naive import RELATIONS, tiny
 from tiers import rest_slow, rest_slow_rows
 from torch import Tensor
 
-from headlens.analyses.classify.analysis import Frequencies, classify_heads
-from headlens.analyses.classify.options import ClassifyOptions
 from headlens.attention.edits_and_observers import AttentionCall, Observer, Tokens
 from headlens.attention.kernels import blocked_softmax
 from headlens.attention.kernels.blocked_softmax import part_of, queries_of
@@ -30,6 +28,8 @@ from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 from headlens.metrics.similarity import HeadSimilarity
+from headlens.roles.head_roles import Frequencies, classify_heads
+from headlens.roles.role_options import ClassifyOptions
 from headlens.runs.corpus_reader import CorpusReader
 
 FREQUENCY = make_frequency("wordfreq:en", [])

@@ -10,10 +10,10 @@ from saved import build
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.model_check import check_model
-from headlens.analyses.result_notes import reading_notes
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
+from headlens.findings.result_notes import reading_notes
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.tasks.examples import TextExample

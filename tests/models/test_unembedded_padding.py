@@ -13,13 +13,13 @@ from saved import Memory, build, save, sentence
 from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.classify.analysis import classify_heads
 from headlens.corpora.sentence import Example
 from headlens.errors import ModelError
+from headlens.learning.training_text import read_blocks
 from headlens.models.loading import LoadedModel, load
 from headlens.models.unembedded_padding import UnembeddedPadding
+from headlens.roles.head_roles import classify_heads
 from headlens.tasks.reader import Reader
-from headlens.training.training_text import read_blocks
 
 KINDS = ["GPT2LMHeadModel", "BertForMaskedLM", "BartForConditionalGeneration"]
 REFUSED = r"a text contains '.*', the padding token of the tokenizer, for which the model has no embedding\."

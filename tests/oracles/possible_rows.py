@@ -10,7 +10,6 @@ import pandas as pd
 
 from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.commands import commands
-from headlens.analyses.layer_smoothness import SMOOTHNESS_COLUMNS
 from headlens.analyses.masks.recipe import study_cases
 from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS
 from headlens.analyses.prune.sweep import SWEEP_COLUMNS
@@ -19,6 +18,7 @@ from headlens.analyses.sparsefinder.figures import LOOKS
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS
 from headlens.analyses.sparsefinder.pareto_points import BLOCK, GOLD
 from headlens.errors import OptionError
+from headlens.findings.layer_smoothness import SMOOTHNESS_COLUMNS
 from headlens.metrics.syntax import DIRECTIONS
 from headlens.tasks.catalogue import CATALOGUE
 

@@ -9,7 +9,7 @@ import zoo
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.relevance.lrp.targets import Inputs, Target
+from headlens.relevance_propagation.targets import Inputs, Target
 
 # Softcaps and sinks are more than a softmax; pictures and sounds come in through convolutions.
 REFUSED = ("gemma2", "gpt-oss", "vit", "whisper")

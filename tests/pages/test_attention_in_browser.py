@@ -14,9 +14,9 @@ from saved import build
 from transformers import PreTrainedTokenizerBase
 
 import headlens
-from headlens.analyses.attend.analysis import states_of
 from headlens.analyses.attend.options import AttendRequest
 from headlens.analyses.attend.sentence_server import SentenceServer
+from headlens.analyses.attend.states import states_of
 from headlens.models.loading import LoadedModel
 from headlens.pages.attention_page import AttentionView, attention_page
 from headlens.pages.head_cards import SentenceMap, TokenGroups

@@ -13,9 +13,9 @@ from made_gates import Made, gate_tables, write_prune
 from made_runs import ablation_tables, classify_tables, write_ablation, write_classification, write_relevance
 
 from headlens.analyses.attend.report import REPORT
-from headlens.analyses.attend.stored_maps import LABELS, WEIGHTS, read_maps, write_maps
 from headlens.analyses.report.registry import report_of
 from headlens.errors import InputError
+from headlens.maps.stored_maps import LABELS, WEIGHTS, read_maps, write_maps
 from headlens.pages.head_cards import LONGEST, HeadFacts, HeadSeries, HeadShares, HeadWords, SentenceMap, head_page
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded

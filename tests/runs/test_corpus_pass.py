@@ -23,13 +23,13 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from headlens import memory as models_memory
-from headlens.analyses.classify.analysis import Frequencies, classify_heads
-from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import corpus_frequency
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, ModelError, OutputError
 from headlens.models.loading import LoadedModel, load
+from headlens.roles.head_roles import Frequencies, classify_heads
+from headlens.roles.role_options import ClassifyOptions, Thresholds
 from headlens.runs import corpus_pass
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass, PassProgress, read_ahead

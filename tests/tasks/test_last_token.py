@@ -12,10 +12,10 @@ from saved import build, rewrite, save
 from tiers import rest_slow_rows
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.task_examples import Examples
 from headlens.models.loading import LoadedModel, load
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import with_task_head
 
 SST2 = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}

@@ -13,8 +13,8 @@ import pytest
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.training.open_training_set import read_examples
 from headlens.errors import CorpusError, ModelError, OptionError
+from headlens.learning.open_training_set import read_examples
 from headlens.models.loading import LoadedModel
 from headlens.tasks.classification import OwnClassification
 from headlens.tasks.example_sources import SourceCounts

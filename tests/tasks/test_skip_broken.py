@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headlens.analyses.result_notes import left_out_notes
 from headlens.errors import CorpusError
+from headlens.findings.result_notes import left_out_notes
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.examples import Question, TextExample
 from headlens.tasks.open_task import DataOptions, open_examples, open_task

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.ablate.options import STRATEGIES
-from headlens.analyses.verdicts import has_no_verdicts
+from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import (

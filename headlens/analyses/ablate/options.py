@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES
+from headlens.attention_masks.mask_options import MaskOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, share, whole_numbers
 from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, CommandOptions, option
-from headlens.runs.mask_options import MaskOptions
+from headlens.replay.modes import Mode, ReplacementMode
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED
 from headlens.tasks.task_options import TaskData, check_margin
 
-ReplacementMode = Literal["zero", "mean", "uniform"]
-Mode = Literal["zero", "mean", "uniform", "keep-only"]
-MODES: tuple[Mode, ...] = get_args(Mode)
 FEWEST = 30  # examples by which heads are ranked for a reader
 STRATEGIES = tuple(STRATEGY_ENTRIES)
 

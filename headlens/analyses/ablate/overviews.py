@@ -16,7 +16,8 @@ import pandas as pd
 
 from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significant
 from headlens.analyses.ablate.options import FEWEST
-from headlens.analyses.verdicts import (
+from headlens.errors import counted
+from headlens.findings.verdicts import (
     VERDICTS,
     VERDICTS_TOLD,
     counts_text,
@@ -27,7 +28,6 @@ from headlens.analyses.verdicts import (
     tied,
     verdict_cells,
 )
-from headlens.errors import counted
 from headlens.heads import STACKS
 from headlens.pages.formatting import by_sign, compared_texts, number_text, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries

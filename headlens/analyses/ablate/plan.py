@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, check_pruning, strategy_cost
-from headlens.analyses.planning.plan import Plan, Planner, Work
-from headlens.analyses.planning.planned_sizes import DataSize
-from headlens.analyses.planning.speed import Kind
+from headlens.planning.plan import Plan, Planner, Work
+from headlens.planning.planned_sizes import DataSize
+from headlens.planning.speed import Kind
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
 

@@ -22,16 +22,14 @@ from headlens.analyses.ablate.scorers import (
     RecordedRelevance,
     RelevanceEstimator,
 )
-from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
-from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
-from headlens.analyses.planning.speed import operations_of
-from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError, counted
+from headlens.findings.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.heads import Head
 from headlens.interventions.pruned_model import can_cut, pruned_model
 from headlens.models.loading import LoadedModel
+from headlens.planning.speed import operations_of
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.progress import Advance
 from headlens.runs.run import Run
@@ -39,6 +37,8 @@ from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.evaluation import estimate
 from headlens.tasks.task import Floats
+from headlens.tasks.task_comparison import paired_comparison
+from headlens.tasks.task_examples import Chosen, Examples, ranking_part
 
 NONE = "none"  # the row of the whole model
 # The strategy, the seed of a random order (else None), and the heads in the order they went.

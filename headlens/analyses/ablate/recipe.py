@@ -14,18 +14,18 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.ablate import sweep
-from headlens.analyses.ablate.options import FEWEST, AblateRequest, Mode
+from headlens.analyses.ablate.options import FEWEST, AblateRequest
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
-from headlens.analyses.ablate.single_heads import ablate_heads, chosen_metric
-from headlens.analyses.ablate.task_examples import Chosen, Examples, example_table
-from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
-from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
-from headlens.analyses.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes, were
-from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
-from headlens.analyses.verdicts import tied
+from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.errors import counted
+from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
+from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
+from headlens.findings.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes, were
+from headlens.findings.test_set_predictions import predicted_rows, write_predictions
+from headlens.findings.verdicts import tied
 from headlens.models.loading import LoadedModel
+from headlens.replay.modes import Mode
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
@@ -33,6 +33,8 @@ from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
+from headlens.tasks.task_comparison import chosen_metric
+from headlens.tasks.task_examples import Chosen, Examples, example_table
 from headlens.tasks.task_heads import check_head, classifier_names
 from headlens.tasks.task_options import OWN_CLASSES
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from headlens.analyses import layer_smoothness
 from headlens.analyses.ablate import overviews
 from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_curve, side_by_side
-from headlens.analyses.verdicts import VERDICT_COLUMNS, VERDICTS
+from headlens.findings import layer_smoothness
+from headlens.findings.verdicts import VERDICT_COLUMNS, VERDICTS
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable

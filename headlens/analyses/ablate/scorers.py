@@ -12,14 +12,8 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.importance import ImportanceSession, add, importances
 from headlens.analyses.ablate.pruning_strategies import Score, Scorer, in_order, scores_of
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
-from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.relevance.lrp import targets
-from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
-from headlens.analyses.relevance.report import RELEVANCE_COLUMNS
-from headlens.analyses.relevance.shares import described, requested_rule
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, counted
 from headlens.heads import KEY_COLUMNS, Head
@@ -28,12 +22,18 @@ from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.accumulator import Accumulator
 from headlens.models.loading import LoadedModel
 from headlens.plots.head_grid import float_column
+from headlens.relevance_propagation import targets
+from headlens.relevance_propagation.figures import RELEVANCE_COLUMNS
+from headlens.relevance_propagation.importance import ImportanceSession, add, importances
+from headlens.relevance_propagation.relevance_session import RelevanceSession
+from headlens.relevance_propagation.shares import described, requested_rule
 from headlens.runs.checkpoint import IDENTITY, packed, unpacked
 from headlens.runs.reading import read_recorded
 from headlens.tasks.classification import SentenceSimilarity
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
+from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 # From the heads that are gone to the importance of those that are left, never negative.
@@ -159,7 +159,7 @@ class RankingScorer:
 
 @dataclass(frozen=True)
 class ImportanceEstimator:
-    """Estimates the importance of heads on the ranking part (`headlens.analyses.ablate.importance`).
+    """Estimates the importance of heads on the ranking part (`headlens.relevance_propagation.importance`).
 
     Args:
         model: whole.
@@ -233,7 +233,7 @@ def task_target(task: Task, reader: Reader) -> targets.Target:
 class RelevanceEstimator(ImportanceEstimator):
     """Measures the relevance of heads on the ranking part, by the rule `epsilon`.
 
-    It is the size of the mean of `raw` over rows of input (`headlens.analyses.relevance.aggregation`), which compares
+    It is the size of the mean of `raw` over rows of input, see `RelevanceSums`, which compares
     heads of all layers, as shares of a layer do not. A head that works against the answer counts as one that works for
     it: without either of them the model says something else.
     """

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.ablate.options import AblationOptions, Mode
+from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
-from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
-from headlens.errors import OptionError
+from headlens.findings.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.heads import KEY_COLUMNS, HeadTable
 from headlens.models.loading import LoadedModel
+from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.non_inferiority import Margin
-from headlens.statistics.paired_tests import Comparison, PairedComparison, Right
-from headlens.tasks.task import Floats, Task
+from headlens.statistics.paired_tests import PairedComparison
+from headlens.tasks.task import Task
+from headlens.tasks.task_comparison import chosen_metric, paired_comparison
+from headlens.tasks.task_examples import Examples
 
 How = Callable[[Mode], AbstractContextManager[TaskSweep]]
 ABLATION_COLUMNS = [
@@ -70,38 +69,6 @@ def ablate_heads(
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     tables = [ablation_table(examples.task, metric, mode, own, draws, options.margin) for mode, own in records.items()]
     return Ablation(pd.concat(tables, ignore_index=True), records)
-
-
-def chosen_metric(task: Task, metric: str | None) -> str:
-    """The metric asked for, or the task's main one.
-
-    Raises:
-        OptionError: if the task has no such metric.
-    """
-    name = metric or task.metrics[0]
-    if name not in task.metrics:
-        raise OptionError(
-            f"The task {task.name} has no metric {name!r}.", f"--metric can be {', '.join(task.metrics)}."
-        )
-    return name
-
-
-def paired_comparison(
-    task: Task, metric: str, baseline: Floats, draws: Draws, margin: Margin | None = None
-) -> Comparison:
-    """Compares records of a task with a baseline: by right examples where the metric is their share, see `Comparison`.
-
-    Args:
-        task: task of the records.
-        metric: a metric of the task.
-        baseline: records of the baseline, (examples, k).
-        draws: draws of the same examples.
-        margin: the smallest loss that matters; None tests no margin.
-    """
-    is_share = task.right(baseline, metric) is not None
-    right = cast("Right", partial(task.right, metric=metric)) if is_share else None
-    deciding = partial(task.deciding, metric=metric)
-    return Comparison(baseline, partial(task.replicates, metric=metric), draws, right, margin, deciding)
 
 
 def ablation_table(

@@ -14,11 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.options import FEWEST, Mode
-from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS, Replay
-from headlens.analyses.ablate.replay.nested_tensors import rows_of
-from headlens.analyses.ablate.replay.replacement import HeadMeans
-from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.ablate.options import FEWEST
 from headlens.attention.edits_and_observers import BatchTokens, real_tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
@@ -26,11 +22,16 @@ from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.memory import SplitWhenOutOfMemory, attempt
+from headlens.replay.head_ablation import BATCH_TOKENS, Replay
+from headlens.replay.modes import Mode
+from headlens.replay.nested_tensors import rows_of
+from headlens.replay.replacement import HeadMeans
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.runs.progress import LONG
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
+from headlens.tasks.task_examples import Examples
 
 WHOLE = 4096  # tokens of a batch that goes through a model once
 Batches = Sequence[Sequence[PreparedExample]]
@@ -95,7 +96,7 @@ class TaskSweep:
     """How examples go through a model without each of its heads.
 
     Args:
-        mode: what a head's output is replaced by, see `headlens.analyses.ablate.replay.head_ablation.Replay`.
+        mode: what a head's output is replaced by, see `headlens.replay.head_ablation.Replay`.
         batch_tokens: tokens of a batch, padding included; None for what suits the device: small batches on a processor,
             where a sweep fills its passes with heads.
         progress: called with the number of this process's examples that are done; with 0 before the first is swept.

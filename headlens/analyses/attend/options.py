@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headlens.attention_masks.mask_options import MaskOptions
 from headlens.errors import OptionError
+from headlens.maps.selection import Selection
 from headlens.models.model_options import ModelOptions
-from headlens.option_values import names, whole_numbers_and_ranges
+from headlens.option_values import names
 from headlens.options import (
     CORPUS,
     DEMO,
@@ -20,19 +22,13 @@ from headlens.options import (
     Given,
     Level,
     Option,
-    StackName,
     build,
     option,
 )
-from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES, LEVEL, MODEL_NAME
 
-if TYPE_CHECKING:
-    from headlens.heads import Head, Stack
-
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
-_HEADS = Option("Draw only these heads: 0,3,7 or 0-4.", HEADS, "NUMBERS", whole_numbers_and_ranges, shown="all")
 _WORDS = "Sentences, each in quotation marks, and optionally a second model, shown next to the first."
 _WITHOUT = "Heads to remove, comma-separated STACK.LAYER.HEAD; attention.html shows the unchanged model next to it."
 _SOURCE = Option(
@@ -41,50 +37,6 @@ _SOURCE = Option(
     metavar="RUN|MODEL",
     argument=True,
 )
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which heads to look at: one stack, one layer of every such stack, one head or some of that layer; all by default.
-
-    Raises:
-        OptionError: if one head and several are asked for.
-    """
-
-    stack: StackName | None = option(None, "Draw only this stack.", HEADS)
-    layer: int | None = option(None, "Draw only this layer.", HEADS, at_least=0)
-    head: int | None = option(None, "Draw only this head, enlarged.", HEADS, at_least=0)
-    heads: tuple[int, ...] = option((), _HEADS)
-
-    def __post_init__(self) -> None:
-        if self.head is not None and self.heads:
-            raise OptionError(f"--head {self.head} asks for one head, but --heads for several.", "Give one of them.")
-
-    def check(self, heads: Sequence[Head]) -> None:
-        """Refuse a selection that no head fits.
-
-        Raises:
-            OptionError: with the range that would do.
-        """
-        stacks = list(dict.fromkeys(h.stack for h in heads))
-        if self.stack is not None and self.stack not in stacks:
-            raise OptionError(
-                f"--stack {self.stack}: the model was only run on {', '.join(stacks)}.",
-                "Choose one of these; decoder and cross need a translation (--target-text).",
-            )
-        selected = [h for h in heads if self.stack in (None, h.stack)]
-        in_layer = {h.head for h in selected if self.layer in (None, h.layer)}
-        asked = [("layer", self.layer, {h.layer for h in selected}), ("head", self.head, in_layer)]
-        for name, number, numbers in [*asked, *(("heads", head, in_layer) for head in self.heads)]:
-            if number is not None and number not in numbers:
-                # With gaps where heads were cut out.
-                whole = len(numbers) == max(numbers) + 1
-                span = f"0 to {max(numbers)}" if whole else ", ".join(map(str, sorted(numbers)))
-                raise OptionError(f"--{name} {number} is out of range.", f"Choose {span}; both count from 0.")
-
-    def takes(self, stack: Stack) -> bool:
-        """Whether heads of this stack are selected; without a selected stack all are."""
-        return self.stack in (None, stack)
 
 
 @dataclass(frozen=True)

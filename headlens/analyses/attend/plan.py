@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headlens.analyses.attend.options import AttendRequest
-from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.errors import counted
+from headlens.planning.plan import Plan, Planner, Work
 from headlens.runs.progress import Reporter
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.attend.analysis import attention_of_states, sink_notes, states_of, view_of
 from headlens.analyses.attend.figures import drawn_names, layer_figures
 from headlens.analyses.attend.options import EXAMPLE, AttendRequest
-from headlens.analyses.attend.stored_maps import write_maps
+from headlens.analyses.attend.states import attention_of_states, states_of, view_of
 from headlens.corpora.text import sentence_examples
 from headlens.heads import parse_heads
+from headlens.maps.sentence_attention import sink_notes
+from headlens.maps.stored_maps import write_maps
 from headlens.pages.attention_page import attention_page, size_notes
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.attend.figures import drawn_names, layer_figures
-from headlens.analyses.attend.stored_maps import read_maps
+from headlens.maps.stored_maps import read_maps
 from headlens.pages.attention_page import AttentionView
 from headlens.pages.command_report import CommandReport, Figures
 from headlens.pages.head_cards import HeadFacts

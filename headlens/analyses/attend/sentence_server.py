@@ -24,8 +24,9 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.attend.analysis import AttentionState, attention_of_states, states_of, view_of
 from headlens.analyses.attend.options import COMMAND, AttendRequest, ServeRequest
+from headlens.analyses.attend.states import AttentionState, attention_of_states, states_of, view_of
+from headlens.attention_masks.mask_options import MaskOptions
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import sentence_examples
 from headlens.errors import HeadlensError, OptionError, OutputError
@@ -33,7 +34,6 @@ from headlens.models.loading import load
 from headlens.nested_text import conform, parse_json
 from headlens.pages.attention_page import LARGEST, AttentionView, attention_data, attention_page
 from headlens.pages.head_cards import SentenceMap
-from headlens.runs.mask_options import MaskOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.reading import RecordedRun, read_recorded
 from headlens.runs.run_record import RUN_FILE

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.classify.options import Thresholds
-from headlens.analyses.classify.roles import EVEN, NEARLY_ALL, ROLES, even_sentence, has_even, is_even
-from headlens.analyses.classify.syntax_figure import gain, is_syntactic
-from headlens.analyses.relevance.overviews import relevance_findings
+from headlens.analyses.classify.syntax_figure import gain
 from headlens.errors import counted
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import NONE, families
+from headlens.relevance_propagation.overviews import relevance_findings
+from headlens.roles.role_options import Thresholds
+from headlens.roles.role_rules import EVEN, NEARLY_ALL, ROLES, even_sentence, has_even, is_even
+from headlens.roles.syntax_verdicts import is_syntactic
 from headlens.runs.reading import RecordedRun
 
 # What a relation joins: its dependent, its head.

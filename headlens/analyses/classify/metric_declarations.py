@@ -14,7 +14,6 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from headlens.analyses.classify.roles import is_even
 from headlens.analyses.classify.syntax_figure import FEWEST
 from headlens.errors import InputError
 from headlens.metrics.metric_column import MetricColumn
@@ -22,6 +21,7 @@ from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import centred_scale, paired_maps
 from headlens.plots.style import DIVERGING
+from headlens.roles.role_rules import is_even
 from headlens.runs.reading import RecordedRun
 from headlens.runs.run_record import RUN_FILE
 

@@ -7,32 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
-from headlens.analyses.classify.roles import (
+from headlens.analyses.classify.syntax_figure import FEWEST, best_heads
+from headlens.findings.before_after import pruned_pairs, role_text, roles_present
+from headlens.pages.formatting import number_text
+from headlens.pages.head_cards import REMOVED
+from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, page_table
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
+from headlens.plots.role_colours import FAMILIES, NONE, families, family
+from headlens.roles.role_rules import (
     count_families,
     even_models,
     role_agreement,
     role_family,
     role_records,
 )
-from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
-from headlens.errors import counted
-from headlens.heads import KEY_COLUMNS
-from headlens.pages.formatting import number_text
-from headlens.pages.head_cards import REMOVED, PrunedPair
-from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, page_table
-from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
-from headlens.plots.role_colours import FAMILIES, NONE, families, family
+from headlens.roles.syntax_verdicts import verdicts
 from headlens.runs.reading import RecordedRun, run_label, tables_of
-from headlens.statistics.intervals import mean_interval
 
 _BOUNDS = ("ci_low", "accuracy", "ci_high", "baseline")
-_NAMED = 6  # heads that a sentence names
 
 
 def fewest(run: RecordedRun) -> int:
@@ -51,7 +49,7 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         run_label(run, runs)
         | {"model": part.model, "stack": part.stack, "heads": len(part.rows)}
-        | {_spelled(name): int(counts.get(name, 0)) for name in present}
+        | {role_text(name): int(counts.get(name, 0)) for name in present}
         for run, part, counts in parts
     ]
     about = "How many heads have each role as their strongest; a head that holds several is counted once."
@@ -186,100 +184,17 @@ def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Heads that have a role", records, about)
 
 
-class _Classified(NamedTuple):
-    """A model of a run: rows of `heads.csv` by the name of their head, and the heads that it had lost."""
-
-    corpus: Any
-    model: str
-    heads: pd.DataFrame
-    removed: frozenset[str]
-
-
-def pruned_pairs(runs: Sequence[RecordedRun]) -> list[PrunedPair]:
-    """Every pruned model with the first whole one that has its heads and read the same tokens."""
-    known = []
-    for run, heads in tables_of([run for run in runs if run.command == "classify"], "heads"):
-        for model, rows in heads.groupby("model", sort=False):
-            columns = {name: float_column(rows, name) for name in ("tokens", "confidence")}
-            named = rows[KEY_COLUMNS].assign(role=families(rows["role"]), **columns)
-            named.index = pd.Index(map(head_name, rows.to_dict("records")), name="name")
-            known.append(_Classified(run.corpus.get("sha256"), str(model), named, run.heads_removed(str(model))))
-    pairs = []
-    for pruned in known:
-        whole = next((other for other in known if not other.removed and _fit(other, pruned)), None)
-        if pruned.removed and whole is not None:
-            # Heads that are silent at their depth alone have rows still.
-            left = pruned.heads[~pruned.heads.index.isin(list(pruned.removed))].drop(columns=KEY_COLUMNS)
-            heads = whole.heads.merge(left, "left", "name", suffixes=("_before", "_after")).reset_index()
-            pairs.append(PrunedPair(whole.model, pruned.model, heads.fillna({"role_after": REMOVED})))
-    return pairs
-
-
-def _fit(whole: _Classified, pruned: _Classified) -> bool:
-    """Whether the heads of one are those of the other and those that it lost, and both read the same."""
-    tokens, left = whole.heads["tokens"], pruned.heads["tokens"]
-    same_heads = {*left.index} | pruned.removed == {*tokens.index}
-    return same_heads and whole.corpus == pruned.corpus and tokens[left.index].equals(left)
-
-
-def pruned_findings(pair: PrunedPair) -> list[str]:
-    """How many heads went, by their roles; what became of the roles and the confidence of the others."""
-    sentences = []
-    for stack, rows in pair.heads.groupby("stack", sort=False):
-        left = rows[rows["role_after"] != REMOVED]
-        if not (gone := len(rows) - len(left)):
-            continue
-        before, after = rows["role_before"].value_counts(), left["role_before"].value_counts()
-        by_role = [
-            f"{after.get(role, 0)} of {before[role]} {'without one' if role == NONE else role}"
-            for role in _held(rows["role_before"])
-        ]
-        went = "was removed" if gone == 1 else "were removed"
-        found = [f"{gone} of the {counted(len(rows), 'head')} of {pair.before} {went}."]
-        if len(left):
-            found[0] += f" The heads left, by their earlier role: {', '.join(by_role)}."
-            found += [_changed_roles(left), _changed_confidence(left)]
-        sentences += [f"{pair.after}, {stack}: {text}" for text in found]
-    return sentences
-
-
-def _changed_roles(left: pd.DataFrame) -> str:
-    changed = left[left["role_before"] != left["role_after"]]
-    rows = changed[["name", "role_before", "role_after"]].itertuples(index=False)
-    named = [f"{name} ({_spelled(was)}, then {_spelled(now)})" for name, was, now in rows]
-    if len(named) > _NAMED:
-        named[_NAMED:] = [f"{len(named) - _NAMED} more"]
-    verb = "has" if len(changed) < 2 else "have"
-    count = f"{len(changed) or 'none'} {verb}"
-    text = f"of the {counted(len(left), 'remaining head')}, {count} a different role than before"
-    return f"{text}: {', '.join(named)}." if named else f"{text}."
-
-
-def _changed_confidence(left: pd.DataFrame) -> str:
-    change = (left["confidence_after"] - left["confidence_before"]).to_numpy()
-    mean, low, high = map(number_text, mean_interval(change))
-    if not change.any():
-        return "the confidence of the heads that are left did not change."
-    most = left.iloc[int(np.argmax(np.abs(change)))]
-    interval = f" (95% interval over heads [{low}, {high}])" if len(left) > 1 else ""
-    was, now = number_text(most["confidence_before"]), number_text(most["confidence_after"])
-    return (
-        f"the confidence of the heads that are left changed by {mean} on average{interval}, most of all that of "
-        f"{most['name']} from {was} to {now}."
-    )
-
-
 def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
     """For every role before pruning how many heads went, and what roles the others hold now."""
     pairs = pruned_pairs(runs)
-    now = _held(pd.concat([pair.heads["role_after"] for pair in pairs])) if pairs else []
+    now = roles_present(pd.concat([pair.heads["role_after"] for pair in pairs])) if pairs else []
     records = [
-        {"model": pair.after, "pruned from": pair.before, "stack": stack, "role before": _spelled(role)}
+        {"model": pair.after, "pruned from": pair.before, "stack": stack, "role before": role_text(role)}
         | {"heads": len(rows), REMOVED: int((rows["role_after"] == REMOVED).sum())}
-        | {f"then {_spelled(name)}": int((rows["role_after"] == name).sum()) for name in now}
+        | {f"then {role_text(name)}": int((rows["role_after"] == name).sum()) for name in now}
         for pair in pairs
         for stack, stack_heads in pair.heads.groupby("stack", sort=False)
-        for role in _held(stack_heads["role_before"])
+        for role in roles_present(stack_heads["role_before"])
         for rows in [stack_heads[stack_heads["role_before"] == role]]
     ]
     about = (
@@ -290,11 +205,3 @@ def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 FIRST = (role_counts, roles_compared, roles_agree, roles_before_after, best_rows, measures)
-
-
-def _held(roles: pd.Series[str]) -> list[str]:
-    return [name for name in FAMILIES if name in set(roles)]
-
-
-def _spelled(role: str) -> str:
-    return "no role" if role == NONE else role

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headlens.analyses.classify.options import ClassifyRequest
-from headlens.analyses.planning.plan import Plan, Planner, Work
-from headlens.analyses.relevance.plan import RELEVANCE
+from headlens.planning.plan import RELEVANCE, Plan, Planner, Work
 from headlens.runs.corpus_pass import parse_shard, part_folders
 from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter

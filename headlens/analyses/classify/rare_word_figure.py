@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from headlens.analyses.classify.roles import above_null, even_heads, is_even
 from headlens.heads import Head
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
@@ -22,6 +21,7 @@ from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, edges
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
 from headlens.plots.style import PALE, VERMILION
+from headlens.roles.role_rules import above_null, even_heads, is_even
 
 _MAP, _WORDS, _LEGEND = 2.05, 1.1, 0.2  # inches: height of a map, of the words around it, and of the legend
 _LETTERS = 14  # of a word

@@ -16,25 +16,10 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.attend.analysis import collect_attention, shown_examples
-from headlens.analyses.attend.stored_maps import write_maps
-from headlens.analyses.classify.analysis import (
-    Classification,
-    Frequencies,
-    check_relations,
-    check_split,
-    classify_heads,
-)
 from headlens.analyses.classify.findings import classify_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.report import classify_figures
-from headlens.analyses.classify.roles import agreement_notes, count_families, role_agreement
-from headlens.analyses.layer_smoothness import NAME as SMOOTHNESS
-from headlens.analyses.layer_smoothness import smoothness_notes, smoothness_table
-from headlens.analyses.relevance.analysis import head_relevance
-from headlens.analyses.relevance.lrp.targets import choose_target
-from headlens.analyses.relevance.options import ReadingOptions
 from headlens.corpora.alignment import Side
 from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.frequency import Frequency, make_frequency
@@ -44,10 +29,25 @@ from headlens.corpora.sources import NamedCorpus, ParsedCorpus, ReadableExamples
 from headlens.corpora.text import ParallelCorpus
 from headlens.errors import OptionError
 from headlens.files import atomic_path
+from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
+from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
+from headlens.maps.sentence_attention import collect_attention, shown_examples
+from headlens.maps.stored_maps import write_maps
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
+from headlens.relevance_propagation.head_relevance import head_relevance
+from headlens.relevance_propagation.relevance_options import ReadingOptions
+from headlens.relevance_propagation.targets import choose_target
+from headlens.roles.head_roles import (
+    Classification,
+    Frequencies,
+    check_relations,
+    check_split,
+    classify_heads,
+)
+from headlens.roles.role_rules import agreement_notes, count_families, role_agreement
 from headlens.runs.corpus_pass import parse_shard, part_folders
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_label, model_record

@@ -8,18 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from headlens.analyses import layer_smoothness
-from headlens.analyses.attend.stored_maps import read_maps
 from headlens.analyses.classify import overviews, position_figure, similarity_figure, syntax_figure
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
 from headlens.analyses.classify.rare_word_figure import rare_word_figures
 from headlens.analyses.classify.role_map import function_map, relevance_roles
-from headlens.analyses.relevance.overviews import largest_heads_table, relevance_series, top_heads
-from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
-from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
-from headlens.analyses.relevance.scatter_figure import confidence_against_relevance
+from headlens.findings import layer_smoothness
 from headlens.heads import STACKS
+from headlens.maps.stored_maps import read_maps
 from headlens.pages.attention_page import AttentionView
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import share_text
@@ -28,6 +24,11 @@ from headlens.pages.page_tables import PageTable
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
 from headlens.plots.style import named_after
+from headlens.relevance_propagation.figures import CAPTIONS as RELEVANCE_CAPTIONS
+from headlens.relevance_propagation.figures import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
+from headlens.relevance_propagation.overviews import largest_heads_table, relevance_series, top_heads
+from headlens.relevance_propagation.scatter_figure import confidence_against_relevance
+from headlens.roles.syntax_verdicts import is_marked
 from headlens.runs.reading import Columns, RecordedRun
 
 _RELATIONS = 6  # lines of a card
@@ -92,7 +93,7 @@ def _relations(syntax: pd.DataFrame) -> pd.DataFrame:
         f"{row['relation']} {ARROWS.get(str(row['direction']), row['direction'])} {share_text(row['accuracy'])} % "
         f"[{share_text(row['ci_low'])}, {share_text(row['ci_high'])}] of {int(row['n']):,} cases, "
         f"a fixed offset {share_text(row['baseline'])} %" + (", significant" if sure else "")
-        for row, sure in zip(known.to_dict("records"), syntax_figure.is_marked(known["significant"]), strict=True)
+        for row, sure in zip(known.to_dict("records"), is_marked(known["significant"]), strict=True)
     ]
     return known[_KEYS].assign(text=texts)
 

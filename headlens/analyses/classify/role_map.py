@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.analyses.classify.roles import even_heads
 from headlens.plots import head_grid
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, edges, fitting_size, paint, write
 from headlens.plots.heatmaps import centred_scale
 from headlens.plots.role_colours import ARROW_WORDS, COLOURS, FAMILIES, NONE, families, family, legend_handles, short
 from headlens.plots.style import DIVERGING, FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, ink_on
+from headlens.roles.role_rules import even_heads
 
 _LEGEND, _GAP = 0.42, 0.04  # inches: two lines, and what is between them and the note
 LEGEND_FOOT = _LEGEND + _GAP

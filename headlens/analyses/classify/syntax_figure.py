@@ -18,6 +18,7 @@ from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.role_colours import ARROW_WORDS, ARROWS
 from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
+from headlens.roles.syntax_verdicts import is_syntactic, mostly_later
 
 _TITLE = f"Relations: how far heads are above the best fixed offset\n({ARROW_WORDS}; framed: syntactic)"
 _ROW, _NARROWEST, _SIDES, _COLUMN = 0.15, 3.0, 1.6, 0.02  # inches
@@ -25,7 +26,6 @@ _NOTABLE = 0.2  # the least at which a gain has the darkest colour: twice the us
 MOST_CELLS = 5_000  # an SVG of more squares makes viewers crawl
 DIRECTIONS = ("dep->head", "head->dep")
 FEWEST = 30  # the default of --min-instances
-Marks = npt.NDArray[np.bool_]
 
 
 def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
@@ -147,36 +147,6 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
         ]
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
     return point_rows(f"Best head for every dependency relation\n({ARROW_WORDS})", panels) if panels else None
-
-
-def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
-    """Whether each head follows its relation: `yes`, `no`, `too few` instances, or why it does not.
-
-    `no (n.s.)` is above the margin, but not significantly; `no (uniform)` is not above uniform attention. No head can
-    be syntactic where it is `no (ceiling)`, as the baseline and the margin are above 1, and hardly one where it is
-    `no (later)`, as the other word mostly stands where a causal head cannot look.
-    """
-    syntactic, significant = is_marked(best["syntactic"]), is_marked(best["significant"])
-    few, ceiling = float_column(best, "n") < min_instances, float_column(best, "needed") > 1
-    kinds = ["too few", "no (ceiling)", "no (later)", "no", "no (n.s.)", "yes"]
-    tests = [few, ~syntactic & ceiling, ~syntactic & mostly_later(best), ~syntactic, ~significant, is_syntactic(best)]
-    return [str(word) for word in np.select(tests, kinds, "no (uniform)")]
-
-
-def mostly_later(syntax: pd.DataFrame) -> Marks:
-    """Which rows are of heads of a causal stack in a relation whose most frequent offset lies to the right."""
-    return (syntax["stack"] == "decoder").to_numpy() & (float_column(syntax, "baseline_offset") > 0)
-
-
-def is_syntactic(syntax: pd.DataFrame) -> Marks:
-    """Which rows are above the margin, significantly above the offset, and above uniform attention, where known."""
-    uniform = float_column(syntax, "ci_low") <= float_column(syntax, "accuracy_null")
-    return is_marked(syntax["syntactic"]) & is_marked(syntax["significant"]) & ~uniform
-
-
-def is_marked(column: pd.Series) -> Marks:
-    """A column of truth values as booleans; empty cells are false; text from a file counts by its word."""
-    return np.array([str(v).strip().lower() in {"true", "1", "1.0"} for v in column], bool)
 
 
 def gain(syntax: pd.DataFrame) -> npt.NDArray[np.float64]:

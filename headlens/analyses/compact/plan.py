@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.compact.options import CompactRequest
-from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.planning.plan import Plan, Planner, Work
 from headlens.runs.progress import Reporter
 
 

@@ -25,7 +25,6 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.compact.report import INTERVALS
-from headlens.analyses.planning.speed import operations_of, seconds_of
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -38,6 +37,7 @@ from headlens.interventions.compacting import Compaction, compact_model, heads_o
 from headlens.interventions.gates import HeadGates
 from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
+from headlens.planning.speed import operations_of, seconds_of
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Advance, Reporter

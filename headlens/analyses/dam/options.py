@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from headlens.analyses.training.options import BLOCK, TrainingSetOptions
 from headlens.errors import OptionError
+from headlens.learning.hyperparameters import LoopOptions, check_strength
+from headlens.learning.training_options import BLOCK, TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
 from headlens.options import DEMO, OUTPUT, TRAINING, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES, FREEZE, MARGIN, TRAINED_MODEL, VOCABULARY
 from headlens.tasks.task_options import check_margin
-from headlens.training.hyperparameters import LoopOptions, check_strength
 
 if TYPE_CHECKING:
-    from headlens.analyses.dam.learning import MaskLearningOptions
+    from headlens.learning.mask_learning import MaskLearningOptions
 
-CLASSES = ("special", "diagonal", "neighbourhood", "rest")  # of positions, see `LearnedMask.positions`
 _PANEL = "Mask"
 
 
@@ -88,9 +87,9 @@ class DamOptions:
 
     def learning(self) -> MaskLearningOptions:
         """Returns the mask, its distribution and its training, as `learn_mask` takes them."""
-        from headlens.analyses.dam.learning import MaskLearningOptions
-        from headlens.interventions.learned_mask import LearnedMaskOptions
-        from headlens.interventions.mask_distributions import GumbelSigmoid
+        from headlens.attention_masks.learned_mask import LearnedMaskOptions
+        from headlens.attention_masks.mask_distributions import GumbelSigmoid
+        from headlens.learning.mask_learning import MaskLearningOptions
 
         longest = BLOCK if self.longest is None else self.longest
         shape = (longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
@@ -126,7 +125,7 @@ class DamRequest:
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
-        from headlens.training.new_models import is_new
+        from headlens.learning.new_models import is_new
 
         self.dam.learning()
         if self.dam.controls and not self.dam.diagonal:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from headlens.analyses.dam.options import DamRequest
-from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work
-from headlens.analyses.training.options import TEXT
-from headlens.analyses.training.plan import training_set_sizes
+from headlens.learning.training_options import TEXT
+from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
+from headlens.planning.planned_training_sets import training_set_sizes
 from headlens.runs.progress import Reporter
-
-# What a step with a learned mask costs beside a plain one (benchmarks/dam.py).
-MASKED = 1.15
 
 
 def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:

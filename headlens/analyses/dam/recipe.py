@@ -6,23 +6,24 @@ from dataclasses import asdict, replace
 
 import pandas as pd
 
-from headlens.analyses.dam.learning import made_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.report import write_dam
-from headlens.analyses.dam.sweep import MASKS, DamSweep, forget_masks, load_mask
-from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
-from headlens.analyses.training.options import TextOptions
-from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.text_training import block_length, made_new
-from headlens.analyses.training.training_set import TrainingCallbacks
+from headlens.analyses.dam.sweep import DamSweep
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
 from headlens.errors import counted
+from headlens.learning.mask_learning import made_mask
+from headlens.learning.new_models import PREFIX, is_new
+from headlens.learning.open_training_set import OpenedTraining, open_training_set
+from headlens.learning.saved_masks import MASKS, forget_masks, load_mask
+from headlens.learning.sweep import SweepRun, told_once
+from headlens.learning.text_training import block_length, made_new
+from headlens.learning.training_options import TextOptions
+from headlens.learning.training_set import TrainingCallbacks
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.training.new_models import PREFIX, is_new
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due
 

@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from safetensors.numpy import load_file
 
-from headlens.analyses.dam.options import CLASSES
-from headlens.analyses.verdicts import (
+from headlens.attention_masks.kept_text import CLASSES, PROBABILITIES, UNMASKED
+from headlens.errors import read_errors
+from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     VERDICTS,
     VERDICTS_TOLD,
@@ -23,15 +24,13 @@ from headlens.analyses.verdicts import (
     taken_away_text,
     verdict_cells,
 )
-from headlens.errors import read_errors
-from headlens.interventions.kept_text import PROBABILITIES
 from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
 from headlens.pages.formatting import (
     DIFFERENCE,
     NOTHING,
     difference_text,
     escaped,
-    markdown_lines,
+    markdown_table,
     share_text,
     value_text,
 )
@@ -43,12 +42,12 @@ from headlens.plots.curves import VALUES, draw_intervals, draw_level, legend_bel
 from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.runs.reading import Columns, RecordedRun, rows_of_runs
 
 # A learned mask: the name of its run, P of its positions and which of them stay, (layers or 1, heads, n, n).
 MaskPicture = tuple[str, Any, Any]
 
-PLAIN, UNMASKED = "plain", "unmasked"
+PLAIN = "plain"
 NO_DIAGONAL = "-no-diagonal"  # how the names of runs end that are controls of others
 # A metric without the diagonal less that of the same run with it, paired by example.
 DIAGONAL_DIFFERENCE = tuple(f"diagonal_{name}" for name in DIFFERENCE)
@@ -166,11 +165,6 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
 def baseline_of(sweep: pd.DataFrame) -> str:
     """What runs with a mask are compared with: `unmasked`, or `plain` where the mask alone was trained."""
     return UNMASKED if (sweep["run"] == UNMASKED).any() else PLAIN
-
-
-def markdown_table(left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the lines of a Markdown table, of the names of its columns of words and then of numbers."""
-    return markdown_lines([[*left, *right], ["---"] * len(left) + ["---:"] * len(right), *rows])
 
 
 def _numbers(rows: pd.DataFrame, metrics: list[str], names: Sequence[str]) -> Grid:
@@ -397,16 +391,6 @@ def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
             with read_errors(place.parent, "does not hold a mask", "Run the command again."):
                 picture = str(name), load_file(beside)["p"], load_file(place)["allowed"]
             yield picture
-
-
-def rows_of_runs(runs: Sequence[RecordedRun], table: str) -> list[dict[str, Any]]:
-    """Rows of a table of all runs that have it, each with the name of the run's folder."""
-    return [
-        {"folder": run.folder.name, **{str(k): v for k, v in row.items()}}
-        for run in runs
-        if table in run.tables
-        for row in run.tables[table].to_dict("records")
-    ]
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

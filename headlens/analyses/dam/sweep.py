@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.learning import (
+from headlens.analyses.dam.report import DIAGONAL_DIFFERENCE, NO_DIAGONAL, PLAIN
+from headlens.attention_masks.kept_text import UNMASKED
+from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
+from headlens.learning.hyperparameters import TrainingOptions
+from headlens.learning.mask_learning import (
     LearnedMask,
-    LearnedMaskResult,
     MaskLearningOptions,
     learn_mask,
     trains_weights,
     unmasked,
 )
-from headlens.analyses.dam.report import DIAGONAL_DIFFERENCE, NO_DIAGONAL, PLAIN, UNMASKED
-from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
-from headlens.analyses.training.training_set import TrainingSet
-from headlens.analyses.verdicts import SWEEP_VERDICT, with_family_verdicts
-from headlens.errors import ResumeError
-from headlens.files import atomic_path, output_errors
-from headlens.interventions.attention_mask import AttentionMask
-from headlens.interventions.kept_text import PROBABILITIES
+from headlens.learning.saved_masks import MASKS, load_mask, save_mask
+from headlens.learning.sweep import Baseline, Record, Trainings, run_name
+from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
-from headlens.training.hyperparameters import TrainingOptions
 
-MASKS = "masks"  # folder of the mask files
 SWEEP_COLUMNS = [
     *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
     *("model", "task", "n", "mask", "checkpoint", "diagonal", *DIAGONAL_DIFFERENCE),
@@ -196,43 +189,6 @@ class DamSweep:
         return MaskOutcome(name, strength, *saved, diagonal=diagonal, importance=importance, **compared)
 
 
-def forget_masks(folder: Path) -> None:
-    """Remove masks and models of an earlier sweep, whose penalties may have been others."""
-    with output_errors(folder):
-        for name in ("penalty-*", "degrees_*", UNMASKED):
-            for place in [*(folder / MASKS).glob(name), *(folder / MODELS).glob(name)]:
-                shutil.rmtree(place)
-
-
 def _with_penalty(outcome: MaskOutcome, frame: pd.DataFrame) -> pd.DataFrame:
     frame.insert(1, "penalty", outcome.penalty)
     return frame
-
-
-def save_mask(path: Path, learned: LearnedMask, result: LearnedMaskResult) -> None:
-    """Write a mask in its final form, and beside it the P that it came from.
-
-    Raises:
-        OutputError: if the folder cannot be written.
-    """
-    about = {"form": result.mask.options.form, "task": result.task.name}
-    mask = replace(learned.file, metadata={**learned.file.metadata, **about})
-    with output_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mask.save(path)
-        with atomic_path(path.with_name(PROBABILITIES)) as temporary:
-            save_file({"p": learned.probabilities.float().contiguous()}, temporary)
-
-
-def load_mask(folder: Path) -> LearnedMask:
-    """What `save_mask` wrote.
-
-    Raises:
-        ResumeError: if it cannot be read.
-    """
-    try:
-        return LearnedMask(AttentionMask.load(folder), load_file(folder / PROBABILITIES)["p"])
-    except Exception as error:  # also what masks are refused with elsewhere: this one was kept to go on
-        raise ResumeError(
-            f"{folder} no longer has a readable mask: {error}", "Start again with --overwrite."
-        ) from error

@@ -12,9 +12,7 @@ from typing import Literal
 
 from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, MADE, SPANS, ZERO, strength_of
 from headlens.analyses.masks.study_figures import FULL
-from headlens.corpora.word_graphs import GraphCache
-from headlens.errors import OptionError
-from headlens.interventions.attention_mask import (
+from headlens.attention_masks.attention_mask import (
     AnyMaskSource,
     AttentionMask,
     Controlled,
@@ -22,10 +20,12 @@ from headlens.interventions.attention_mask import (
     PatternMask,
     WithoutDiagonal,
 )
-from headlens.interventions.importance_mask import ImportanceMask
-from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Random, Star, Window, parts_of
-from headlens.runs.mask_options import read_layers
-from headlens.runs.model_mask import parse_mask
+from headlens.attention_masks.importance_mask import ImportanceMask
+from headlens.attention_masks.mask_options import read_layers
+from headlens.attention_masks.model_mask import parse_mask
+from headlens.attention_masks.patterns import BigBird, Full, Global, Longformer, Random, Star, Window, parts_of
+from headlens.corpora.word_graphs import GraphCache
+from headlens.errors import OptionError
 
 Diagonal = Literal["kept", "dropped", "random"]
 GRAPH = "graph:"

@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.dam.report import markdown_table
 from headlens.analyses.masks.options import KINDS, LEARNED, MADE, SPANS, strength_of
 from headlens.analyses.masks.study_figures import (
     BLOCK,
@@ -33,7 +32,7 @@ from headlens.analyses.masks.study_figures import (
 )
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
-from headlens.pages.formatting import NOTHING, escaped, unsigned, value_text
+from headlens.pages.formatting import NOTHING, escaped, markdown_table, unsigned, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import Scale

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from headlens.interventions.learned_mask import LearnedAttentionMask
-from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelDegrees
+from headlens.attention_masks.learned_mask import LearnedAttentionMask
+from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
 
 DEGREES_COLUMNS = [
     *("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"),

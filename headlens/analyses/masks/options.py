@@ -7,20 +7,20 @@ from dataclasses import MISSING, dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from headlens.analyses.training.options import TrainingSetOptions
+from headlens.attention_masks.kept_text import KeepOrder, kept_text
+from headlens.attention_masks.mask_options import LEARNED_MASK, read_layers
 from headlens.errors import OptionError
-from headlens.interventions.kept_text import KeepOrder, kept_text
+from headlens.learning.hyperparameters import LoopOptions, check_strength
+from headlens.learning.training_options import TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, positive_shares
 from headlens.options import DEMO, MASK, CommandOptions, DeclaredOption, Option, build, declared_options, option
-from headlens.runs.mask_options import LEARNED_MASK, read_layers
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES, MARGIN
 from headlens.tasks.task_options import check_margin, task_name
-from headlens.training.hyperparameters import LoopOptions, check_strength
 
 if TYPE_CHECKING:
-    from headlens.interventions.patterns import Pattern
+    from headlens.attention_masks.patterns import Pattern
 
 # Shares masked at n = 128 with and without the diagonal, in per cent, as printed: Shi et al. 2021, last table.
 PAPER = {
@@ -87,7 +87,7 @@ class DegreeOptions:
 
     def __post_init__(self) -> None:
         if self.largest_degree != _LARGEST_DEGREE:
-            from headlens.interventions.mask_distributions import GumbelDegrees
+            from headlens.attention_masks.mask_distributions import GumbelDegrees
 
             GumbelDegrees(largest=self.largest_degree)
         if self.degrees_of not in ("heads", "layers"):
@@ -97,7 +97,7 @@ class DegreeOptions:
         if changed and not self.learn_degrees:
             raise OptionError(f"{changed[0]} applies to learned degrees only.", "Give --learn-degrees 0.1,1 as well.")
         if self.degree_kinds != _USUAL_KINDS:
-            from headlens.interventions.mask_parametrization import check_connections
+            from headlens.attention_masks.mask_parametrization import check_connections
 
             check_connections(self.degree_kinds)
         if self.draws < 0 or self.draws == 1:
@@ -132,7 +132,7 @@ class SpanOptions:
 
     def __post_init__(self) -> None:
         if self.span_ramp != _USUAL_RAMP:
-            from headlens.interventions.mask_distributions import AdaptiveSpan
+            from headlens.attention_masks.mask_distributions import AdaptiveSpan
 
             AdaptiveSpan(ramp=self.span_ramp)
             if not self.learn_spans:
@@ -368,7 +368,7 @@ class MasksRequest:
 
     def chosen(self) -> dict[str, Pattern]:
         """The patterns that are counted, by name; those of the SparseBERT paper where no mask at all is named."""
-        from headlens.interventions.patterns import parse_pattern
+        from headlens.attention_masks.patterns import parse_pattern
 
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
         others = self.study is not None and self.study.names_cases

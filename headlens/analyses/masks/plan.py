@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from headlens.analyses.dam.plan import MASKED
 from headlens.analyses.masks.options import MasksRequest
 from headlens.analyses.masks.recipe import study_cases
-from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work
-from headlens.analyses.training.plan import training_set_sizes
+from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
+from headlens.planning.planned_training_sets import training_set_sizes
 from headlens.runs.progress import Reporter
 
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
 from headlens.analyses.masks.degrees import degree_effects
 from headlens.analyses.masks.options import MADE, PAPER, PAPER_LENGTH, ZERO, MasksRequest, StudyRequest, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
 from headlens.analyses.masks.study_figures import FULL
-from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
-from headlens.analyses.training.sweep import SweepRun
+from headlens.attention_masks.attention_mask import FILE, PatternMask
+from headlens.attention_masks.patterns import Pattern, count_masked
 from headlens.errors import OptionError, counted
-from headlens.interventions.attention_mask import FILE, PatternMask
-from headlens.interventions.patterns import Pattern, count_masked
+from headlens.learning.open_training_set import OpenedTraining, open_training_set
+from headlens.learning.saved_masks import forget_masks
+from headlens.learning.sweep import SweepRun
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run

@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.analyses.dam.report import rows_of_runs
 from headlens.analyses.masks.degrees import (
     draw_summary,
     draws_markdown,
@@ -33,7 +32,9 @@ from headlens.analyses.masks.study_figures import (
     worth_of_diagonal,
 )
 from headlens.analyses.masks.task_tables import left_out, overview_of_tasks, together
-from headlens.analyses.verdicts import (
+from headlens.attention_masks.patterns import parse_pattern
+from headlens.errors import counted
+from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     VERDICTS,
     VERDICTS_TOLD,
@@ -44,8 +45,6 @@ from headlens.analyses.verdicts import (
     tied,
     verdict_cells,
 )
-from headlens.errors import counted
-from headlens.interventions.patterns import parse_pattern
 from headlens.pages.command_report import Caption, CommandReport, Drawings, write_results
 from headlens.pages.formatting import DELTA, DIFFERENCE, value_text
 from headlens.pages.page_tables import PageTable, page_table
@@ -54,7 +53,7 @@ from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.panel_grid import panel_grid
 from headlens.runs.folder import RunFolder
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.runs.reading import Columns, RecordedRun, rows_of_runs
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 # inches

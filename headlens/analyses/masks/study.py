@@ -15,8 +15,6 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, learn_mask, made_mask
-from headlens.analyses.dam.sweep import MASKS, save_mask
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.learned_tables import (
     DEGREES_COLUMNS,
@@ -31,25 +29,27 @@ from headlens.analyses.masks.learned_tables import (
 from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, StudyRequest
 from headlens.analyses.masks.study_figures import GRID, SHARES
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
-from headlens.analyses.training.open_training_set import OpenedTraining
-from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
-from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
-from headlens.analyses.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.attention.attach_edit import attach_edit
+from headlens.attention_masks.attention_mask import FILE, MaskSource
+from headlens.attention_masks.attention_mask_edit import MaskEdit, zeroed_scores
+from headlens.attention_masks.importance_mask import FiledMask
+from headlens.attention_masks.learned_mask import LearnedMaskOptions, Scope, SettledMask
+from headlens.attention_masks.learned_mask_model import MaskedModel
+from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
+from headlens.attention_masks.model_mask import LEFT_ALONE, mask_edit, stack_layers
 from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
-from headlens.interventions.attention_mask import FILE, MaskSource
-from headlens.interventions.attention_mask_edit import MaskEdit, zeroed_scores
-from headlens.interventions.importance_mask import FiledMask
-from headlens.interventions.learned_mask import LearnedMaskOptions, Scope, SettledMask
-from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import AdaptiveSpan, GumbelDegrees
+from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.interventions.removed_layers import remove_layers, without_attention
+from headlens.learning.hyperparameters import TrainingOptions
+from headlens.learning.mask_learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, learn_mask, made_mask
+from headlens.learning.open_training_set import OpenedTraining
+from headlens.learning.saved_masks import MASKS, save_mask
+from headlens.learning.sweep import Baseline, Record, Trainings, told_of_trainings
+from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
-from headlens.runs.model_mask import LEFT_ALONE, mask_edit, stack_layers
 from headlens.runs.run import Run
-from headlens.training.hyperparameters import TrainingOptions
 
 MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),

@@ -11,9 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.dam.report import markdown_table
 from headlens.analyses.masks.options import LEARNED, MADE, ZERO
-from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
+from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_table, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import CHANCE_LABEL, VALUES, draw_chance, draw_level, legend_below, legend_columns

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.analyses.dam.report import markdown_table
 from headlens.analyses.masks.study_figures import (
     CONTROLS,
     FULL,
@@ -26,7 +25,7 @@ from headlens.analyses.masks.study_figures import (
 )
 from headlens.errors import counted
 from headlens.pages.command_report import Together
-from headlens.pages.formatting import DELTA, NOTHING, escaped, share_text, value_text
+from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_table, share_text, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column

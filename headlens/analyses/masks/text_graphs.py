@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
 from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
@@ -20,6 +19,7 @@ from headlens.corpora.text import split_words
 from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, form_means, parse_graph, word_graph
 from headlens.errors import CorpusError, OptionError
 from headlens.files import atomic_path
+from headlens.learning.open_training_set import OpenedTraining
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.run import Run
 from headlens.tasks.examples import TextExample

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.probe.options import ProbeRequest
+from headlens.planning.plan import Plan, Planner, Work
 from headlens.runs.progress import Reporter
 
 # Seconds of a core for each pair of tokens and head: some hundred steps of L-BFGS.

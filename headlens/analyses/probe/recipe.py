@@ -20,11 +20,11 @@ from headlens.analyses.probe.analysis import (
 from headlens.analyses.probe.options import ProbeRequest
 from headlens.analyses.probe.report import probe_figures, probe_findings
 from headlens.analyses.probe.tables import weight_table
-from headlens.analyses.result_notes import encoding_notes
-from headlens.analyses.training.open_training_set import read_text
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import first_example
 from headlens.errors import CorpusError, OptionError, counted
+from headlens.findings.result_notes import encoding_notes
+from headlens.learning.open_training_set import read_text
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
 from headlens.runs.corpus_pass import CorpusPass

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
 
-from headlens.analyses.classify.options import Thresholds
-from headlens.analyses.training.options import TrainingSetOptions
 from headlens.errors import OptionError
+from headlens.learning.gate_options import GATES_PANEL, GateOptions
+from headlens.learning.hyperparameters import LoopOptions, TrainingOptions, check_strength
+from headlens.learning.training_options import TrainingSetOptions
 from headlens.models.model_options import ModelOptions
-from headlens.option_values import names_or_none, numbers
-from headlens.options import DEMO, OUTPUT, ROLES, CommandOptions, StackName, option
+from headlens.option_values import numbers
+from headlens.options import DEMO, ROLES, CommandOptions, option
+from headlens.roles.role_options import Thresholds
 from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import BATCH_TOKENS, FIGURES, FREEZE, FREQUENCY, MARGIN, MODEL_NAME
+from headlens.shared_options import BATCH_TOKENS, FIGURES, FREQUENCY, MARGIN, MODEL_NAME
 from headlens.tasks.task_options import check_margin
-from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
 
-_GATES, _SCRATCH = "Gates", "From scratch"
-# log α of a gate that is 1 at evaluation.
-START = 2.5
-# Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all. With this much for all
-# updates together, gates can move so far and back again, however many updates there are.
-WAY = 24.0
-_FASTEST = 0.5
+_SCRATCH = "From scratch"
 LAMBDAS = (0.03, 0.1, 0.3)
 
 
@@ -37,7 +31,7 @@ class PenaltySweepOptions:
     lambdas: tuple[float, ...] | None = option(
         None,
         "Strengths λ of the penalty; one run for each.",
-        _GATES,
+        GATES_PANEL,
         metavar="NUMBERS",
         parse=numbers,
         shown="0.03,0.1,0.3",
@@ -45,11 +39,11 @@ class PenaltySweepOptions:
     target_heads: int | None = option(
         None,
         "Instead of --lambdas, search for the λ that leaves this many of the gated heads.",
-        _GATES,
+        GATES_PANEL,
         metavar="N",
         shown="",
     )
-    most_runs: int = option(8, "Maximum number of runs in the search of --target-heads.", _GATES, metavar="N")
+    most_runs: int = option(8, "Maximum number of runs in the search of --target-heads.", GATES_PANEL, metavar="N")
     # --margin is that of roles
     loss_margin: float | None = option(None, MARGIN)
     from_scratch: bool = option(False, "Also train models of the same architectures from random weights.", _SCRATCH)
@@ -75,60 +69,6 @@ class PenaltySweepOptions:
         if self.target_heads is not None:
             return ()
         return LAMBDAS if self.lambdas is None else tuple(dict.fromkeys(self.lambdas))
-
-
-@dataclass(frozen=True)
-class GateOptions:
-    """Which heads get gates, and how these are trained.
-
-    The learning rate of log α follows the schedule of the training. `save` says whether the pruned model is without the
-    heads that are gone, or has zeros in their place so that plain from_pretrained reads it; see `with_folded_gates`.
-
-    Raises:
-        OptionError: if a number or a name cannot be.
-    """
-
-    gates: tuple[StackName, ...] = option(
-        (),
-        "Stacks whose heads have gates, comma-separated: encoder, decoder, cross.",
-        _GATES,
-        metavar="STACKS",
-        parse=names_or_none,
-        shown="all of the model",
-    )
-    freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=_GATES))
-    penalty: Literal["mean", "sum"] = option(
-        "mean", "Whether λ multiplies the number of open gates averaged over attention modules, or summed.", _GATES
-    )
-    gate_start: float = option(START, "Initial log α; from 2.4 upwards a gate is 1.", _GATES, metavar="NUMBER")
-    gate_learning_rate: float | None = option(
-        None, "Peak learning rate of log α.", _GATES, metavar="NUMBER", shown="24 / updates, at most 0.5"
-    )
-    save: Literal["compacted", "folded"] = option(
-        "compacted", "Cut heads out, or write zeros instead, so that plain from_pretrained can load the models.", OUTPUT
-    )
-
-    def __post_init__(self) -> None:
-        if unknown := [s for s in self.gates if s not in get_args(StackName)]:
-            known = ", ".join(get_args(StackName))
-            raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {known}.")
-        for name, choices in (("save", ("compacted", "folded")), ("penalty", ("mean", "sum"))):
-            if (value := getattr(self, name)) not in choices:
-                raise OptionError(f"--{name} {value} is unknown.", f"Choose {' or '.join(choices)}.")
-        rate = self.gate_learning_rate
-        if rate is not None and not 0 < rate < float("inf"):
-            raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
-        if not abs(self.gate_start) < float("inf"):
-            raise OptionError(f"--gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
-        if self.gate_start != START:
-            from headlens.interventions.hard_concrete import HardConcrete
-
-            if self.gate_start <= HardConcrete().closed_below:
-                raise OptionError(f"--gate-start {self.gate_start} closes all gates before training.", f"Try {START}.")
-
-    def rate(self, updates: int) -> float:
-        """The highest learning rate of gates in a training of so many updates."""
-        return self.gate_learning_rate or min(_FASTEST, WAY / updates)
 
 
 @dataclass(frozen=True)

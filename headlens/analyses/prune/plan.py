@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work
-from headlens.analyses.planning.speed import Kind
 from headlens.analyses.prune.options import PruneRequest
-from headlens.analyses.training.plan import training_set_sizes
 from headlens.corpora.corpus_options import CorpusOptions
+from headlens.planning.plan import Plan, Planner, TrainingSteps, Work
+from headlens.planning.planned_training_sets import training_set_sizes
+from headlens.planning.speed import Kind
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
 

@@ -5,28 +5,29 @@ from __future__ import annotations
 import itertools
 from dataclasses import asdict
 
-from headlens.analyses.classify.analysis import Frequencies
-from headlens.analyses.classify.options import Thresholds
-from headlens.analyses.prune.options import GateOptions, PruneRequest
+from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.prune.report import write_gates
 from headlens.analyses.prune.sweep import GateSweep, PenaltyOutcome, forget_models, gate_tables, nearest
 from headlens.analyses.prune.sweep_runs import UNPRUNED
-from headlens.analyses.result_notes import were
-from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
-from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.training_set import TrainingCallbacks
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.frequency import make_frequency
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError, counted
+from headlens.findings.result_notes import were
 from headlens.heads import STACKS
 from headlens.interventions.hard_concrete import HardConcrete
+from headlens.learning.gate_options import GateOptions
+from headlens.learning.hyperparameters import TrainingOptions, learning_rate
+from headlens.learning.open_training_set import OpenedTraining, open_training_set
+from headlens.learning.sweep import SweepRun, told_once
+from headlens.learning.training_set import TrainingCallbacks
+from headlens.roles.head_roles import Frequencies
+from headlens.roles.role_options import Thresholds
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.unchanged_files import file_hashes
 
 

@@ -10,7 +10,7 @@ from headlens.analyses.prune import results_table as results
 from headlens.analyses.prune.gate_figures import gate_films, gate_maps, kept_by_layer
 from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
-from headlens.analyses.verdicts import SWEEP_VERDICT, VERDICTS
+from headlens.findings.verdicts import SWEEP_VERDICT, VERDICTS
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Drawings
 from headlens.pages.formatting import DIFFERENCE

@@ -12,8 +12,8 @@ import pandas as pd
 from headlens.analyses.prune import sweep_runs
 from headlens.analyses.prune.sweep_figures import role_sets
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
-from headlens.analyses.verdicts import VERDICTS_TOLD, known_verdicts, taken_away_text, verdict_cells
 from headlens.errors import counted
+from headlens.findings.verdicts import VERDICTS_TOLD, known_verdicts, taken_away_text, verdict_cells
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import (
     DELTA,

@@ -13,22 +13,22 @@ from pathlib import Path
 import pandas as pd
 from transformers import PreTrainedModel
 
-from headlens.analyses.classify.analysis import Frequencies, classify_heads
-from headlens.analyses.classify.options import ClassifyOptions
-from headlens.analyses.classify.roles import too_little_notes
-from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
 from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
-from headlens.analyses.training.sweep import COMPARED, MODELS, Baseline, Record, Trainings, run_name
-from headlens.analyses.training.training_set import TrainingSet
-from headlens.analyses.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
 from headlens.files import output_errors
+from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
+from headlens.learning.gate_training import from_scratch, gated_heads, train_gates
+from headlens.learning.sweep import COMPARED, MODELS, Baseline, Record, Trainings, run_name
+from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
+from headlens.roles.head_roles import Frequencies, classify_heads
+from headlens.roles.role_options import ClassifyOptions
+from headlens.roles.role_rules import too_little_notes
 from headlens.runs.run import Run
 
 # What an outcome has of the model from random weights, which runs with the same heads share.

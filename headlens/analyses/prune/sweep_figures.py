@@ -132,12 +132,12 @@ def _draw_quality(axes: Axes, panel: _Set) -> None:
     inits = [init for init in LOOKS if (panel.runs["init"] == init).any()]
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart
-        shift = _APART * (number - (len(inits) - 1) / 2) * 1.1 * most / _inches(axes)
+        unit = _APART * 1.1 * most / _inches(axes)
         rows = panel.runs[panel.runs["init"] == init].sort_values("left", kind="stable")
         # Runs with as many heads, too, from left to right in the order in which they are named above.
         alike = rows.groupby("left")["left"]
         apart = rows.groupby("left").cumcount() - (alike.transform("size") - 1) / 2
-        shift = shift + len(inits) * _APART * 1.1 * most / _inches(axes) * apart.to_numpy(float)
+        shift = unit * (number - (len(inits) - 1) / 2 + len(inits) * apart.to_numpy(float))
         (colour, marker, label), at = LOOKS[init], float_column(rows, "left") + shift
         values = float_column(rows, "value")
         axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.relevance.options import RelevanceRequest
+from headlens.planning.plan import RELEVANCE, Plan, Planner, Work
 from headlens.runs.progress import Reporter
-
-RELEVANCE = 0.75  # relevance of all heads, beside a forward and backward pass
 
 
 def relevance_plan(request: RelevanceRequest, reporter: Reporter) -> Plan:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.relevance.analysis import HeadRelevances, head_relevance
 from headlens.analyses.relevance.options import RelevanceRequest
-from headlens.analyses.relevance.report import relevance_figures
 from headlens.corpora.sentence import CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.files import plain_value
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
+from headlens.relevance_propagation.figures import relevance_figures
+from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run

@@ -14,8 +14,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.classify.overviews import pruned_findings, pruned_pairs
 from headlens.analyses.report.registry import report_of, report_of_run
+from headlens.findings.before_after import pruned_findings, pruned_pairs
 from headlens.pages.attention_page import attention_data, view_script, view_style
 from headlens.pages.command_report import Caption
 from headlens.pages.formatting import number_text

@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.attend.figures import MapBlock, draw_blocks
-from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
 from headlens.heads import KEY_COLUMNS
+from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
+from headlens.maps.map_figures import MapBlock, draw_blocks
 from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label

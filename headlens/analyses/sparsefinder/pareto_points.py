@@ -24,9 +24,9 @@ from headlens.analyses.sparsefinder.measures import MEASURES, GraphMeans, counts
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.predictors import Predictor, pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
+from headlens.attention_masks.patterns import Global, Window
 from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path, output_errors, read_csv, write_csv
-from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import FEWEST, Draws
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]

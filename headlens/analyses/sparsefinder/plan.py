@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headlens.analyses.planning.plan import Plan, Planner, Work, plan_attention
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.options import DEMO
+from headlens.planning.plan import Plan, Planner, Work, plan_attention
 from headlens.runs.progress import Reporter
 
 # Seconds of a core for each token and head, when projections are learned and all methods tried (benchmarks).

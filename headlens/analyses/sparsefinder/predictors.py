@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.analyses.sparsefinder.measures import allowed_pairs
-from headlens.interventions.patterns import Global, Pattern, Window, cached_positions, parts_of
+from headlens.attention_masks.patterns import Global, Pattern, Window, cached_positions, parts_of
 
 # Brings queries and keys to r dimensions, as `QueryKeyProjections` do.
 Projection = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headlens.analyses.result_notes import reading_notes
 from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
 from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.session import AttentionSession
@@ -29,6 +28,7 @@ from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, OptionError, SelfCheckError, read_errors
 from headlens.files import atomic_path, output_errors, write_json
+from headlens.findings.result_notes import reading_notes
 from headlens.heads import STACKS
 from headlens.models.loading import LoadedModel
 from headlens.nested_text import conform, parse_json

@@ -10,8 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.result_notes import left_out_notes
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
@@ -20,15 +18,16 @@ from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySw
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
 from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, check_shown
-from headlens.analyses.training.alphas_figure import ALPHAS
-from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
-from headlens.analyses.training.sweep import Baseline, SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
 from headlens.attention.normalizers import LearnedEntmax, parse_normalizer
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
 from headlens.errors import CorpusError, OptionError, ResumeError, counted, read_errors
 from headlens.files import atomic_path
+from headlens.findings.result_notes import left_out_notes
+from headlens.learning.alphas_figure import ALPHAS
+from headlens.learning.learned_alphas import alpha_notes, alpha_table
+from headlens.learning.sweep import Baseline, SweepRun
 from headlens.models.loading import LoadedModel
 from headlens.nested_text import conform, parse_json
 from headlens.options import DEMO
@@ -40,6 +39,7 @@ from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.task import Task
+from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import check_head
 
 

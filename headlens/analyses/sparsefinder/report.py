@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
-from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS
-from headlens.analyses.verdicts import (
+from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     VERDICTS,
     VERDICTS_TOLD,
@@ -21,6 +20,7 @@ from headlens.analyses.verdicts import (
     verdict_cells,
 )
 from headlens.heads import KEY_COLUMNS, STACKS
+from headlens.learning.alphas_figure import ALPHAS, CAPTION, COLUMNS
 from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.formatting import DIFFERENCE, by_sign, number_text, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries

@@ -18,14 +18,14 @@ from headlens.analyses.sparsefinder.measures import allowed_pairs
 from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import GOLD, key_of, predictor_of
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
-from headlens.analyses.training.sweep import Baseline, compared_with
-from headlens.analyses.training.training_set import given_pairs, given_texts
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import AttentionCall, CallContext, Edit, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.corpora.sentence import Corpus
 from headlens.errors import OptionError
+from headlens.learning.sweep import Baseline, compared_with
+from headlens.learning.training_set import given_pairs, given_texts
 from headlens.models.loading import LoadedModel
 from headlens.options import build
 from headlens.statistics.bootstrap import Draws

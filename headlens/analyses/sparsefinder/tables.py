@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headlens.analyses.attend.analysis import batch_of_one, shown_examples
 from headlens.analyses.sparsefinder.contents import (
     antecedents,
     cluster_contents,
@@ -36,7 +35,6 @@ from headlens.analyses.sparsefinder.pareto_points import (
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, cluster_predictor
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, PredictedGraphEdit
-from headlens.analyses.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.attention.capture import Capture
 from headlens.attention.edits_and_observers import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
@@ -44,7 +42,9 @@ from headlens.attention.sites import check_heads, find_sites
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import OptionError
+from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
+from headlens.maps.sentence_attention import batch_of_one, shown_examples
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.corpus_reader import CorpusReader

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.result_notes import embedded_notes, left_out_notes, were
-from headlens.analyses.test_set_predictions import predicted_rows, write_predictions
-from headlens.analyses.training import text_training
-from headlens.analyses.training.alphas_figure import ALPHAS, alpha_histograms
-from headlens.analyses.training.learned_alphas import alpha_notes, alpha_table
-from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
+import pandas as pd
+
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.training_run import TaskResult, TrainRun, fit, measure, save_checkpoint, write_training
-from headlens.analyses.training.training_set import TaskForward, TaskRows, freeze_unused, task_evaluation
+from headlens.analyses.training.report import training_curve
 from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.sentence import Corpus, summarise
 from headlens.corpora.sources import refuse_unused
 from headlens.errors import OptionError, counted
+from headlens.findings.result_notes import embedded_notes, left_out_notes, were
+from headlens.findings.test_set_predictions import predicted_rows, write_predictions
+from headlens.learning import text_training
+from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
+from headlens.learning.learned_alphas import alpha_notes, alpha_table
+from headlens.learning.loop import Trainer, TrainingState
+from headlens.learning.new_models import PREFIX, is_new, masked_model, wordpiece_tokenizer
+from headlens.learning.open_training_set import read_examples, read_text, seen_notes
+from headlens.learning.training_run import MODEL, TaskResult, fit, measure, save_checkpoint, write_log
+from headlens.learning.training_set import TaskForward, TaskRows, freeze_unused, task_evaluation
+from headlens.learning.training_text import ParallelText
 from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
@@ -31,9 +37,6 @@ from headlens.tasks.examples import TextExample, texts_of
 from headlens.tasks.reader import Reader
 from headlens.tasks.task_heads import ModelWithHead, with_task_head
 from headlens.tasks.translation import Translation
-from headlens.training.loop import Trainer, TrainingState
-from headlens.training.new_models import PREFIX, is_new, masked_model, wordpiece_tokenizer
-from headlens.training.training_text import ParallelText
 
 _LONGEST = 512  # tokens that a model with random weights reads
 
@@ -226,3 +229,52 @@ def _translated(
     examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))
     options = EvaluationOptions(request.training.batch_tokens, seed=request.training.seed)
     return measure(run, loaded, translation, MemoryExamples(examples, dev.name), options)
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """What a run gave.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        state: where training stands at the end, with log and evaluations.
+        notes: what the reader should know.
+        metrics: the final evaluation with intervals, a row per metric; may be empty.
+    """
+
+    folder: Path
+    files: list[Path]
+    state: TrainingState
+    notes: list[str]
+    metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns folder, steps, last log entry and evaluation, metrics and notes as a dictionary for `--json`."""
+        return {
+            "out": str(self.folder),
+            "model": str(self.folder / MODEL),
+            "steps": self.state.step,
+            "log": self.state.log[-1:],
+            "evaluations": self.state.evaluations[-1:],
+            "metrics": self.metrics.to_dict("records"),
+            "notes": self.notes,
+        }
+
+
+def write_training(
+    run: Run, state: TrainingState, measured: TaskResult, named: tuple[str, str], saved: int | None, *, figures: bool
+) -> None:
+    """Write log, evaluations, metrics, records of examples and curve; for the process that writes.
+
+    The curve is named after the model and what it learns from, with a mark at the update whose weights were saved.
+    """
+    assert run.folder is not None
+    for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
+        if len(table):
+            run.folder.table(name, table)
+    write_log(run, state)
+    tables = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
+    figure = training_curve(*tables, *named, saved) if figures else None
+    if figure is not None:
+        run.folder.figure("training", figure)

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.training.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_histograms
 from headlens.errors import counted
+from headlens.learning.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_histograms
 from headlens.pages.command_report import Caption, CommandReport, Drawings
 from headlens.pages.formatting import value_text
 from headlens.pages.page_tables import PageTable, interval_cell, page_table

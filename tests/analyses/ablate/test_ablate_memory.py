@@ -18,16 +18,17 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from headlens import memory
-from headlens.analyses.ablate.options import STRATEGIES, AblateRequest, AblationOptions, Mode, PruneOptions
+from headlens.analyses.ablate.options import STRATEGIES, AblateRequest, AblationOptions, PruneOptions
 from headlens.analyses.ablate.recipe import run_ablate
 from headlens.analyses.ablate.scorers import ImportanceEstimator
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
-from headlens.analyses.ablate.task_examples import Examples
 from headlens.errors import ModelError
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
+from headlens.replay.modes import Mode
 from headlens.runs.output_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
 

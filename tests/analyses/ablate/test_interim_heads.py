@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.sweep import HeadRecords, InterimHeads
 from headlens.heads import Head
+from headlens.replay.modes import Mode
 from headlens.tasks.catalogue import CATALOGUE
 
 HEADS = tuple(Head("encoder", 0, number) for number in range(5))

@@ -24,7 +24,6 @@ from headlens.analyses.ablate.options import STRATEGIES, AblateRequest, Ablation
 from headlens.analyses.ablate.pruning_experiment import evaluated, operations
 from headlens.analyses.ablate.recipe import AblateRun, run_ablate
 from headlens.analyses.ablate.sweep import TaskSweep
-from headlens.analyses.ablate.task_examples import Examples, ranking_part
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError
@@ -36,6 +35,7 @@ from headlens.runs.output_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Floats
+from headlens.tasks.task_examples import Examples, ranking_part
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
 

@@ -20,18 +20,18 @@ from headlens.analyses.ablate.options import AblateRequest, AblationOptions, Pru
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, StrategySettings
 from headlens.analyses.ablate.recipe import AblateRun, run_ablate
 from headlens.analyses.ablate.scorers import ImportanceScorer, RecordedRelevance, RelevanceEstimator, task_target
-from headlens.analyses.ablate.task_examples import Examples, ranking_part
-from headlens.analyses.relevance.lrp import relevance_session
-from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.relevance.recipe import run_relevance
 from headlens.attention.sites import find_sites
 from headlens.errors import InputError, OptionError, UnsupportedModelError
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel, load
+from headlens.relevance_propagation import relevance_session
+from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.runs.folder import RunFolder
 from headlens.runs.output_options import OutputOptions
 from headlens.tasks.open_task import open_examples
+from headlens.tasks.task_examples import Examples, ranking_part
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
 

@@ -15,10 +15,10 @@ from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.ablate.report import REPORT, ablation_figures
 from headlens.analyses.ablate.report import write_ablation as write
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS
-from headlens.analyses.layer_smoothness import NAME, smoothness_table
 from headlens.analyses.report.page import RunSection, render
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
+from headlens.findings.layer_smoothness import NAME, smoothness_table
 from headlens.pages.self_contained import visible
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.recipe import idle_notes
-from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablation_table, chosen_metric, paired_comparison
+from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablation_table
 from headlens.analyses.ablate.sweep import HeadRecords
-from headlens.analyses.ablate.task_examples import ranking_part
 from headlens.errors import OptionError
 from headlens.heads import Head
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import SequenceClassification
+from headlens.tasks.task_comparison import chosen_metric, paired_comparison
+from headlens.tasks.task_examples import ranking_part
 
 SST2, STSB, COLA = (CATALOGUE[name].task for name in ("sst2", "stsb", "cola"))
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]

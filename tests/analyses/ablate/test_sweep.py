@@ -18,17 +18,17 @@ from saved import build
 from tiers import rest_slow
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, check_effect, task_heads
-from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError, SelfCheckError
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
+from headlens.replay.modes import Mode
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.processes import Processes
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.task import Floats, Task
+from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import with_task_head
 
 TASKS = [task for task in made_tasks.TASKS.values() if task.head != "seq2seq-lm"]

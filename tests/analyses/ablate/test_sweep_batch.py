@@ -14,9 +14,6 @@ from tiers import rest_slow, rest_slow_rows
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.options import Mode
-from headlens.analyses.ablate.replay.head_ablation import Replay
-from headlens.analyses.ablate.replay.nested_tensors import part
 from headlens.analyses.ablate.sweep import sweep_batch
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -25,6 +22,9 @@ from headlens.heads import Head
 from headlens.interventions.compacting import compact_model
 from headlens.interventions.gates import HeadGates
 from headlens.memory import SplitWhenOutOfMemory
+from headlens.replay.head_ablation import Replay
+from headlens.replay.modes import Mode
+from headlens.replay.nested_tensors import part
 from headlens.tasks.task import Floats
 
 

@@ -10,13 +10,13 @@ import torch
 from saved import build, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.analysis import attention_of_states, states_of, view_of
 from headlens.analyses.attend.options import AttendRequest
+from headlens.analyses.attend.states import attention_of_states, states_of, view_of
+from headlens.attention_masks.mask_options import MaskOptions
 from headlens.corpora.sentence import Example
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
 from headlens.pages.head_cards import SentenceMap
-from headlens.runs.mask_options import MaskOptions
 
 EXAMPLES = [Example(sentence("unbelievable cats sleep .")), Example(sentence("She sold nothing"))]
 

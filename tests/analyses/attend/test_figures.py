@@ -4,7 +4,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.attend.figures import MapBlock, draw_blocks, drawn_names, layer_figures
+from headlens.analyses.attend.figures import drawn_names, layer_figures
+from headlens.maps.map_figures import MapBlock, draw_blocks
 from headlens.pages.head_cards import SentenceMap
 
 TOKENS = ["[CLS]", "cost_of", "$5", "and", "$10", "^up", "注意", "\x07", "Ġno\n", "[SEP]"]

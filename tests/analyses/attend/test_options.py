@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from headlens.analyses.attend.options import EXAMPLE, Selection, is_sentence, sorted_arguments
+from headlens.analyses.attend.options import EXAMPLE, is_sentence, sorted_arguments
 from headlens.errors import OptionError
+from headlens.maps.selection import Selection
 from headlens.options import Given
 
 

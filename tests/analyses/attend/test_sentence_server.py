@@ -16,16 +16,16 @@ import torch
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.analysis import attention_of_states, states_of
 from headlens.analyses.attend.options import AttendRequest, ServeRequest
 from headlens.analyses.attend.report import REPORT
 from headlens.analyses.attend.sentence_server import LONGEST_TEXT, SentenceServer, open_server
-from headlens.analyses.attend.stored_maps import write_maps
+from headlens.analyses.attend.states import attention_of_states, states_of
+from headlens.attention_masks.mask_options import MaskOptions
 from headlens.corpora.text import sentence_examples
 from headlens.errors import InputError, OptionError, OutputError
+from headlens.maps.stored_maps import write_maps
 from headlens.models.loading import LoadedModel
 from headlens.runs.folder import RunFolder
-from headlens.runs.mask_options import MaskOptions
 from headlens.runs.progress import Reporter
 
 NO_LENGTHS = ("-5", "+5", "5_0", "five", "0x5", "5.0", "²", "5, 5", "9" * 5_000)

@@ -16,14 +16,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.classify import recipe
-from headlens.analyses.classify.analysis import head_columns
 from headlens.analyses.classify.metric_declarations import (
     MetricDeclaration,
     declarations_of,
     measure_records,
     registered_declarations,
 )
-from headlens.analyses.classify.options import ClassifyOptions, ClassifyRequest
+from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.overviews import measures
 from headlens.analyses.classify.recipe import run_classify
 from headlens.analyses.classify.report import REPORT, classify_figures
@@ -36,6 +35,8 @@ from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import registered_metrics
+from headlens.roles.head_roles import head_columns
+from headlens.roles.role_options import ClassifyOptions
 from headlens.runs.output_options import OutputOptions
 from headlens.runs.reading import RecordedRun, read_recorded
 

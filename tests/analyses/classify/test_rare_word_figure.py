@@ -15,17 +15,17 @@ from saved import build
 from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.analysis import collect_attention, shown_examples
-from headlens.analyses.attend.stored_maps import read_maps, write_maps
-from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.rare_word_figure import rare_word_figures, word_map
 from headlens.corpora.frequency import make_frequency
 from headlens.corpora.sources import NamedCorpus, open_corpus
 from headlens.errors import InputError
 from headlens.heads import Head
+from headlens.maps.sentence_attention import collect_attention, shown_examples
+from headlens.maps.stored_maps import read_maps, write_maps
 from headlens.models.loading import LoadedModel, load
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots.style import VERMILION, drawn_for
+from headlens.roles.head_roles import Frequencies, classify_heads
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
 

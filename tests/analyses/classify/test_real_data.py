@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tiers import rest_slow_rows
 
-from headlens.analyses.classify.analysis import classify_heads
-from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import load
+from headlens.roles.head_roles import classify_heads
+from headlens.roles.role_options import ClassifyOptions
 
 # Best head / best fixed offset on 400 sentences of English PUD, most-attended other word; measured once with other
 # code, to two digits, and it leaves open which 400 sentences and whether pieces were summed.

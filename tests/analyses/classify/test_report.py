@@ -11,13 +11,13 @@ from tiers import rest_slow
 
 from headlens.analyses.classify.overviews import best_rows, role_counts, roles_held
 from headlens.analyses.classify.report import REPORT, classify_figures
-from headlens.analyses.classify.roles import ROLE_COLUMNS
-from headlens.analyses.layer_smoothness import smoothness_table
-from headlens.analyses.relevance.overviews import SHARES_TITLE
 from headlens.analyses.report.registry import report_of, report_of_run, reports
 from headlens.errors import InputError
+from headlens.findings.layer_smoothness import smoothness_table
 from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.page_tables import PageTable
+from headlens.relevance_propagation.overviews import SHARES_TITLE
+from headlens.roles.role_rules import ROLE_COLUMNS
 from headlens.runs.reading import RecordedRun
 
 RELEVANCE = ["relevance", "relevance_raw", "relevance_intervals"]

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 import headlens
 from headlens.analyses.classify.overviews import roles_agree, roles_compared
-from headlens.analyses.classify.roles import COLUMNS, agreement_notes, role_agreement, role_records
+from headlens.roles.role_rules import COLUMNS, agreement_notes, role_agreement, role_records
 from headlens.runs.reading import RecordedRun
 
 ROLES = ["", "sink", "syntactic(obj dep->head)", "syntactic(det dep->head)", "positional(-1)"]

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from headlens.analyses.classify.syntax_figure import best_heads, best_heads_figure, is_marked, syntactic_map
+from headlens.analyses.classify.syntax_figure import best_heads, best_heads_figure, syntactic_map
+from headlens.roles.syntax_verdicts import is_marked
 
 Make = Callable[..., pd.DataFrame]
 

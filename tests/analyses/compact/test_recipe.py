@@ -21,7 +21,6 @@ from headlens.analyses.compact.recipe import (
     model_size,
     seconds_per_forward,
 )
-from headlens.analyses.planning.speed import operations_of
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Example
@@ -29,6 +28,7 @@ from headlens.errors import CorpusError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact_model
 from headlens.models.loading import LoadedModel
+from headlens.planning.speed import operations_of
 from headlens.statistics.intervals import geometric_mean_interval
 from headlens.weights.head_slicing import projections
 

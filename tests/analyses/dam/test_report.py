@@ -13,7 +13,6 @@ from drawn_words import check_edges
 from made_runs import HOSTILE
 from tiers import rest_slow_rows
 
-from headlens.analyses.dam.options import CLASSES
 from headlens.analyses.dam.report import (
     DIAGONAL_DIFFERENCE,
     IMPORTANCE,
@@ -30,6 +29,7 @@ from headlens.analyses.dam.report import (
     write_dam,
 )
 from headlens.analyses.report.registry import reports
+from headlens.attention_masks.kept_text import CLASSES
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
 

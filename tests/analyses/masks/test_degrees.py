@@ -13,10 +13,10 @@ from headlens.analyses.masks.options import DegreeOptions, StudyRequest, parse_g
 from headlens.analyses.masks.study import learning
 from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.attention.sites import Site
+from headlens.attention_masks.learned_mask import LearnedAttentionMask, Scope
+from headlens.attention_masks.mask_distributions import GumbelDegrees
+from headlens.attention_masks.patterns import BigBird, parse_pattern
 from headlens.errors import OptionError
-from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
-from headlens.interventions.mask_distributions import GumbelDegrees
-from headlens.interventions.patterns import BigBird, parse_pattern
 
 
 def test_a_grid_has_every_combination_once() -> None:

@@ -11,8 +11,8 @@ from headlens.analyses.masks.options import PAPER, MasksRequest
 from headlens.analyses.masks.recipe import SPARSITY_COLUMNS, sparsity_table
 from headlens.analyses.masks.report import REPORT, mask_figures, pattern_pictures
 from headlens.analyses.report.registry import reports
+from headlens.attention_masks.patterns import parse_pattern
 from headlens.errors import OptionError
-from headlens.interventions.patterns import parse_pattern
 
 
 def table(*texts: str, n: int = 12) -> pd.DataFrame:

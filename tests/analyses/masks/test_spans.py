@@ -14,8 +14,8 @@ from headlens.analyses.masks.learned_tables import span_rows
 from headlens.analyses.masks.options import SpanOptions, StudyRequest
 from headlens.analyses.masks.study import learning, spanned, under
 from headlens.analyses.masks.text_graphs import StudyTexts
+from headlens.attention_masks.learned_mask import LearnedAttentionMask, SettledMask, masked_sites
 from headlens.errors import OptionError
-from headlens.interventions.learned_mask import LearnedAttentionMask, SettledMask, masked_sites
 
 
 def test_ramps_are_measured_and_zeros_are_exact() -> None:

@@ -14,8 +14,8 @@ from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.masks.text_graphs import make_books
-from headlens.analyses.training.training_set import TaskForward, TrainingSet
 from headlens.attention.attach_edit import attach_edit
+from headlens.attention_masks.attention_mask_edit import MaskEdit
 from headlens.corpora.batches import padded
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.parsers import Parser, SpacyParser
@@ -23,7 +23,7 @@ from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.corpora.text import split_words
 from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, parse_graph, word_graph
 from headlens.errors import OptionError, ParserError
-from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.learning.training_set import TaskForward, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.evaluation import prepare_all

@@ -23,15 +23,15 @@ from headlens.analyses.prune.sweep import (
     nearest,
     search,
 )
-from headlens.analyses.training.options import TrainingSetOptions
-from headlens.analyses.training.sweep import Trainings, run_name
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, ResumeError
+from headlens.learning.hyperparameters import TrainingOptions
+from headlens.learning.sweep import Trainings, run_name
+from headlens.learning.training_options import TrainingSetOptions
 from headlens.runs.processes import ALONE
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run
 from headlens.tasks.task_options import TaskData
-from headlens.training.hyperparameters import TrainingOptions
 
 
 def made(strength: float, heads: int = 48) -> PenaltyOutcome:

@@ -10,13 +10,14 @@ from made_runs import HOSTILE, relevance_tables, write_relevance
 from markupsafe import escape
 from tiers import rest_slow
 
-from headlens.analyses.relevance.overviews import SHARES_TITLE
-from headlens.analyses.relevance.report import REPORT, relevance_figures
+from headlens.analyses.relevance.report import REPORT
 from headlens.analyses.report.page import RunSection, render
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.pages.command_report import write_results
 from headlens.pages.self_contained import visible
+from headlens.relevance_propagation.figures import relevance_figures
+from headlens.relevance_propagation.overviews import SHARES_TITLE
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 

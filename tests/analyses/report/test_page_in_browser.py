@@ -24,10 +24,10 @@ from made_runs import (
 from open_page import OpenPage
 from tiers import rest_slow
 
-from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.recipe import run_report
 from headlens.files import read_csv, write_csv
+from headlens.maps.stored_maps import write_maps
 from headlens.pages.head_cards import SentenceMap
 from headlens.pages.self_contained import visible
 from headlens.runs.folder import RunFolder

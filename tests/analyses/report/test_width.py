@@ -24,7 +24,7 @@ from headlens.analyses.masks.report import mask_figures
 from headlens.analyses.prune.report import gate_figures
 from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
 from headlens.analyses.training.report import training_curve
-from headlens.interventions.patterns import parse_pattern
+from headlens.attention_masks.patterns import parse_pattern
 from headlens.pages.command_report import Drawings
 from headlens.plots.export import Animation
 from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, drawn_for, page_width

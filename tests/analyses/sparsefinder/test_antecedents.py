@@ -18,9 +18,9 @@ from headlens.analyses.sparsefinder.predictors import pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
+from headlens.attention_masks.patterns import Window
 from headlens.corpora.sentence import Example
 from headlens.errors import OptionError
-from headlens.interventions.patterns import Window
 from headlens.models.loading import LoadedModel
 
 # What is told of a mention: its word, the nearest earlier one of the same entity, and how many words are between.

@@ -26,7 +26,7 @@ from headlens.analyses.sparsefinder.predictors import (
     pattern_predictor,
     random_predictor,
 )
-from headlens.interventions.patterns import Global, Window
+from headlens.attention_masks.patterns import Global, Window
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
 

@@ -11,14 +11,14 @@ from made_tasks import build
 from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.analysis import shown_examples
 from headlens.analyses.sparsefinder.predictors import Predictor, empty_predictor, pattern_predictor
 from headlens.analyses.sparsefinder.tables import EXAMPLE_COLUMNS, example_heads
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
+from headlens.attention_masks.patterns import Window
 from headlens.corpora.sentence import Example
 from headlens.heads import Head
-from headlens.interventions.patterns import Window
+from headlens.maps.sentence_attention import shown_examples
 from headlens.models.loading import LoadedModel
 
 TEXT = "the old cat sees a red house near the river"

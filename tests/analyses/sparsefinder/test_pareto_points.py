@@ -28,7 +28,7 @@ from headlens.analyses.sparsefinder.pareto_points import (
 )
 from headlens.analyses.sparsefinder.predictors import distance_predictor, pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.interventions.patterns import Global, Window
+from headlens.attention_masks.patterns import Global, Window
 from headlens.statistics.bootstrap import Draws
 
 SMALL = ParameterGrid(windows=(0, 1, 5), thresholds=(0.3, 1.0, 1e9), groups=(2, 4))

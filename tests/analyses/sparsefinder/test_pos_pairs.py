@@ -14,7 +14,7 @@ from headlens.analyses.sparsefinder.contents import PAIR_COLUMNS, pos_pairs
 from headlens.analyses.sparsefinder.pareto_points import joined_sites
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, distance_predictor, pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, write_tags
-from headlens.interventions.patterns import Window
+from headlens.attention_masks.patterns import Window
 
 WORDS = ("NOUN", "VERB", "DET", "special")
 KEY = PAIR_COLUMNS[:3]

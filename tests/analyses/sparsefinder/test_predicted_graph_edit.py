@@ -34,8 +34,8 @@ from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
+from headlens.attention_masks.patterns import BigBird, Global, Longformer, Random, Window
 from headlens.errors import OptionError
-from headlens.interventions.patterns import BigBird, Global, Longformer, Random, Window
 
 # Graphs of which a query needs nothing but its keys; the first has all pairs.
 PAIRWISE: tuple[Callable[[QueryKeyProjections], Predictor], ...] = (

@@ -9,12 +9,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.training.alphas_figure import alpha_histograms
-from headlens.analyses.training.learned_alphas import alpha_notes
 from headlens.analyses.training.report import REPORT, training_curve
-from headlens.analyses.training.training_run import checkpoint_note
 from headlens.errors import InputError
 from headlens.heads import KEY_COLUMNS
+from headlens.learning.alphas_figure import alpha_histograms
+from headlens.learning.learned_alphas import alpha_notes
+from headlens.learning.training_run import checkpoint_note
 from headlens.runs.reading import RecordedRun
 
 LOG = pd.DataFrame({"step": [10, 20, 30], "loss": [2.0, 1.5, 1.25]})

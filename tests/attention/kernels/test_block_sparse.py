@@ -22,9 +22,9 @@ from transformers import PreTrainedModel
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.kernels import block_sparse
 from headlens.attention.kernels.block_sparse import BlockMap, block_sparse_attention, blocks_of
-from headlens.interventions.attention_mask import AttentionMask, PatternMask
-from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.patterns import parse_pattern
+from headlens.attention_masks.attention_mask import AttentionMask, PatternMask
+from headlens.attention_masks.attention_mask_edit import MaskEdit
+from headlens.attention_masks.patterns import parse_pattern
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 

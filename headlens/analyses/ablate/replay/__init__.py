@@ -1,1 +1,0 @@
-"""Ablation of single heads that goes on from the activations of the intact pass."""

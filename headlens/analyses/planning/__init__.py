@@ -1,1 +1,0 @@
-"""What a command would do, with sizes and times, for `--dry-run`."""

@@ -1,0 +1,121 @@
+"""The options of the attention mask that a model runs under: `--mask` for every command that runs one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headlens.attention_masks.kept_text import KeepOrder
+from headlens.errors import OptionError, counted
+from headlens.option_values import positive_share
+from headlens.options import MASK, option
+
+MASK_LAYERS = "--mask-layers"
+LEARNED_MASK = "Name a mask learned by train-dam, such as --mask runs/dam/masks/penalty-0.01."
+# 6, 6-11, or first:3 and last:3
+_PART = re.compile(r"\s*(?:([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?|(first|last)\s*:\s*([0-9]{1,6}))\s*")
+_LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
+
+
+@dataclass(frozen=True)
+class MaskOptions:
+    """Which keys each query may attend to, and in which layers.
+
+    Raises:
+        OptionError: if options do not go together, or layers cannot be read.
+    """
+
+    mask: str | None = option(
+        None,
+        "Positions to which queries may attend: a mask.safetensors or its folder, or a pattern such as "
+        "'window:3|global:1', strided, "
+        "star.",
+        MASK,
+        metavar="MASK",
+        shown="everywhere",
+    )
+    layers: str | None = option(
+        None,
+        "Layers to which the mask applies: 6-11, 0,2,4-6, first:3, last:3.",
+        MASK,
+        metavar="LAYERS",
+        shown="all",
+        flags=(MASK_LAYERS, "--layers"),  # of headlens 0.1, where it looked like the layers that are measured
+    )
+    keep: float | None = option(
+        None,
+        "For a mask learned by train-dam: keep this share of the positions of every sentence and head, ranked by "
+        "learned importance, instead of those with P > 1/2.",
+        MASK,
+        metavar="SHARE",
+        shown="P > 1/2",
+        parse=positive_share,
+    )
+    keep_order: KeepOrder = option(
+        "most", "Which positions --keep keeps: the most important, the least important, or random ones.", MASK
+    )
+    no_diagonal: bool = option(False, "Mask the diagonal, so that no token attends to itself.", MASK)
+    drop_random: bool = option(
+        False, "As a control, mask the same number of random positions instead of the diagonal.", MASK
+    )
+    mask_seed: int = option(0, "Random seed for the positions of --drop-random.", MASK, at_least=0)
+
+    def __post_init__(self) -> None:
+        if self.no_diagonal and self.drop_random:
+            raise OptionError(
+                "--no-diagonal and --drop-random are alternatives, to be compared with each other.",
+                "Run one, then the other.",
+            )
+        if self.mask_seed and not self.drop_random:
+            raise OptionError(
+                "--mask-seed: nothing is drawn at random.", "It is for --drop-random; patterns have seed=N."
+            )
+        if self.keep is not None and self.mask is None:
+            raise OptionError("--keep ranks the positions of a learned mask, and none is given.", LEARNED_MASK)
+        if self.keep is None and self.keep_order != "most":
+            raise OptionError("--keep-order only applies together with --keep.", "Give --keep 0.3 as well.")
+        if self.layers is not None and not self.given:
+            raise OptionError(f"{MASK_LAYERS} says where a mask applies, and none is given.", "Give --mask as well.")
+        read_layers(self.layers, flag=MASK_LAYERS)
+
+    @property
+    def given(self) -> bool:
+        """Whether the options ask for a mask, or for a control without the diagonal or as many random positions."""
+        return self.mask is not None or self.no_diagonal or self.drop_random
+
+    def as_options(self) -> list[str]:
+        """Returns the same options as words of another command line."""
+        typed = [] if self.mask is None else ["--mask", self.mask]
+        typed += [] if self.keep is None else ["--keep", f"{self.keep:.10g}", "--keep-order", self.keep_order]
+        typed += [] if self.layers is None else [MASK_LAYERS, self.layers]
+        typed += ["--no-diagonal"] * self.no_diagonal + ["--drop-random"] * self.drop_random
+        return typed + (["--mask-seed", str(self.mask_seed)] if self.mask_seed else [])
+
+
+def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tuple[int, ...] | None:
+    """Reads numbers of layers: `6-11`, `0,2,4-6`, `first:3`, `last:3`, `all`; None stands for all.
+
+    Args:
+        text: value of the option.
+        count: layers of the model; 0 where only the form of the text matters, as before a model is loaded.
+        flag: the option, for errors.
+
+    Raises:
+        OptionError: if they cannot be read, or the model has fewer.
+    """
+    if text is None or text.strip() == "all":
+        return None
+    numbers: list[int] = []
+    for part in str(text).split(","):
+        refusal = OptionError(f"{flag} {text!r} is not a range of layers.", _LAYERS)
+        if (match := _PART.fullmatch(part)) is None:
+            raise refusal
+        first, last, end, number = match.groups()
+        own = range(int(first), int(last or first) + 1) if first else range(int(number))
+        if not own:
+            raise refusal
+        if end and 0 < count < len(own):
+            problem = f"{flag} {text!r}: there are {counted(count, 'layer')}."
+            raise OptionError(problem, f"Give at most {end}:{count}.")
+        numbers += range(max(count - len(own), 0), count) if end == "last" else own
+    return tuple(dict.fromkeys(numbers))

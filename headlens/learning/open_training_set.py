@@ -1,0 +1,210 @@
+"""The training set that options name, read for a model, and whether what is held out stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
+from headlens.corpora.sources import open_corpus, split_corpus
+from headlens.errors import CorpusError, counted
+from headlens.findings.result_notes import embedded_notes, left_out_notes
+from headlens.learning.text_training import loaded_model, unknown_text_notes
+from headlens.learning.training_options import TEXT, TextOptions, TextTask, TrainingSetOptions
+from headlens.learning.training_set import TaskRows, TrainingSet, hold_out
+from headlens.learning.training_text import MaskedText, ParallelText, TextHalves
+from headlens.models.loading import LoadedModel
+from headlens.runs.run import Run
+from headlens.tasks.classification import OwnClassification
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
+from headlens.tasks.examples import TextExample, texts_of, words_of
+from headlens.tasks.open_task import open_examples
+from headlens.tasks.task import Task
+from headlens.tasks.task_heads import classifier_names, with_task_head
+from headlens.tasks.task_options import TaskData
+from headlens.tasks.translation import Translation
+
+# So many examples are looked for, of at least so many words; fewer words stand everywhere.
+_MOST, _FEWEST_WORDS = 200, 4
+_WORTH_TELLING = 0.1
+
+
+@dataclass(frozen=True)
+class OpenedTraining:
+    """A model and what it is taught.
+
+    Args:
+        loaded: the model, with the head that the task needs.
+        lesson: what it is taught.
+        notes: what to know about the data.
+        sha256: over the content of what is learned from.
+        fresh: parts of the model that began random.
+    """
+
+    loaded: LoadedModel
+    lesson: TrainingSet
+    notes: list[str] = field(default_factory=list)
+    sha256: str = ""
+    fresh: tuple[str, ...] = ()
+
+    @property
+    def untrained(self) -> list[str]:
+        """What to know where a model should have learned the task before."""
+        parts = ", ".join(self.fresh)
+        return [f"The model was not trained for this task: {parts} began random. Train it first."] if parts else []
+
+
+def open_training_set(
+    options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool
+) -> OpenedTraining:
+    """Returns the model with the head that the task needs, its training set, and what to know about both.
+
+    Raises:
+        InputError: whatever is wrong with the data.
+    """
+    of_text = options.data.task in TEXT
+    opened = (_text if of_text else _examples)(options, run, loaded, seed, offline=offline)
+    if opened.lesson.held is None:
+        source = options.corpus if of_text else "+".join(options.data.data) or options.data.task
+        raise CorpusError("too few examples to hold some out.", "Name some with --dev-data or --dev.", path=source)
+    held_out = {"what is held out": fingerprint(opened.lesson.held.examples)}
+    run.depend_on(loaded, {"the data": opened.sha256, **held_out})
+    return opened
+
+
+def read_examples(
+    learned: TaskData,
+    dev_data: str | None,
+    share: float,
+    counts: tuple[SourceCounts, SourceCounts],
+    *,
+    offline: bool,
+    known: Sequence[str] = (),
+) -> tuple[Task, MemoryExamples, MemoryExamples | None]:
+    """The task, the examples that are learned, and those that are measured on; None where too few are left for that.
+
+    Args:
+        learned: names what is learned.
+        dev_data: what is measured on; None holds a share of the former out.
+        share: how much of it.
+        counts: filled with what is left out of either.
+        offline: never ask the hub.
+        known: classes of the model, see `open_examples`.
+
+    Raises:
+        CorpusError: if what is measured on has classes that what is learned has not.
+    """
+    task, source = open_examples(learned, offline=offline, known=known)
+    given = gather(source, counts[0])
+    if dev_data is None:
+        train, held_out = hold_out(given, share)
+        return task, _with_unlearned(task, train), held_out
+    other, source = open_examples(learned.held_out(dev_data), offline=offline, known=task.labels)
+    if unknown := [name for name in other.labels if name not in task.labels]:
+        message = f"its labels {', '.join(unknown)} are not among the classes that are learned"
+        advice = "Spell them the same way, or give training examples of every class."
+        raise CorpusError(f"{message}: {', '.join(task.labels)}.", advice, path=source.name)
+    return task, _with_unlearned(task, given), gather(source, counts[1])
+
+
+def _with_unlearned(task: Task, learned: MemoryExamples) -> MemoryExamples:
+    """Adds a note on classes that the data or the model has, and no example to learn from."""
+    if not isinstance(task, OwnClassification):
+        return learned
+    there = {example.label for example in learned.examples if isinstance(example, TextExample)}
+    missing = [name for number, name in enumerate(task.labels) if number not in there]
+    note = f"No training example has the class {', '.join(missing)}."
+    return replace(learned, notes=(*learned.notes, note)) if missing else learned
+
+
+def read_text(
+    run: Run, source: str, options: CorpusOptions, share: float, dev: tuple[str | None, str | None]
+) -> tuple[Corpus, Corpus | None, CorpusSummary]:
+    """What of a corpus is learned, what is measured on, and a summary of the whole.
+
+    Args:
+        run: under way; shows progress.
+        source: names the corpus.
+        options: how it is read.
+        share: of it that is held out where nothing else is named for that.
+        dev: what is measured on, with its translations.
+    """
+    corpus = open_corpus(source, options)
+    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+        summary = summarise(corpus, advance)
+    if dev[0] is None:
+        return *split_corpus(corpus, share, summary.sentences), summary
+    return corpus, open_corpus(dev[0], options.held_out(dev[1])), summary
+
+
+def _examples(
+    options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool
+) -> OpenedTraining:
+    with run.reporter.status("reading data"):
+        counts = SourceCounts(), SourceCounts()
+        learned, known = options.training_data, classifier_names(loaded)
+        task, train, held_out = read_examples(
+            learned, options.dev_data, options.share, counts, offline=offline, known=known
+        )
+        headed = with_task_head(loaded, task, seed)
+        loaded = replace(loaded, model=headed.model)
+        lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts[0])
+    assert isinstance(lesson.data, TaskRows)
+    summary = lesson.data.summary
+    notes = left_out_notes(summary, summary.name, lesson.data.asker.reader.told_limit)
+    notes += [] if held_out is None else left_out_notes(counts[1], held_out.name, None)
+    notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out else ())))
+    notes += seen_notes(train, held_out)
+    return OpenedTraining(loaded, lesson, notes, summary.sha256, headed.fresh)
+
+
+def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
+    data = options.data
+    translation = Translation.of_target(options.target_column or data.target, data.bleu_tokenizer)
+    alike = {name: getattr(options, name) for name in ("longest", "mask_share", "label_smoothing", "next_sentence")}
+    tokenizer = translation.tokenizer if data.task == "translation" else None
+    text = TextOptions(cast("TextTask", data.task), bleu_tokenizer=tokenizer, **alike)
+    loaded, fresh = loaded_model(loaded, text, seed)
+    corpus_options, dev = options.corpus_options(offline=offline), (options.dev, options.dev_target)
+    corpus, held_out, summary = read_text(run, options.corpus, corpus_options, options.share, dev)
+    notes = embedded_notes(options.corpus, summary.sentences)
+    with run.reporter.status("tokenizing"):
+        lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
+        assert isinstance(lesson.data, MaskedText | TextHalves | ParallelText)
+        notes += unknown_text_notes(loaded, lesson.data, corpus.name)
+    return OpenedTraining(loaded, lesson, notes, summary.sha256, fresh)
+
+
+def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:
+    """Tell of examples that are measured on and stand, word for word, in those that are learned from.
+
+    SST-2's phrases are parts of one another, for example: held out of them, a tenth is no new text. Case and spaces do
+    not count; every text of an example has to be there.
+
+    Args:
+        learned: what is trained on.
+        held_out: what is measured on.
+
+    Returns:
+        A note if they are a tenth or more of those looked for, else nothing.
+    """
+    long = [e for e in (held_out.examples if held_out else ()) if words_of(e) >= _FEWEST_WORDS]
+    if not long:
+        return []
+    chosen = long[:: -(-len(long) // _MOST)]
+    learned_from = _plain([text for example in learned.examples for text in texts_of(example)])
+    there = sum(all(_plain([text]) in learned_from for text in texts_of(example)) for example in chosen)
+    if there < _WORTH_TELLING * len(chosen):
+        return []
+    return [
+        f"Of {counted(len(chosen), 'example')} that {'is' if len(chosen) == 1 else 'are'} measured on, {there} "
+        f"{'occurs' if there == 1 else 'occur'} word for word in the training data: the results are too optimistic. "
+        "Name others with --dev-data."
+    ]
+
+
+def _plain(texts: Sequence[str]) -> str:
+    """Texts on lines of their own, with a space around every word."""
+    return "\n".join(f" {' '.join(text.casefold().split())} " for text in texts)

@@ -1,0 +1,268 @@
+"""The trainings of a sweep: followed, measured and remembered, so that an interrupted sweep goes on with the next."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import pandas as pd
+from transformers import PreTrainedModel
+
+from headlens.errors import ResumeError, read_errors
+from headlens.files import atomic_path
+from headlens.findings.result_notes import left_out_notes, narrow_interval_notes
+from headlens.findings.verdicts import UNCORRECTED, margin_of
+from headlens.learning.hyperparameters import TrainingOptions
+from headlens.learning.loop import TrainingData
+from headlens.learning.training_run import CheckpointFolder, measure, save_checkpoint
+from headlens.learning.training_set import TrainingCallbacks, TrainingSet
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.nested_text import conform, parse_json
+from headlens.pages.formatting import DIFFERENCE
+from headlens.runs.processes import DeferredSignals
+from headlens.runs.run import Run
+from headlens.statistics.bootstrap import Draws
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.reader import Reader
+from headlens.tasks.task import Floats, Task
+from headlens.tasks.task_comparison import paired_comparison
+
+Record = dict[str, Any]
+Kept = TypeVar("Kept")
+MODELS = "models"  # folder of the checkpoints
+COMPARED = (*DIFFERENCE, *UNCORRECTED)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What others are compared with, as JSON can hold it.
+
+    Args:
+        records: of every example, (examples, k).
+        keys: of the examples for the bootstrap.
+    """
+
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TrainedResult:
+    """A model that was measured.
+
+    Args:
+        metrics: rows, with `COMPARED` where there is a baseline.
+        notes: what to know about them.
+        as_baseline: the model as a baseline of others.
+    """
+
+    metrics: list[Record] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    as_baseline: Baseline = field(default_factory=Baseline)
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """What all trainings of one sweep share.
+
+    Args:
+        run: the sweep, under way.
+        training: says how many tokens are measured together, and with which seed.
+        longest: a limit of tokens of what is measured on, below the model's own.
+        margin: the smallest loss of a metric that matters; None for the usual one.
+        tests: how many trainings are compared with one baseline.
+    """
+
+    run: Run
+    training: TrainingOptions
+    longest: int | None = None
+    margin: float | None = None
+    tests: int = 1
+
+    def remembered(self, name: str, make: Callable[[], Kept], kind: type[Kept]) -> Kept:
+        """What was kept of a training that has finished, or what it gives now; the same in all processes.
+
+        The state of a training that is done is large, and goes.
+
+        Args:
+            name: unique in the sweep.
+            make: trains; only what the first process gives counts.
+            kind: a dataclass of what can be written as JSON.
+
+        Raises:
+            ResumeError: if what was kept cannot be read.
+        """
+        run, path = self.run, self.run.kept(f"{name}.json")
+        if run.processes.share(path.is_file()):
+            with read_errors(path, "cannot be read", "Start again with --overwrite.", ResumeError):
+                outcome = cast("Kept", conform(parse_json(path.read_text(encoding="utf-8")), kind))
+        else:
+            outcome = run.processes.share(make())
+            if run.writes:
+                with atomic_path(path) as temporary:
+                    temporary.write_text(json.dumps(vars(outcome)), encoding="utf-8")
+            run.processes.gather(None)
+        if run.writes:
+            shutil.rmtree(self._state(name), ignore_errors=True)
+        return outcome
+
+    @contextmanager
+    def followed(
+        self, name: str, text: str, data: TrainingData, training: TrainingOptions | None = None
+    ) -> Iterator[TrainingCallbacks]:
+        """Progress of a training, and where its state is kept until it is remembered as a whole.
+
+        Args:
+            name: unique in the sweep.
+            text: what the user is told.
+            data: what is learned from.
+            training: that of this one, where it differs.
+        """
+        processes = self.run.processes
+        total = TrainingCallbacks(processes=processes.count).updates(data, training or self.training)
+        with DeferredSignals() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
+            keeper = CheckpointFolder(self._state(name), signals, processes, tell=self.run.tell)
+            yield TrainingCallbacks(keeper, advance, processes.count)
+
+    def compared(
+        self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel, baseline: Baseline | None = None
+    ) -> TrainedResult:
+        """The metrics that are reported, and what to know about them; in the first process, which speaks for all.
+
+        Each metric also less that of a baseline on the same examples, with a paired interval and p-value.
+
+        Args:
+            loaded: gives the model's name and its tokenizer.
+            lesson: what it was trained on.
+            model: what is measured.
+            baseline: what it is compared with; None leaves differences out.
+        """
+        if not self.run.writes or lesson.held is None:
+            return TrainedResult()
+        options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
+        result = measure(self.run, replace(loaded, model=model), lesson.task, lesson.held, options)
+        assert result.evaluation is not None
+        records, keys = result.evaluation.records, result.evaluation.keys
+        rows: list[Any] = result.metrics[result.metrics["metric"].isin(lesson.task.reported)].to_dict("records")
+        narrow: list[str] = []
+        # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
+        if baseline is not None and tuple(baseline.keys) == keys:
+            theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
+            for row in rows:
+                row.update(self.difference(lesson.task, row["metric"], records, keys, baseline))
+                narrow += narrow_interval_notes(lesson.task, row["metric"], keys, theirs, [records])
+        limit = Reader.of(loaded, lesson.task.labels, self.longest).told_limit
+        left_out = left_out_notes(result.evaluation.counts, lesson.held.name, limit)
+        return TrainedResult(rows, [*left_out, *result.notes, *narrow], Baseline(records.tolist(), list(keys)))
+
+    def difference(
+        self, task: Task, metric: str, records: Floats, keys: Sequence[str], baseline: Baseline
+    ) -> dict[str, float]:
+        """Computes `compared_with` of a metric; nothing if examples differ.
+
+        Args:
+            task: of the records.
+            metric: its name.
+            records: of every example, (examples, k).
+            keys: of the examples.
+            baseline: what they are compared with.
+        """
+        if tuple(baseline.keys) != tuple(keys):
+            return {}
+        draws = Draws.of(keys, EvaluationOptions().replicates, self.training.seed)
+        return compared_with(baseline, task, metric, records, draws, self.margin, self.tests)
+
+    def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
+        """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""
+        place = f"{MODELS}/{name}"
+        if self.run.writes:
+            with self.run.reporter.status("saving"):
+                save_checkpoint(self.run, model, tokenizer_of(loaded), place)
+        return place
+
+    def _state(self, name: str) -> Path:
+        return self.run.kept(f"training-{name}")
+
+
+def compared_with(
+    baseline: Baseline, task: Task, metric: str, records: Floats, draws: Draws, margin: float | None, tests: int
+) -> dict[str, float]:
+    """Computes a metric less that of a baseline, paired by example, and whether the loss is below a margin: `COMPARED`.
+
+    Of two models that give every example the same answer no test of the loss says anything: it is NaN.
+
+    Args:
+        baseline: records of the same examples.
+        task: of the records.
+        metric: its name.
+        records: of every example, (examples, k).
+        draws: of the examples.
+        margin: the smallest loss that matters; None for the usual one.
+        tests: how many others are compared with the baseline.
+    """
+    theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
+    tested = margin_of(metric, task.value(theirs, metric=metric), margin, tests)
+    found = paired_comparison(task, metric, theirs, draws, tested).of(records)
+    values = (found.delta, found.low, found.high, found.p_value, found.p_margin, tested.size, found.n_to_decide)
+    compared = dict(zip(COMPARED, values, strict=True))
+    silent = task.constant(theirs, metric) and task.constant(records, metric)
+    return compared | dict.fromkeys(UNCORRECTED, np.nan) if silent else compared
+
+
+def run_name(strength: float) -> str:
+    """What a run with this λ is called."""
+    short = f"{strength:.10g}"
+    return f"penalty-{short if float(short) == strength else repr(strength)}"
+
+
+def told_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
+    """The notes of several models; what holds of the first, such as what guessing gives, is told of that alone.
+
+    Args:
+        known: notes of the first.
+        notes: of the others, by name.
+    """
+    first = list(dict.fromkeys(known))
+    return first + [f"{name}: {note}" for name, run_notes in notes for note in run_notes if note not in first]
+
+
+def told_of_trainings(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
+    """The notes of trainings that stand beside each other; what holds of all that have any is told once.
+
+    Args:
+        notes: of each, by name.
+    """
+    known = [run_notes for _, run_notes in notes if run_notes]
+    common = [note for note in known[0] if all(note in other for other in known)] if known else []
+    return told_once(common, notes)
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """What a sweep gave: the folder, the tables as written, what to know about them.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        tables: by the names of their files.
+        notes: what the reader should know.
+        main: which tables tell the result in short; none for all.
+    """
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+    main: tuple[str, ...] = ("sweep",)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the folder, the rows of the main tables and the notes as a dictionary, which `--json` prints."""
+        main_tables = {name: self.tables[name].astype(object) for name in self.main or self.tables}
+        rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in main_tables.items()}
+        return {"out": str(self.folder), **rows, "notes": self.notes}

@@ -1,0 +1,149 @@
+"""The options of training sets: what is learned, from which data, and on what it is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from headlens import shared_options
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.errors import OptionError
+from headlens.options import (
+    DEMO,
+    TRAINING,
+    BleuTokenizer,
+    Option,
+    option,
+)
+from headlens.tasks.task_options import DEFAULT_TASK, TaskData, check_bleu_tokenizer
+
+TextTask = Literal["mlm", "translation"]
+TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
+# Options of the examples of a task, which tasks of text do not look at.
+_OF_EXAMPLES = ("data", "columns", "text", "label", "min_words", "labels", "dev_data")
+_DEV_SHARE = Option("Share of the text or data that is held out when --dev and --dev-data are not given.", TRAINING)
+BLOCK = 128  # tokens of a block of text where nobody says how many
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What of a text is learned: masked tokens (`mlm`), or the target side (`translation`).
+
+    `longest` counts the tokens of a block of text, or of a side of a pair; None is `BLOCK`, or what the model reads if
+    that is less.
+
+    Raises:
+        OptionError: if a share is out of range, or the task has no halves.
+    """
+
+    task: TextTask = "mlm"
+    vocabulary: int = option(8000, shared_options.VOCABULARY)
+    longest: int | None = option(None, shared_options.LONGEST)
+    mask_share: float = option(0.15, shared_options.MASKED_SHARE)
+    label_smoothing: float = option(0.1, shared_options.LABEL_SMOOTHING)
+    dev_share: float = option(0.05, _DEV_SHARE)
+    next_sentence: bool = option(False, shared_options.NEXT_SENTENCE)
+    bleu_tokenizer: BleuTokenizer | None = option(None, shared_options.BLEU_TOKENIZER)
+
+    def __post_init__(self) -> None:
+        check_bleu_tokenizer(self.task, self.bleu_tokenizer)
+        if self.next_sentence and self.task != "mlm":
+            raise OptionError(f"--next-sentence is not for --task {self.task}.", "It goes with --task mlm.")
+        for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
+            value = getattr(self, name)
+            if not 0 <= value <= high:
+                raise OptionError(f"--{name.replace('_', '-')} {value} is not from 0 to {high}.", "0.1 is usual.")
+
+
+def refuse_others(task: str, given: Mapping[str, Any], others: tuple[str, ...], instead: str) -> None:
+    """Refuse options that a task would not look at.
+
+    Args:
+        task: its name.
+        given: what is given, by name of option.
+        others: the names of these options.
+        instead: what names the data of the task.
+
+    Raises:
+        OptionError: naming the first of them.
+    """
+    for name in others:
+        if given.get(name):
+            raise OptionError(f"--{name.replace('_', '-')} is not for --task {task}.", f"Name its data with {instead}.")
+
+
+@dataclass(frozen=True)
+class TrainingSetOptions:
+    """A task and where its data comes from.
+
+    The corpus is that of `mlm` and `translation`, whose translations are the `target` of `data`. Where nothing is named
+    to measure on, a part is held out: `dev_share`, by default half of the bundled task and else a tenth. `longest` is
+    by default what the model reads, and 128 tokens of text.
+
+    Raises:
+        OptionError: if something is named that the task would not look at.
+    """
+
+    data: TaskData = field(default_factory=TaskData)
+    dev_data: str | None = option(None, shared_options.HELD_OUT_EXAMPLES)
+    corpus: str = option(DEMO, shared_options.CORPUS_SOURCE)
+    column: str | None = option(None, shared_options.SENTENCE_COLUMN)
+    target_column: str | None = option(None, shared_options.TARGET_COLUMN)
+    split: str = option("train", shared_options.SPLIT)
+    dev: str | None = option(None, shared_options.HELD_OUT_TEXT)
+    dev_target: str | None = option(None, shared_options.HELD_OUT_TARGET)
+    dev_share: float | None = option(
+        None,
+        "Share that is held out when --dev and --dev-data are not given.",
+        TRAINING,
+        shown="0.1; for the bundled task 0.5",
+    )
+    longest: int | None = option(None, shared_options.LONGEST)
+    mask_share: float = option(0.15, shared_options.MASKED_SHARE)
+    label_smoothing: float = option(0.1, shared_options.LABEL_SMOOTHING)
+    next_sentence: bool = option(False, shared_options.NEXT_SENTENCE)
+
+    def __post_init__(self) -> None:
+        task, data = self.data.task, self.data
+        if task == "translation-loss":
+            raise OptionError(
+                "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."
+            )
+        if not 0 < self.share <= 0.9:
+            raise OptionError(f"--dev-share {self.share} is not above 0 and at most 0.9.", "0.1 is usual.")
+        if self.next_sentence and task != "mlm":
+            raise OptionError(f"--next-sentence is not for --task {task}.", "It goes with --task mlm.")
+        given = {**vars(self), **vars(data)}
+        if task in TEXT:
+            refuse_others(task, given, _OF_EXAMPLES, "--corpus")
+            from headlens.corpora.sources import refuse_unused
+
+            refuse_unused(self.corpus_options(offline=False), self.corpus, data.target, self.dev)
+        else:
+            given["corpus"] = self.corpus != DEMO
+            refuse_others(task, given, ("dev", "dev_target", "column", "target_column", "target", "corpus"), "--data")
+        if self.dev_target is not None and self.dev is None:
+            raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is the task that comes with headlens, whose examples are few."""
+        return self.data.task == DEFAULT_TASK and not self.data.data
+
+    @property
+    def share(self) -> float:
+        """Share of the examples that is held out: as given, half of the bundled task, else a tenth."""
+        return (0.5 if self.embedded else 0.1) if self.dev_share is None else self.dev_share
+
+    @property
+    def training_data(self) -> TaskData:
+        """The examples to learn from, of tasks that are not about text."""
+        return self.data if self.embedded else self.data.for_training()
+
+    def corpus_options(self, *, offline: bool) -> CorpusOptions:
+        """Returns the options by which the text corpus of `mlm` and `translation` is read."""
+        data = self.data
+        return CorpusOptions(
+            data.target, self.column, self.target_column, self.split, data.limit, data.skip_broken, offline
+        )

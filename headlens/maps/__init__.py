@@ -1,0 +1,1 @@
+"""Attention maps of single sentences: as they are measured, kept and drawn."""

@@ -1,0 +1,260 @@
+"""What a command would do, how large that is, and about how long it takes on this machine."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import KW_ONLY, dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from headlens.attention.model_normalizer import SOFTMAX
+from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
+from headlens.corpora.batches import batch_tokens_of
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.learning.hyperparameters import LoopOptions, Precision
+from headlens.models.model_options import ModelOptions
+from headlens.planning.planned_sizes import DataSize, PlannedModel, corpus_size, planned_model, task_size
+from headlens.planning.speed import Kind, Speed, measure_speed
+from headlens.runs.progress import Reporter
+from headlens.tasks.task_options import TaskData
+
+# Seconds in which programs are read, and tables and figures written.
+START = 12.0
+# Bytes of a process that has read torch, transformers and pandas, and drawn figures.
+PROCESS = 750e6
+# Of weights that are trained: themselves, a gradient, and two moments of AdamW.
+_TRAINED = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """A part of what a command does.
+
+    Args:
+        text: what the user is told.
+        model: the place of its model among those of the plan.
+        kind: what each token goes through.
+        tokens: that go through, all together; None where the size of the data is not known.
+        each: how often that is done, or how much more it costs than a plain pass.
+        updates: of weights, all together.
+        batch_tokens: of a batch.
+        length: tokens of a text.
+        fixed: seconds that depend on nothing of that.
+    """
+
+    text: str
+    model: int = 0
+    kind: Kind = "forward"
+    tokens: float | None = 0.0
+    each: float = 1.0
+    updates: float = 0.0
+    batch_tokens: int = 2048
+    length: int = 32
+    fixed: float = 0.0
+
+    def seconds(self, speed: Speed) -> float | None:
+        """About how long it takes; None where the size of the data is not known."""
+        if self.tokens is None:
+            return None
+        return self.fixed + self.each * speed.seconds(self.kind, self.tokens) + self.updates * speed.update
+
+    def bytes(self, model: PlannedModel, speed: Speed) -> float:
+        """About how much memory it takes beside that of the process."""
+        states = _TRAINED if self.updates else 1
+        of_token = speed.backward_bytes if self.kind == "backward" else speed.forward_bytes
+        return model.weight_bytes * states + self.batch_tokens * of_token
+
+
+@dataclass
+class Plan:
+    """What a command would do.
+
+    Args:
+        command: its name.
+        device: where, in words.
+        models: that are read or trained.
+        data: that is read.
+        work: in order.
+        speeds: of each part of the work.
+        notes: what to know.
+    """
+
+    command: str
+    _: KW_ONLY
+    device: str = "cpu"
+    models: list[PlannedModel] = field(default_factory=list)
+    data: list[DataSize] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    speeds: list[Speed] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> list[float | None]:
+        """Estimated seconds of each part of the work, in order; None where the size of its data is not known."""
+        return [work.seconds(speed) for work, speed in zip(self.work, self.speeds, strict=True)]
+
+    @property
+    def total(self) -> float | None:
+        """Seconds in all; None where the size of some data is not known."""
+        known = [s for s in self.seconds if s is not None]
+        return START + sum(known) if len(known) == len(self.work) else None
+
+    @property
+    def bytes(self) -> float:
+        """Memory: of the device where that has its own, else of the process."""
+        sizes = [w.bytes(self.models[w.model], s) for w, s in zip(self.work, self.speeds, strict=True) if self.models]
+        return max(sizes, default=0.0) + (PROCESS if self.device.startswith("cpu") else 0.0)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the plan as JSON values: models, data, work with its seconds, and the total of time and memory."""
+        models = [
+            {"model": m.name, "parameters": m.parameters, "heads": m.heads, "source": m.source} for m in self.models
+        ]
+        data = [{"data": d.name, "examples": d.examples, "tokens": d.tokens, "source": d.source} for d in self.data]
+        work = [
+            {"work": w.text, "tokens": w.tokens, "updates": w.updates, "seconds": s}
+            for w, s in zip(self.work, self.seconds, strict=True)
+        ]
+        total = {"seconds": self.total, "bytes": self.bytes, "device": self.device}
+        return {"plan": self.command, "models": models, "data": data, "work": work, **total, "notes": self.notes}
+
+
+@dataclass
+class Planner(Plan):
+    """Gathers a plan: sizes are counted as they are asked for, speeds measured at the end.
+
+    Args:
+        reporter: shows progress.
+        precision: of trainings.
+        attention: what the model's attention would be switched to.
+    """
+
+    reporter: Reporter = field(default_factory=Reporter)
+    precision: Precision = "no"
+    attention: ModelNormalizer | None = None
+
+    def model(self, name: str, options: ModelOptions, *, vocabulary: int = 8000, longest: int = 128) -> PlannedModel:
+        """A model of the plan, see `planned_model`."""
+        with self.reporter.status(f"looking at {name}"):
+            model = planned_model(name, options, vocabulary=vocabulary, longest=longest)
+        self.models.append(model)
+        return model
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a batch where nobody said how many."""
+        return batch_tokens_of(self.models[0].model.device)
+
+    def corpus(self, spec: str, options: CorpusOptions) -> DataSize:
+        """A corpus of the plan, in tokens of the first model."""
+        self.data.append(corpus_size(spec, options, self.models[0], self.reporter))
+        return self.data[-1]
+
+    def task(self, data: TaskData, *, offline: bool) -> DataSize:
+        """Data of a task, in tokens of the first model."""
+        with self.reporter.status("reading data"):
+            self.data.append(task_size(data, self.models[0], offline=offline))
+        return self.data[-1]
+
+    def add(self, work: Work) -> None:
+        """Adds a part of the work, its text length limited by the model's positions and the tokens of a batch."""
+        limit = self.models[work.model].model.config.get_text_config()
+        longest = int(getattr(limit, "max_position_embeddings", None) or work.length)
+        self.work.append(replace(work, length=max(1, min(work.length, longest - 2, work.batch_tokens))))
+
+    def plan(self) -> Plan:
+        """The plan, when all work is known."""
+        keys = [(w.model, w.length, w.batch_tokens) for w in self.work]
+        kinds: dict[tuple[int, int, int], set[Kind]] = {key: set() for key in keys}
+        for work, key in zip(self.work, keys, strict=True):
+            kinds[key].add(work.kind)
+        speeds = {}
+        for (place, length, tokens), own in kinds.items():
+            planned = self.models[place]
+            with self.reporter.status(f"timing {planned.name}"):
+                speeds[place, length, tokens] = measure_speed(
+                    planned.model, length, tokens, frozenset(own), precision=self.precision, attention=self.attention
+                )
+        # More programs run than there are cores to run them.
+        if self.models and hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1):
+            self.notes.append("Other programs are using this machine; everything is faster when it is idle.")
+        if self.models:
+            self.device = _device(self.models[0].model.device)
+        self.speeds = [speeds[key] for key in keys]
+        return self
+
+
+def _device(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    return f"cpu ({torch.get_num_threads()} threads of {os.cpu_count()} cores)" if device.type == "cpu" else str(device)
+
+
+def plan_of(request: Any, reporter: Reporter | None = None) -> Plan:
+    """What would be done for a request, how large that is, and about how long it takes. Nothing is written.
+
+    The plan of a request stands in `plan.py` beside its options.
+
+    Args:
+        request: of any command that runs a model.
+        reporter: shows progress.
+
+    Raises:
+        InputError: whatever is wrong with models, files and options that can be seen before the work begins.
+    """
+    plans = import_module(f"{type(request).__module__.rpartition('.')[0]}.plan").PLANS
+    plan: Plan = plans[type(request)](request, reporter or Reporter())
+    return plan
+
+
+@dataclass(frozen=True)
+class TrainingSteps:
+    """Updates of a training and the tokens of each, None where the size of the data is not known; and its epochs."""
+
+    steps: float | None
+    batch: int
+    length: int
+    options: LoopOptions
+    epochs: float
+
+    @classmethod
+    def of(cls, options: LoopOptions, data: DataSize, length: int | None = None) -> TrainingSteps:
+        """Returns the updates of a training on data whose texts have `length` tokens, by default those of the data."""
+        batch = options.batch_tokens * options.accumulate
+        steps: float | None = options.steps
+        if steps is None and data.tokens is not None:
+            steps = max(1, math.ceil(data.tokens * options.epochs / batch))
+        epochs = options.epochs if options.steps is None else options.steps * batch / (data.tokens or math.inf)
+        return cls(steps, batch, length or data.length, options, epochs)
+
+    def work(self, text: str, *, model: int = 0, each: float = 1.0, times: int = 1) -> Work:
+        """Returns the work of all updates of a training that is run `times` times."""
+        size = self.options.batch_tokens
+        if self.steps is None:
+            return Work(f"{text}: updates not known", model, "backward", None, each, 0.0, size, self.length)
+        steps = self.steps * times
+        words = f"{text}: {steps:,.0f} updates of {self.batch:,} tokens"
+        return Work(words, model, "backward", steps * self.batch, each, steps, size, self.length)
+
+
+def plan_attention(planner: Planner, attention: str | None) -> None:
+    """Plans for a model that `--attention` switches to another normaliser."""
+    if attention is not None and attention != SOFTMAX:
+        planner.attention = parse_normalizer(attention)
+
+
+def plan_evaluations(planner: Planner, every: int, loop: TrainingSteps, held_out: DataSize) -> None:
+    """Plans the evaluations on held-out data, every so many updates; 0 for every epoch."""
+    times = max(1.0, loop.steps // every if every and loop.steps is not None else math.ceil(loop.epochs))
+    text, size = f"evaluate {times:.0f} times", loop.options.batch_tokens
+    planner.add(Work(text, tokens=held_out.tokens, each=times, batch_tokens=size, length=loop.length))
+
+
+RELEVANCE = 0.75  # relevance of all heads, beside a forward and backward pass
+
+
+# What a step with a learned mask costs beside a plain one (benchmarks/dam.py).
+MASKED = 1.15

@@ -1,0 +1,276 @@
+"""The sizes of models and data of a plan: counted where they are on this machine, known or asked for elsewhere.
+
+Of well-known models and data sets the shapes are those of the published configurations, counts of examples those of
+the data sets' pages, and words of an example rounded means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.attention.sites import find_sites
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.sentence import summarise
+from headlens.corpora.sources import open_corpus
+from headlens.errors import CorpusError, ModelError
+from headlens.hub_access import hub_answers, only_cache
+from headlens.learning.new_models import PREFIX, shape_of
+from headlens.models.checkpoint_files import CheckpointFiles, load_tokenizer
+from headlens.models.loading import choose_device, load, local_or_hub, quiet
+from headlens.models.loading_errors import explained
+from headlens.models.model_options import ModelOptions
+from headlens.options import DEMO
+from headlens.runs.progress import Reporter
+from headlens.tasks.catalogue import find_task
+from headlens.tasks.example_sources import SourceCounts
+from headlens.tasks.examples import texts_of, words_of
+from headlens.tasks.open_task import open_examples
+from headlens.tasks.task_options import TaskData
+
+# Shapes of well-known models as published, for machines that cannot ask the hub.
+# By the last part of the hub's name.
+MODELS: dict[str, PreTrainedConfig] = {
+    "bert-base-uncased": transformers.BertConfig(),
+    "albert-base-v2": transformers.AlbertConfig(
+        vocab_size=30000, hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=12
+    ),
+    "roberta-base": transformers.RobertaConfig(vocab_size=50265, max_position_embeddings=514),
+    "distilbert-base-uncased": transformers.DistilBertConfig(),
+}
+HUB = "hub:"
+_SAMPLE = 200  # texts that say how many tokens a word has
+_PIECES = 1.3  # tokens of a word of English, for BERT's vocabulary, where no tokenizer can be asked
+_SPECIAL = 2.0  # tokens of an example besides its words
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """A model that a command would read or train.
+
+    Args:
+        name: as the command has it.
+        model: its weights are its own, or random where `source` says so; on the device.
+        tokenizer: None where it is not on this machine.
+        source: where its shape comes from, in words.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+    source: str
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters of the model; shared ones are counted once."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the model's parameters in bytes; shared ones are counted once."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+
+    @property
+    def stacks(self) -> dict[str, tuple[int, int]]:
+        """Layers and heads of all layers, by stack."""
+        heads: dict[str, list[int]] = {}
+        for site in find_sites(self.model):
+            heads.setdefault(site.stack, []).append(site.n_heads)
+        return {stack: (len(own), sum(own)) for stack, own in heads.items()}
+
+    @property
+    def heads(self) -> int:
+        """Number of attention heads in all layers of all stacks."""
+        return sum(heads for _, heads in self.stacks.values())
+
+
+def planned_model(
+    name: str, options: ModelOptions | None = None, *, vocabulary: int = 8000, longest: int = 128
+) -> PlannedModel:
+    """The model of a name. Nothing large is fetched: of a model on the hub that is not here, only its configuration.
+
+    Args:
+        name: as `load` takes it, or `new:NAME` as `headlens train` does.
+        options: how it is loaded.
+        vocabulary: of a new model.
+        longest: of a new model.
+
+    Raises:
+        InputError: see `load`, and if the hub cannot be asked for a model whose shape is not known.
+    """
+    options = options or ModelOptions()
+    if name.startswith(PREFIX):
+        shape = shape_of(name.removeprefix(PREFIX), vocabulary, longest)
+        return PlannedModel(name, _random(shape, options), None, "a new model")
+    if name == DEMO or isinstance(local_or_hub(name), Path):
+        loaded = load(name, options)
+        return PlannedModel(loaded.name, loaded.model, loaded.tokenizer, "the model itself")
+    try:
+        config, tokenizer = _from_hub(name, options)
+        return PlannedModel(name, _random(config, options), tokenizer, "its configuration; weights not fetched")
+    except ModelError:
+        known = MODELS.get(name.rsplit("/", 1)[-1])
+        if known is None:
+            raise
+        return PlannedModel(
+            name, _random(known, options), None, "its shape as recorded in headlens; the hub did not answer"
+        )
+
+
+def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
+    with explained(name, options), quiet():
+        offline = options.offline or not hub_answers()
+        files = CheckpointFiles(name, options.revision or "main", offline, options.trust_remote_code)
+        with only_cache(enabled=offline):
+            return transformers.AutoConfig.from_pretrained(name, **files.trusting), load_tokenizer(files)
+
+
+def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:
+    """A model of that shape, of the type and on the device of the options."""
+    kind: Any = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
+    with quiet():
+        model: PreTrainedModel = kind.from_config(config)
+    dtype = torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype)
+    placed: PreTrainedModel = model.eval().to(device=choose_device(options.device), dtype=dtype)
+    return placed
+
+
+def _glue(words: float, train: int, validation: int) -> dict[str, tuple[int, float]]:
+    return {"train": (train, words), "validation": (validation, words)}
+
+
+_WIKITEXT = {"validation": (3_760, 57.9), "test": (4_358, 56.4)}
+
+# Examples of well-known data sets by their parts, and the words of one, all its texts together, for machines that
+# cannot ask the hub: counts of their pages, rounded means of words.
+DATA: dict[str, dict[str, tuple[int, float]]] = {
+    "nyu-mll/glue:cola": _glue(7.7, 8_551, 1_043),
+    "nyu-mll/glue:sst2": {"train": (67_349, 9.4), "validation": (872, 19.5)},
+    "nyu-mll/glue:mrpc": _glue(44.0, 3_668, 408),
+    "nyu-mll/glue:stsb": _glue(22.0, 5_749, 1_500),
+    "nyu-mll/glue:qqp": _glue(22.0, 363_846, 40_430),
+    "nyu-mll/glue:mnli": {
+        "train": (392_702, 30.0),
+        "validation_matched": (9_815, 30.0),
+        "validation_mismatched": (9_832, 30.0),
+    },
+    "nyu-mll/glue:qnli": _glue(37.0, 104_743, 5_463),
+    "nyu-mll/glue:rte": _glue(53.0, 2_490, 277),
+    "wmt/wmt19:ru-en": {"validation": (3_000, 21.0)},
+    "Salesforce/wikitext:wikitext-2-raw-v1": _WIKITEXT | {"train": (36_718, 56.9)},
+    "Salesforce/wikitext:wikitext-103-raw-v1": _WIKITEXT | {"train": (1_801_350, 57.3)},
+}
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """How large a corpus or the data of a task is.
+
+    Args:
+        name: as the command has it.
+        examples: sentences, pairs or examples; None where nobody knows.
+        words: of a mean example, all its texts together; of translations those of one side.
+        pieces: tokens of a word.
+        source: where the numbers come from, in words.
+    """
+
+    name: str
+    examples: int | None
+    words: float | None
+    pieces: float
+    source: str
+
+    @property
+    def length(self) -> int:
+        """Tokens of a mean example; 32 where nobody knows."""
+        return 32 if self.words is None else max(4, round(self.words * self.pieces + _SPECIAL))
+
+    @property
+    def tokens(self) -> float | None:
+        """Number of tokens of all examples together; None where the number of examples is not known."""
+        return None if self.examples is None else float(self.examples * self.length)
+
+    def part(self, share: float) -> DataSize:
+        """Returns the size of a share of the examples, at least one of them."""
+        left = None if self.examples is None else max(1, round(self.examples * share))
+        return replace(self, examples=left)
+
+    def split(self, share: float) -> tuple[DataSize, DataSize]:
+        """What is learned from, and the share that is held out of it."""
+        return self.part(1 - share), self.part(share)
+
+
+def corpus_size(
+    spec: str, options: CorpusOptions, model: PlannedModel | None = None, reporter: Reporter | None = None
+) -> DataSize:
+    """The size of a corpus. What is here is read from beginning to end; a data set of the hub is not.
+
+    Args:
+        spec: as `open_corpus` takes it.
+        options: how it is read.
+        model: whose tokens are counted.
+        reporter: shows progress.
+
+    Raises:
+        InputError: see `open_corpus`.
+    """
+    corpus = open_corpus(spec, options)
+    if spec.startswith(HUB):
+        return _of_hub(spec.removeprefix(HUB), options.split, options.limit)
+    with (reporter or Reporter()).progress(f"reading {corpus.name}", None) as advance:
+        summary = summarise(corpus, advance)
+    first = next(iter(corpus), None)
+    two_sided = first is not None and first.target is not None
+    words = summary.words / summary.sentences / (2 if two_sided else 1)
+    sample = ((example.source.text, len(example.source.words)) for example in corpus)
+    return DataSize(corpus.name, summary.sentences, words, _pieces(model, sample), "counted")
+
+
+def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: bool = False) -> DataSize:
+    """The size of a task's examples, likewise.
+
+    Args:
+        data: as a command names it.
+        model: whose tokens are counted.
+        offline: never ask the hub.
+
+    Raises:
+        InputError: see `open_task`.
+    """
+    entry = find_task(data.task)
+    sets = [spec for spec in data.data or (f"{HUB}{entry.dataset}",) if spec.startswith(HUB)]
+    _, source = open_examples(data, offline=offline, named=not sets)
+    if sets and not (entry.default and not data.data):
+        return _of_hub(sets[0].removeprefix(HUB), data.data_split or entry.split, data.limit)
+    examples = list(source.read(SourceCounts()))
+    if not examples:
+        raise CorpusError("there is no example.", "Check its columns.", path=source.name)
+    words = sum(map(words_of, examples)) / len(examples) / (2 if entry.task.generates else 1)
+    sample = ((text, len(text.split())) for example in examples for text in texts_of(example))
+    return DataSize(source.name, len(examples), words, _pieces(model, sample), "counted")
+
+
+def _of_hub(name: str, split: str, limit: int | None) -> DataSize:
+    known = DATA.get(name, {}).get(split)
+    if known is None:
+        return DataSize(f"{name}:{split}", limit, None, _PIECES, "not downloaded, and its size is unknown")
+    examples, words = known
+    examples = examples if limit is None else min(limit, examples)
+    return DataSize(f"{name}:{split}", examples, words, _PIECES, "its size as recorded in headlens")
+
+
+def _pieces(model: PlannedModel | None, sample: Iterable[tuple[str, int]]) -> float:
+    """Tokens of a word, in the first of some texts and their numbers of words."""
+    if model is None or model.tokenizer is None:
+        return _PIECES
+    first = list(islice(sample, _SAMPLE))
+    words = sum(count for _, count in first)
+    tokens = sum(len(model.tokenizer.encode(text, add_special_tokens=False)) for text, _ in first)
+    return tokens / words if words else _PIECES

@@ -1,0 +1,183 @@
+"""The relevance of every head with its interval: as a heatmap, and layer by layer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from headlens.plots import style
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
+from headlens.plots.heatmaps import Cells, centred_scale, holds_zero, interval_map, short_number
+from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
+from headlens.relevance_propagation.shares import (
+    CANCEL,
+    MARGIN,
+    OPPOSES,
+    cancelling,
+    even_shares,
+    layer_signs,
+    opposing,
+    requested_rule,
+    span,
+    titled,
+)
+
+# inches
+_TITLES, _NAME, _TALLEST, _PAGE = 0.5, 0.55, 1.25, 9.4
+_PER_HEAD, _NARROWEST = 0.105, 0.95
+_DOT, _NUMBER = 2.6, 5.5  # points
+_AGAINST = "Triangle: the layer as a whole works against the target. Blue: in the direction of its layer."
+_WITHIN = "Shares compare the heads of a layer, not layers; relevance_raw compares all."
+_PALE = "Pale: the interval contains 0"
+_IN_TITLE = {OPPOSES: " (against the target)", CANCEL: " (heads cancel)"}
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
+
+
+def relevance_map(relevance: pd.DataFrame) -> Figure | None:
+    """The relevance of every head under the rule that was asked for, in colours that have 0 in their middle.
+
+    Cells that are large enough hold the value and half the width of its 95 % interval; heads whose interval holds 0 are
+    pale. Few outliers do not set the colours: they have the colour of the end of the scale.
+
+    Args:
+        relevance: rows of `relevance.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when no head has a relevance.
+    """
+    _, rows = requested_rule(relevance)
+    if not has_numbers(rows, "relevance"):
+        return None
+    scale = centred_scale("share of the layer's relevance", rows, "relevance", style.DIVERGING)
+    cancel = cancelling(rows).any()
+    cells = Cells(
+        "relevance",
+        warned=opposing,
+        warning=_AGAINST,
+        remark=_WITHIN if has_numbers(rows, "raw") else "",
+        unsure=lambda part: holds_zero(part) | cancelling(part),
+        pale=_PALE + (", or the heads of the layer cancel, and shares mean nothing." if cancel else "."),
+    )
+    return interval_map(rows, cells, scale, titled("Relevance of attention heads", rows))
+
+
+def raw_map(relevance: pd.DataFrame) -> Figure | None:
+    """The contribution of every head in units of the output, the only number that compares heads of different layers.
+
+    Under the rule that was asked for, with half the width of its 95 % interval. Small numbers are multiplied by a power
+    of ten, which the colour bar names.
+
+    Args:
+        relevance: rows of `relevance.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when no head has one.
+    """
+    _, rows = requested_rule(relevance)
+    if not has_numbers(rows, "raw"):
+        return None
+    largest = np.nanmax(np.abs(float_column(rows, "raw")))
+    power = max(0, -math.floor(math.log10(largest))) if 0 < largest < 0.1 else 0
+    names = {"raw": "raw", "raw_low": "ci_low", "raw_high": "ci_high"}
+    rows = rows.assign(**{name: float_column(rows, column) * 10.0**power for column, name in names.items()})
+    unit = "units of the output" if not power else f"10{f'-{power}'.translate(_RAISED)} units of the output"
+    scale = centred_scale(f"contribution (raw), {unit}", rows, "raw", style.DIVERGING)
+    several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
+    cells = Cells("raw", remark=f"Comparable between layers: blue for the target, red against it.{several}")
+    return interval_map(rows, cells, scale, titled("Contributions of attention heads", rows))
+
+
+def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
+    """The relevance of every head, under the rule that was asked for, with its 95 % bootstrap interval.
+
+    One small panel per layer, all of a stack on one axis, with lines at 0 and at the even share 1 / heads. Open dots:
+    the interval holds 0. What lies beyond the axis, which few outliers do not set, stands at its edge as a number.
+
+    Args:
+        relevance: rows of `relevance.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when no head has a relevance.
+    """
+    _, rows = requested_rule(relevance)
+    pieces = [p for p in by_model_and_stack(rows) if has_numbers(p.rows, "relevance")]
+    if not pieces:
+        return None
+    heads, layers = int(rows["head"].max()) + 1, [p.rows["layer"].nunique() for p in pieces]
+    fitting = int(style.page_width() // max(_NARROWEST, heads * _PER_HEAD))
+    # More than three abreast even where dots come close: else a deep model of many heads fills pages.
+    abreast = min(max(layers), max(2 if style.in_column() else 3, fitting))
+    abreast = -(-max(layers) // -(-max(layers) // abreast))  # lines that are equally full
+    lines = [-(-count // abreast) for count in layers]
+    height = min(_PAGE, _TITLES + len(pieces) * _NAME + sum(lines) * _TALLEST)
+    title = titled("Relevance of attention heads with 95 % intervals", rows)
+    figure = style.constrained_figure(style.page_width(), height, title)
+    blocks = figure.subfigures(len(pieces), 1, squeeze=False, height_ratios=[_NAME + n * _TALLEST for n in lines])
+    for part, block, line_count in zip(pieces, blocks.flat, lines, strict=True):
+        name = style.one_line(part.name, style.page_width() - 0.2, style.HEADING_SIZE)
+        block.suptitle(name, x=0.08 / style.page_width(), ha="left", fontsize=style.HEADING_SIZE, color=INK)
+        grid = block.subplots(line_count, abreast, sharex=True, sharey=True, squeeze=False)
+        for number, (axes, layer) in enumerate(zip(grid.flat, sorted(part.rows["layer"].unique()), strict=False)):
+            last = number + abreast >= part.rows["layer"].nunique()
+            style.dress(axes, "head" if last else "", "" if number % abreast else "share of its layer")
+            axes.tick_params(labelbottom=last)
+            does = layer_signs(part.rows[part.rows["layer"] == layer])[0]
+            name = f"layer {layer}" + _IN_TITLE.get(does, "")
+            axes.set_title(name, fontsize=TICK_SIZE, color=LOSS if does == OPPOSES else INK, loc="left", pad=2)
+            _draw_layer(axes, part, layer)
+        for axes in grid.flat[part.rows["layer"].nunique() :]:
+            axes.remove()
+        first = grid[0, 0]
+        part_heads = int(part.rows["head"].max()) + 1
+        step = style.tick_step((style.page_width() / abreast - 0.2) / part_heads, 0.15)
+        first.set(xlim=(-0.7, part_heads - 0.3), xticks=range(0, part_heads, step))
+        first.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
+    dots = {"above 0": (GAIN, GAIN), "below 0": (LOSS, LOSS), "95 % interval contains 0": ("white", INK)}
+    looks: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 4}
+    handles = [Line2D([], [], **looks, label=n, mfc=face, mec=edge) for n, (face, edge) in dots.items()]
+    handles.append(Line2D([], [], label="equal share, 1 / heads", **_EVEN))
+    figure.legend(handles=handles, loc="outside lower left", ncols=2 if style.in_column() else 4, **style.LEGEND)
+    return figure
+
+
+def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
+    limits = span(*(float_column(part.rows, column) for column in ("relevance", "ci_low", "ci_high")))
+    rows = part.rows[part.rows["layer"] == layer]
+    axes.set_ylim(*limits)
+    axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
+    axes.axhline(even_shares(rows)[0], **_EVEN, zorder=1)
+    values, heads = float_column(rows, "relevance"), rows["head"].to_numpy(np.float64)
+    if not np.isfinite(values).any():
+        axes.text(0.5, 0.62, "no value", transform=axes.transAxes, fontsize=TICK_SIZE, color=FAINT, ha="center")
+        return
+    colours = np.where(values < 0, LOSS, GAIN)
+    # What reaches into the margin would meet the triangles there.
+    margin = 0.99 * MARGIN / (1 + 2 * MARGIN) * (limits[1] - limits[0])
+    outside = {1: values > limits[1] - margin, -1: values < limits[0] + margin}
+    inside = np.isfinite(values) & ~outside[1] & ~outside[-1]
+    low, high = float_column(rows, "ci_low"), float_column(rows, "ci_high")
+    bounded = np.isfinite(values) & np.isfinite(low) & np.isfinite(high)
+    axes.vlines(heads[bounded], low[bounded], high[bounded], colors=list(colours[bounded]), linewidth=0.9, zorder=2)
+    faces = np.where(holds_zero(rows), "white", colours)
+    dots = axes.scatter(heads[inside], values[inside], s=_DOT**2, c=list(faces[inside]), linewidths=0.7, zorder=3)
+    dots.set_edgecolor(list(colours[inside]))
+    across = axes.get_xaxis_transform()
+    for sign, marker, edge, end, colour in ((1, "^", limits[1], high, GAIN), (-1, "v", limits[0], low, LOSS)):
+        longer = bounded & inside & (sign * end > sign * edge)
+        # At the edge full triangles for shares beyond it, each with its number, and open ones for longer intervals.
+        for marked, place, face in ((outside[sign], 0.45, colour), (longer, 0.47, "white")):
+            looks: dict[str, Any] = {"c": face, "edgecolors": colour, "marker": marker, "linewidths": 0.6}
+            places = np.full(marked.sum(), 0.5 + sign * place)
+            axes.scatter(heads[marked], places, s=_DOT**2, **looks, transform=across, zorder=3)
+        for head, value in zip(heads[outside[sign]], values[outside[sign]], strict=True):
+            text = axes.text(head, 0.5 + 0.38 * sign, short_number(value), transform=across, rotation=90, zorder=3)
+            text.set(fontsize=_NUMBER, color=colour, ha="center", va="top" if sign > 0 else "bottom")
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.2, "alpha": 0.8})

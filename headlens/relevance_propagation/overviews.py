@@ -1,0 +1,202 @@
+"""What a reader of relevance looks for first: single heads, and whether the rules agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.pages.formatting import by_sign, number_text, value_text
+from headlens.pages.head_cards import HeadFacts, HeadSeries
+from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
+from headlens.plots.heatmaps import limit
+from headlens.relevance_propagation.shares import (
+    CANCEL,
+    OPPOSES,
+    SAME_OUTPUT,
+    even_shares,
+    layer_signs,
+    of_rule,
+    positive_sums,
+    requested_rule,
+    rules_of_table,
+)
+from headlens.runs.reading import RecordedRun, run_label, tables_of
+
+MOST = 10  # heads of a model's stack
+_BOUNDS = ("ci_low", "ci_high")
+_RAW = ("raw", "raw_low", "raw_high")
+SHARES_TITLE = (
+    "Largest positive shares of their layer, of heads whose raw is not negative (not comparable between layers)"
+)
+OPPOSED = (
+    "Positive shares of a layer that add up to more than 1 are those of heads that others work against: a share may be "
+    "large because little is left of the layer."
+)
+_IN_LAYER = {
+    OPPOSES: ", of a layer that works against the target as a whole",
+    CANCEL: ", of a layer whose heads cancel, where shares mean nothing",
+}
+_SPELLED = {"magnitude": "its magnitude", "raw magnitude": "magnitude of raw"}
+_SHARES = "all heads (shares, not comparable between layers)"
+
+
+def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
+    """The largest shares of a layer in every model and stack, under the rule that was asked for."""
+    found = []
+    for run, relevance in tables_of(runs, "relevance"):
+        rule, rows = requested_rule(relevance)
+        found += [(run, rule, largest_shares(part.rows)) for part in by_model_and_stack(rows)]
+    bounds = [float_column(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
+    end = limit(*bounds) if bounds else 1.0
+    low = min(0.0, max(-end, min((float(np.nanmin(b, initial=0.0)) for b in bounds), default=0.0)))
+    top = ((run, rule, row) for run, rule, rows in found for row in rows.to_dict("records"))
+    records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
+    about = (
+        f"The {MOST} largest positive shares of a layer's relevance in every model and stack, of heads whose `raw` is "
+        f"not negative, with 95 % bootstrap intervals (dot, line; from {number_text(low)} to {number_text(end)}) "
+        f"against the equal share 1 / heads (tick). A layer may contribute next to nothing. {OPPOSED}"
+    )
+    return page_table(SHARES_TITLE, records, about)
+
+
+def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
+    """The heads of one model and stack with the largest shares above 0, with `even`, `its_layer` and `positive`.
+
+    Left out are heads whose `raw` is negative: a share is a mean of ratios, which also is above 0 where head and layer
+    work against the target.
+    """
+    shares, raw = float_column(rows, "relevance"), float_column(rows, "raw")
+    told = {"even": even_shares(rows), "its_layer": layer_signs(rows), "positive": positive_sums(rows)}
+    rows = rows.assign(relevance=shares, raw=raw, **told)
+    return rows[(shares > 0) & ~(raw < 0)].sort_values("relevance", ascending=False, kind="stable").head(most)
+
+
+def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
+    """The heads of one model and stack whose `raw` relevance is largest in size; `share` is that of the sum.
+
+    Shares of a layer do not compare layers: a head can have most of a layer that contributes next to nothing.
+    """
+    numbers = {name: float_column(rows, name) for name in _RAW}  # a file may hold words there
+    size = np.abs(numbers["raw"])
+    order = np.argsort(-size, kind="stable")[: min(most, int(np.isfinite(size).sum()))]
+    return rows.assign(**numbers, share=size / (np.nansum(size) or 1.0)).iloc[order]
+
+
+def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """A row of `largest_heads` as a table shows it."""
+    low, high = (float(row.get(name, np.nan)) for name in _RAW[1:])
+    interval = interval_cell((low, float(row["raw"]), high, 0.0)) if np.isfinite([low, high]).all() else ""
+    shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
+    return shown | {"of all heads": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
+
+
+def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
+    """The heads of every model and stack with the largest contributions, whatever layer they are in."""
+    records = [
+        run_label(run, runs) | {"model": part.model} | largest_record(row) | {"rule": rule}
+        for run, relevance in tables_of(runs, "relevance")
+        for rule, rows in [requested_rule(relevance)]
+        for part in by_model_and_stack(rows)
+        for row in largest_heads(part.rows).to_dict("records")
+    ]
+    about = (
+        f"The {MOST} heads of every model and stack that contribute most to the output, whatever their layer: `raw` in "
+        "units of the output, negative against it, and its magnitude as a share of the summed magnitudes of all heads."
+    )
+    return page_table("Largest contributions across layers", records, about)
+
+
+def shown_correlations(correlations: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Rows of `correlations.csv` with the column `over` in words, over all heads those of `raw` in place of shares.
+
+    Shares of a layer do not compare heads of different layers. Runs of before have no others: these say so.
+    """
+    raw, whole = correlations["of"].astype(str).str.startswith("raw"), correlations["scope"] == "heads"
+    kept = correlations[raw | ~whole] if raw.any() else correlations
+    over = {"heads": "all heads" if raw.any() else _SHARES, "layers": "within layers"}
+    kept = kept.assign(over=kept["scope"].map(over))
+    groups = kept.groupby(["stack", "other_rule"], sort=False, dropna=False)
+    return [row for _, rows in groups for row in rows.to_dict("records")]
+
+
+def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
+    """Rank correlations between the relevance of heads under different rules."""
+    tables = tables_of(runs, "correlations")
+    records = [run_label(run, runs) | _correlation(row) for run, own in tables for row in shown_correlations(own)]
+    about = (
+        "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
+        "−1 to 1, tick: 0): of shares within a layer, averaged over layers, and of `raw` over all heads of a stack. "
+        "Rows with “magnitude” compare absolute values."
+    )
+    return page_table("Agreement of rules", records, about)
+
+
+def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
+    """Returns the shares of relevance by head, a series of the page for every rule."""
+    about = "Share of what its layer contributes to the target; the shares of a layer add up to 1."
+    return [
+        HeadSeries(
+            f"relevance {rule}",
+            f"relevance ({rule})",
+            about,
+            of_rule(relevance, rule),
+            "relevance",
+            _BOUNDS,
+            diverging=True,
+            unit="share of its layer",
+        )
+        for rule in rules_of_table(relevance)
+    ]
+
+
+def relevance_heads(run: RecordedRun) -> HeadFacts:
+    """Relevance under every rule."""
+    return HeadFacts(relevance_series(run.tables["relevance"])) if "relevance" in run.tables else HeadFacts()
+
+
+def relevance_findings(run: RecordedRun) -> list[str]:
+    """The head that contributes most, and the one with the largest positive share of its layer."""
+    if "relevance" not in run.tables:
+        return []
+    rule, rows = requested_rule(run.tables["relevance"])
+    found = [note for note in run.notes if note.startswith(SAME_OUTPUT)]
+    for part in by_model_and_stack(rows):
+        sentences = []
+        for row in largest_heads(part.rows, 1).to_dict("records"):
+            does = by_sign([row["raw"]], above="contributes most", below="contributes most, against the output")
+            value = value_text(*(float(row[name]) for name in _RAW))
+            sentences.append(
+                f"{head_name(row)} {does} (rule {rule}): {value} in units of the output, {row['share']:.1%} of the "
+                "summed magnitudes of all heads."
+            )
+        for row in largest_shares(part.rows, 1).to_dict("records"):
+            layer = _IN_LAYER.get(row["its_layer"], "")
+            value = value_text(*(float(row[name]) for name in ("relevance", *_BOUNDS)))
+            sentences.append(
+                f"{head_name(row)} has the largest positive share of its layer's relevance, among heads whose raw is "
+                f"not negative{layer}: {value}; an equal share is {number_text(row['even'])}, all positive shares of "
+                f"its layer add up to {number_text(row['positive'])}."
+            )
+        if sentences:
+            found.append(f"{part.name}: {' '.join(sentences)}")
+    return found
+
+
+def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[str, Any]:
+    value, low, high, even = (float(row[name]) for name in ("relevance", "ci_low", "ci_high", "even"))
+    record = {"model": row["model"], "head": head_name(row), "relevance": number_cell(value)}
+    record |= {"95 % CI": interval_cell((low, value, high, even), ends), "equal share": number_cell(even)}
+    record |= {"its layer": row["its_layer"], "its positive shares": number_cell(row["positive"])}
+    return record | {"n": row.get("n"), "rule": rule, "target": row.get("target")}
+
+
+def _correlation(row: dict[Any, Any]) -> dict[str, Any]:
+    value, low, high = (float(row[name]) for name in ("spearman", "ci_low", "ci_high"))
+    record = {"model": row["model"], "stack": row["stack"], "rule": row["rule"], "other rule": row["other_rule"]}
+    record |= {"of": _SPELLED.get(str(row["of"]), row["of"]), "over": row["over"]}
+    interval = interval_cell((low, value, high, 0.0), (-1.0, 1.0))
+    return record | {"heads": row["n"], "Spearman": number_cell(value), "95 % CI": interval}

@@ -1,0 +1,235 @@
+"""Relevance of all heads of a model for a batch, from one forward and one backward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headlens.attention.finite_values import not_finite
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import Site
+from headlens.errors import SelfCheckError
+from headlens.models.freezing import frozen
+from headlens.relevance_propagation.alpha_beta import AlphaBetaRules
+from headlens.relevance_propagation.attention_rules import (
+    AttentionRule,
+    HeadOutputs,
+    contributions,
+    magnitudes,
+    normalizer_of,
+)
+from headlens.relevance_propagation.gradient_rules import ConservationLedger, GradientRules, PlainGradient, Read, times
+from headlens.relevance_propagation.relevance_options import Rule
+from headlens.relevance_propagation.targets import Target
+from headlens.relevance_propagation.tracing import Tracer, kept_as_a_whole
+
+# Those that pass relevance on from output to input; what arrives is to be compared with what started.
+CONSERVING: tuple[Rule, ...] = ("epsilon", "attnlrp")
+
+
+@dataclass(frozen=True)
+class HeadRelevance:
+    """What one batch gave; examples are rows, or groups of rows where a target says so.
+
+    Args:
+        raw: signed sums by site, (examples, heads), double precision on the CPU. Never negative for `taylor`.
+        start: what relevance started from, (examples,): the logit, or the sum of several.
+        inputs: relevance that arrived at the embeddings, of the whole batch.
+        biases: relevance that biases kept on the way, of the whole batch; 0 where the rule gives them none.
+        outputs: numbers that tell one output of the model from another, a row for each that relevance started from.
+    """
+
+    raw: Mapping[Site, Tensor]
+    start: Tensor
+    inputs: float
+    biases: float
+    outputs: Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.float64))
+
+    @property
+    def lost(self) -> float:
+        """What arrived nowhere, as a share of what started: rounding for `epsilon`, the softmax too for `attnlrp`."""
+        begun = float(self.start.sum())
+        return (begun - self.inputs - self.biases) / begun if begun else 0.0
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a relevance rule does in attention, how relevance of heads is read, and the rules of other operations."""
+
+    attention: AttentionRule
+    reading: Read
+    rules: type[PlainGradient]
+    read: Read
+    conserves: bool = False
+
+
+_PLANS: dict[Rule, _Plan] = {
+    "epsilon": _Plan("constant", contributions, GradientRules, times, conserves=True),
+    "attnlrp": _Plan("halves", contributions, GradientRules, times),
+    # Its backward pass carries relevance itself.
+    "alpha-beta": _Plan("explicit", lambda r, _outputs: r.sum(dim=(1, 3)), AlphaBetaRules, lambda r, _number: r),
+    "gradxact": _Plan("gradient", contributions, PlainGradient, times),
+    "taylor": _Plan("gradient", magnitudes, PlainGradient, times),
+}
+
+
+class RelevanceSession:
+    """Passes relevance back through a model while inside `with`; afterwards, also after errors, nothing is left of it.
+
+        with RelevanceSession(model, PredictedClass()) as session:
+            found = session.relevance(inputs)
+
+    The rules are those of `headlens.relevance_propagation.op_rules`:
+
+    - `epsilon`: R_u = sum_v W_uv u / v · R_v (Bach et al. 2015, equation 58, with a vanishing epsilon) and constant
+      attention weights (Ali et al. 2022). What arrives at embeddings and biases is what started, which is checked.
+    - `attnlrp`: the same with halves for products and a linearised softmax (Achtibat et al. 2024).
+    - `alpha-beta`: the rule of Voita et al.'s own code (`headlens.relevance_propagation.alpha_beta`); slow, for
+      small inputs.
+    - `gradxact`: gradient times activation at the head outputs; `taylor`: its magnitude by query, the absolute
+      value of its sum over neurons (Michel et al. 2019, with the target in place of the loss).
+
+    Args:
+        model: in evaluation mode. Its parameters ask for no gradients inside.
+        target: where relevance starts.
+        rule: how it is passed on.
+
+    Raises:
+        UnsupportedModelError: if the model's attention cannot be reached; on running, if a part has no rule.
+        ValueError: if the model is in training mode.
+    """
+
+    def __init__(self, model: PreTrainedModel, target: Target, rule: Rule = "epsilon") -> None:
+        if model.training:
+            raise ValueError("relevance of a model in training mode is random: call model.eval() first")
+        self.model, self.target, self.rule = model, target, rule
+        self._plan = plan = _PLANS[rule]
+        self._idle = plan.rules(ConservationLedger(plan.read))
+        self._tracer = Tracer(model, self._idle)
+        self._outputs = HeadOutputs(plan.attention, plan.reading, self._tracer)
+        normalizer = normalizer_of(model, plan.attention)
+        self._attention = AttentionSession(model, edits=[self._outputs], normalizer=normalizer)
+        self._undo: ExitStack | None = None
+
+    @property
+    def sites(self) -> list[Site]:
+        """The sites of the attention heads whose relevance is measured."""
+        return self._attention.sites
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.enter_context(frozen(self.model))
+            undo.enter_context(self._attention)
+            if isinstance(self._idle, GradientRules):
+                undo.enter_context(kept_as_a_whole(self.model, self._tracer))
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._undo is not None:
+            undo, self._undo = self._undo, None
+            undo.close()
+
+    def relevance(self, inputs: Mapping[str, Any]) -> HeadRelevance:
+        """The relevance of every head for every example of a batch.
+
+        Args:
+            inputs: what the model takes; tensors have the rows first.
+
+        Raises:
+            ModelError: if the result is not finite.
+            SelfCheckError: if it is all zero, or relevance was lost on the way.
+            UnsupportedModelError: if a part of the model has no rule.
+            OptionError: if the target does not fit the model or the batch.
+        """
+        if self._undo is None:
+            raise RuntimeError("relevance can only be computed inside the `with` block")
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            if self.rule != "alpha-beta":
+                return self._checked(self._run(inputs))
+            # Its rescaling is by sample: one example at a time.
+            return self._checked(_joined([self._run(part) for part in _examples(inputs, self.target.rows)]))
+
+    def _run(self, inputs: Mapping[str, Any]) -> HeadRelevance:
+        ledger = ConservationLedger(self._plan.read)
+        self._tracer.start(self._plan.rules(ledger))
+        given = {k: _entered(k, v, ledger) for k, v in inputs.items()}
+        cache = {"use_cache": False} if any(s.stack == "decoder" for s in self.sites) else {}
+        try:
+            with self._tracer:
+                outputs = self.model(**{**cache, **given})
+                parts = self.target.parts(outputs, inputs)
+            arriving, kept = ledger.collect(parts, parts.detach() if self.rule == "alpha-beta" else None)
+        finally:
+            found = self._outputs.take(self.sites, _rows(inputs))
+            # What the rules noted keeps tensors of the pass alive.
+            self._tracer.start(self._idle)
+        start = parts.detach().cpu().double().flatten(1).sum(dim=1)
+        group = self.target.rows
+        raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in found.items()}
+        told = told_apart(self.target.outputs(outputs, inputs))
+        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept), told)
+
+    def _checked(self, found: HeadRelevance) -> HeadRelevance:
+        numbers = torch.cat([r.flatten() for r in found.raw.values()])
+        ends = torch.tensor([found.inputs, found.biases] if self.rule in CONSERVING else [], dtype=torch.float64)
+        if not torch.isfinite(torch.cat([numbers, found.start, ends])).all():
+            raise not_finite(self.model, f"the relevance of heads by {self.rule}")
+        if not numbers.any():
+            raise SelfCheckError(
+                f"No head has any relevance (rule {self.rule}): the target does not depend on attention.",
+                "Perhaps the logit that relevance starts from is exactly 0.",
+            )
+        # A logit near 0 is a difference of large numbers, whose rounding must not look like a loss.
+        scale = float(found.start.abs().sum()) + abs(found.inputs) + abs(found.biases)
+        missing = float(found.start.sum()) - found.inputs - found.biases
+        most = max(1e-3, 4 * torch.finfo(self.model.dtype).eps) * scale * len(self.sites) ** 0.5
+        if self._plan.conserves and abs(missing) > most:
+            raise SelfCheckError(
+                f"Relevance was lost: {missing:.3g} of {float(found.start.sum()):.3g} was not accounted for.",
+                "Part of the model bypasses torch's functions, so no rule was applied to it.",
+            )
+        return found
+
+
+def _entered(name: str, value: Any, ledger: ConservationLedger) -> Any:
+    """Inputs that are embeddings already are where relevance arrives."""
+    if not isinstance(value, Tensor) or not value.is_floating_point() or name.endswith("mask"):
+        return value
+    return ledger.enter(value.detach().clone())
+
+
+def _rows(inputs: Mapping[str, Any]) -> int:
+    if (ids := inputs.get("input_ids")) is not None:
+        return math.prod(ids.shape[:-1])  # of multiple choice (examples, candidates, length)
+    return next(v.shape[0] for v in inputs.values() if isinstance(v, Tensor))
+
+
+def _examples(inputs: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    for first in range(0, _rows(inputs), size):
+        yield {k: v[first : first + size] if isinstance(v, Tensor) else v for k, v in inputs.items()}
+
+
+def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
+    raw = {site: torch.cat([p.raw[site] for p in parts]) for site in parts[0].raw}
+    inputs, biases = sum(p.inputs for p in parts), sum(p.biases for p in parts)
+    start, outputs = torch.cat([p.start for p in parts]), torch.cat([p.outputs for p in parts])
+    return HeadRelevance(raw, start, inputs, biases, outputs)
+
+
+def told_apart(outputs: Tensor) -> Tensor:
+    """Three numbers of every row, (rows, 3): rows in which these are the same are the same, but for rare accidents."""
+    numbers = outputs.detach().double()
+    if not numbers.numel():
+        return torch.zeros(0, 3, dtype=torch.float64)
+    # Any direction would do that has no two equal parts; which number is the largest would jump by rounding.
+    direction = torch.arange(numbers.shape[-1], device=numbers.device, dtype=numbers.dtype).cos()
+    found = [numbers.amax(dim=-1), numbers.amin(dim=-1), numbers @ direction / len(direction) ** 0.5]
+    return torch.stack(found, dim=-1).cpu()

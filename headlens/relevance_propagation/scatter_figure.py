@@ -1,0 +1,163 @@
+"""Relevance against what else is known of heads: their confidence and role, and their relevance under other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from headlens.plots import style
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
+from headlens.plots.label_placement import name_points
+from headlens.plots.role_colours import COLOURS, families, legend_handles
+from headlens.plots.style import INK
+from headlens.relevance_propagation.shares import Marks, even_shares, of_rule, requested_rule, rules_of_table, span
+from headlens.statistics.weighted_means import spearman_of_known
+
+_WIDEST, _TALLEST, _PAGE = 3.5, 2.3, 9.4  # inches
+_NAMED = 6  # most relevant heads of a panel
+_DASHED: dict[str, Any] = {"color": style.FAINT, "linewidth": 0.7, "linestyle": (0, (3, 2)), "zorder": 1}
+
+
+def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
+    """Confidence and relevance of every head, with the family of its role as colour.
+
+    After Voita et al. (2019), figure 1, which shows them as heatmaps. One panel per model and stack with Spearman's
+    correlation; the heads with the largest shares, of either sign, are named `layer.head`, a line stands at the even
+    share 1 / heads. What lies beyond the axis, which few outliers do not set, is a triangle at its edge.
+
+    Args:
+        heads: rows of `heads.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when no head has both.
+    """
+    pieces = []
+    for part in by_model_and_stack(heads):
+        # The even share is that of all the heads of a layer, also of those that lack a confidence.
+        rows = part.rows.assign(even=even_shares(part.rows), role=part.rows.get("role", ""))
+        rows = rows[_known(float_column(rows, "confidence"), float_column(rows, "relevance"))]
+        if len(rows):
+            pieces.append(part._replace(rows=rows))
+    if not pieces:
+        return None
+    models = list(dict.fromkeys(p.model for p in pieces))
+    # A line per model where one has several stacks; else models side by side.
+    places = [divmod(number, min(3, len(pieces))) for number in range(len(pieces))]
+    if len(models) < len(pieces):
+        places = [(models.index(p.model), sum(q.model == p.model for q in pieces[:n])) for n, p in enumerate(pieces)]
+    pairs = [(float_column(p.rows, "confidence"), float_column(p.rows, "relevance")) for p in pieces]
+    names = [families(part.rows["role"]) for part in pieces]
+    even = Line2D([], [], **_DASHED, label="equal share")
+    handles = [*legend_handles({name for own in names for name in own}), even]
+    titles = [f"{part.name}\n{_correlation(*pair)}" for part, pair in zip(pieces, pairs, strict=True)]
+    figure, panels = _panels(places, titles, "Confidence against relevance of attention heads", handles)
+    for number, (axes, part, (x, y)) in enumerate(zip(panels, pieces, pairs, strict=True)):
+        first = axes.get_subplotspec().is_first_col()  # type: ignore[union-attr]
+        style.dress(axes, "confidence (mean largest weight)", "share of the layer's relevance" if first else "")
+        axes.set(xlim=(-0.02, 1.02), ylim=span(y))
+        for share in np.unique(part.rows["even"]):
+            axes.axhline(share, **_DASHED)
+        axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
+        _points(axes, x, y, [COLOURS[name] for name in names[number]])
+    # Names are placed in pixels: the layout has to be known.
+    figure.draw_without_rendering()
+    for axes, part, (x, y) in zip(panels, pieces, pairs, strict=True):
+        most = np.argsort(-np.abs(y), kind="stable")[:_NAMED]
+        keys = part.rows[["layer", "head"]].astype(int).to_numpy()
+        named = [(int(row), "{}.{}".format(*keys[row])) for row in most]
+        name_points(axes, (np.clip(x, *axes.get_xlim()), np.clip(y, *axes.get_ylim())), named, style.TICK_SIZE - 1)
+    return figure
+
+
+def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
+    """The relevance of every head under the rule that was asked for, against that under every other rule.
+
+    One panel per other rule, model and stack, with Spearman's correlation; on the dashed line both rules give a head
+    the same share. Triangles at the edge lie beyond it.
+
+    Args:
+        relevance: rows of `relevance.csv`, of one model or several.
+
+    Returns:
+        The figure, or None where there is one rule only.
+    """
+    rule, rows = requested_rule(relevance)
+    others = rules_of_table(relevance)[1:]
+    keys = [name for name in ("model", "stack", "layer", "head") if name in relevance]
+    found: dict[tuple[str, str], tuple[Grid, Grid]] = {}  # by part and other rule
+    for part, other in product(by_model_and_stack(rows), others):
+        both = part.rows[[*keys, "relevance"]].merge(of_rule(relevance, other), on=keys, suffixes=("", "_other"))
+        x, y = float_column(both, "relevance"), float_column(both, "relevance_other")
+        if (known := _known(x, y)).any():
+            found[part.name, other] = x[known], y[known]
+    if not found:
+        return None
+    # Parts without another rule leave no gap.
+    lines = list(dict.fromkeys(name for name, _ in found))
+    places = [(lines.index(name), others.index(other)) for name, other in found]
+    titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in found.items()]
+    same = Line2D([], [], **_DASHED, label="same share under both rules")
+    figure, panels = _panels(places, titles, "Shares of the layer's relevance by rule", [same])
+    for axes, ((_, other), (x, y)) in zip(panels, found.items(), strict=True):
+        style.dress(axes, *(style.fold(f"share under rule {name}", 1.8, style.LABEL_SIZE) for name in (rule, other)))
+        axes.set(xlim=span(x), ylim=span(y))
+        axes.axline((0, 0), slope=1, **_DASHED)
+        _points(axes, x, y, [style.BLUE] * len(x))
+    return figure
+
+
+def _known(first: Grid, second: Grid) -> Marks:
+    return np.isfinite(first) & np.isfinite(second)
+
+
+def _correlation(first: Grid, second: Grid) -> str:
+    value, count = spearman_of_known(first, second), f"n = {len(first)}"
+    # A rounded 0 has no sign.
+    return (
+        f"Spearman of shares {round(value, 2) + 0.0:.2f} ({count})".replace("-", "−") if np.isfinite(value) else count
+    )
+
+
+def _panels(
+    places: Sequence[tuple[int, int]], titles: Sequence[str], title: str, handles: Sequence[Line2D]
+) -> tuple[Figure, list[Axes]]:
+    """A figure with axes at every place (line, column) under their titles; in a column one below the other."""
+    if style.in_column():
+        places = [(number, 0) for number in range(len(places))]
+    lines, columns = (1 + max(side) for side in zip(*places, strict=True))
+    slot = min(_WIDEST, style.page_width() / columns)
+    width = max(min(_WIDEST, style.page_width()), slot * columns)
+    height = min(_PAGE, 0.6 + lines * (0.5 + min(_TALLEST, slot)))
+    figure = style.constrained_figure(width, height, title)
+    grid = figure.subplots(lines, columns, squeeze=False)
+    for place in {*np.ndindex(lines, columns)} - {*places}:
+        grid[place].remove()
+    panels: list[Axes] = [grid[place] for place in places]
+    for axes, text in zip(panels, titles, strict=True):
+        style.heading(axes, text, slot - 0.6)
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    figure.legend(handles=handles, loc="outside lower left", ncols=9 if columns > 1 else 4, **style.LEGEND)
+    return figure, panels
+
+
+def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
+    """Dots, whole where they touch the edge, and triangles at the edge for those beyond it."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    kinds = np.select([y > high, y < low, x > right, x < left], ["^", "v", ">", "<"], "o")
+    across, up = 0.02 * (right - left), 0.02 * (high - low)
+    for kind in dict.fromkeys(kinds.tolist()):
+        own = kinds == kind
+        shown = x[own], y[own]
+        if kind != "o":
+            shown = np.clip(x[own], left + across, right - across), np.clip(y[own], low + up, high - up)
+        looks: dict[str, Any] = {"c": list(np.array(colours)[own]), "edgecolors": INK, "linewidths": 0.3, "alpha": 0.85}
+        axes.scatter(*shown, s=12, marker=kind, **looks, zorder=3, clip_on=False)

@@ -1,0 +1,1 @@
+"""Ablation of single heads that reuses the activations of the intact pass."""

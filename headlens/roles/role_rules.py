@@ -1,0 +1,491 @@
+"""From measures to labels (Voita et al. 2019, section 5; Clark et al. 2019, section 3).
+
+And whether heads of several models, or of one model in several states, have the same roles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import norm
+
+from headlens.errors import counted
+from headlens.heads import KEY_COLUMNS, STACKS, HeadTable
+from headlens.pages.page_tables import number_cell
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
+from headlens.roles.role_options import Thresholds
+from headlens.roles.syntax_verdicts import verdicts
+
+Marks = npt.NDArray[np.bool_]
+MOST_NOTES = 3  # pairs of models that are told of one by one
+COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high", "with_role"]
+
+
+def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
+    """Add the columns `syntactic`, `significant`, `needed` and `verdict` to the rows of syntax.csv.
+
+    `syntactic` asks for the accuracy that is `needed`, that of the baseline and the margin, on enough instances;
+    `significant` for p_holm < 0.05, too; `verdict` says whether the head follows the relation, and if not, why.
+    """
+    rows = syntax.rows
+    enough = rows["n"] >= thresholds.min_instances
+    needed = thresholds.syntactic(rows["baseline"].to_numpy())
+    # Counts are whole: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
+    syntactic = enough & (rows["accuracy"] >= needed - 1e-12)
+    rows = rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05))
+    rows = rows[sorted(rows.columns, key=lambda name: name == "accuracy_null")].assign(needed=needed)
+    return HeadTable(rows.assign(verdict=verdicts(rows, thresholds.min_instances)))
+
+
+def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds, *, may_cut: bool = False) -> list[str]:
+    """The note on a corpus of which too few sentences or tokens were read to give any head a role; none if enough.
+
+    Args:
+        sentences: how many were read.
+        tokens: how many they have.
+        thresholds: how many roles need.
+        may_cut: whether long sentences could be cut into windows, each of which counts as one.
+    """
+    if sentences >= thresholds.min_sentences and tokens >= thresholds.min_tokens:
+        return []
+    verb = "was" if sentences == 1 else "were"
+    long = " --long-sentences window reads long texts in parts." if may_cut and tokens >= thresholds.min_tokens else ""
+    return [
+        f"No roles are assigned: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} {verb} read, but "
+        f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences "
+        f"and --min-tokens.{long}"
+    ]
+
+
+def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
+    """Notes on the null head: whether the heads are like it, and which thresholds it would pass.
+
+    Args:
+        heads: rows of heads.csv of one model.
+        roles: rows of roles.csv.
+    """
+    parts = [(part.stack, part.rows) for part in by_model_and_stack(heads.assign(model=""))]
+    even = [(f"{stack}: " if len(parts) > 1 else "", even_sentence(rows)) for stack, rows in parts if is_even(rows)]
+    notes = [where + (text if where else text[0].upper() + text[1:]) for where, text in even]
+    passed = roles[(roles["null"] >= roles["needed"]) & (roles["role"] != "broad")]
+    shares = [
+        f"{row['role']} ({row['null']:.2f}, threshold {row['needed']:.2f}; {row['above_threshold']} of {row['heads']} "
+        f"heads pass that and {row['held']} {'holds' if row['held'] == 1 else 'hold'} the role)"
+        for row in passed.to_dict("records")
+    ]
+    if shares:
+        notes.append(
+            f"On this text uniform attention passes the threshold of {'; '.join(shares)}. A head has a role only if "
+            "its interval is above what uniform attention has."
+        )
+    return notes
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role that a head holds by its own numbers.
+
+    Args:
+        name: of the role.
+        columns: of heads.csv; of several the largest counts.
+        told: what a head with this role does, with the places {share}, {n} and {where} for its numbers; of a role that
+            is resting, where it rests.
+        threshold: field of `Thresholds`, if it does not have the name of the role; of no use beside `baselines`.
+        instances: column that says on how many tokens or words the share rests; empty for all tokens.
+        more: whether the share has to be above the threshold ("more than half"), or may equal it.
+        chance: column of the share that pointing at random gives.
+        above_chance: whether that has to be passed, too.
+        baselines: columns of shares of which the largest has to be passed by the margin, with what they are.
+        norm: column of the share of norms that a role of weights should have, too.
+        rests: whether a head with this role rests, and may do something else with the weight that is left.
+        even: from where on the share is that of a head which spreads its attention evenly, and says nothing else; of
+            the other roles a head has to be above the null head, see `headlens.metrics.metric.Metric.null`.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    told: str
+    threshold: str = ""
+    instances: str = ""
+    more: bool = False
+    chance: str = ""
+    above_chance: bool = False
+    baselines: Mapping[str, str] = field(default_factory=dict)
+    norm: str = ""
+    rests: bool = False
+    even: float = math.inf
+
+
+# From which normalised entropy on a head attends evenly: what it gives to a token differs from token to token as little
+# as in a model that was not trained.
+EVEN = 0.99
+NEARLY_ALL, SOME = 0.9, 0.1  # of the heads of a stack
+_ROUNDING = 1e-6  # of shares of float32 weights
+
+# Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
+# Kovaleva et al. (2019) for the diagonal; Voita et al. (2019), section 5, for positional and rare-word heads; Wang et
+# al. (2022) for heads that attend to an earlier occurrence of the same token; Clark et al. (2019), section 5, for
+# heads that find antecedents, above both of their baselines by the margin; Schwaller et al. (2021) for heads that
+# map a text on another one, as cross-attention does from one side alone: each direction counts for itself.
+ROLES = (
+    Role("sink", ("to_first",), "the first token", norm="norm_to_first", rests=True),
+    Role(
+        "separator", ("to_sep", "to_eos"), "the separator or end-of-sentence token", norm="norm_to_special", rests=True
+    ),
+    Role("punctuation", ("to_punct",), "punctuation", norm="norm_to_punct", rests=True),
+    Role("self", ("self_share",), "attends most to the token itself for {share} of the tokens", "diagonal"),
+    Role("positional", ("positional_share",), "attends most to {where} for {share} of the tokens"),
+    Role(
+        "previous", ("to_prev",), "gives {share} of its weight to the previous token", "neighbour", norm="norm_to_prev"
+    ),
+    Role("next", ("to_next",), "gives {share} of its weight to the next token", "neighbour", norm="norm_to_next"),
+    *(
+        Role(
+            f"pair({one}->{other})",
+            (f"{one}_to_{other}",),
+            f"gives {{share}} of the weight of tokens in the {one} text to the {other} text",
+            "pair",
+            "pair_tokens",
+        )
+        for one, other in (("first", "second"), ("second", "first"))
+    ),
+    Role(
+        "same word",
+        ("same_word",),
+        "finds another occurrence of a repeated word in {share} of {n} cases",
+        "same_word",
+        "repeated_words",
+        chance="same_word_chance",
+        above_chance=True,
+    ),
+    Role(
+        "coreference",
+        ("coreference",),
+        "finds an antecedent for {share} of {n} mentions",
+        instances="mentions",
+        baselines={
+            "coreference_nearest": "choosing the nearest mention:",
+            "coreference_same_word": "choosing the same word:",
+        },
+    ),
+    Role(
+        "rare",
+        ("rare_top1",),
+        "points at the rarest word for {share} of {n} words",
+        instances="rare_words",
+        more=True,
+        chance="rare_chance",
+    ),
+    Role("broad", ("entropy_norm",), "spreads its attention, with {share} of the maximum entropy", even=EVEN),
+)
+
+
+ROLE_COLUMNS = [
+    *("stack", "role", "heads", "held", "layer", "head", "value", "score"),
+    *("needed", "null", "above_threshold"),
+]
+
+
+class Candidate(NamedTuple):
+    """A role and how near a head is to it.
+
+    Args:
+        name: the role as the table names it.
+        held: whether the threshold is passed on enough instances, and the interval is above what the null head has.
+        margin: 0 at the threshold, 1 at the most that is possible.
+        share: the score as a share of the threshold; of a role with baselines what it is above the largest of them, as
+            a share of the margin.
+        value: the score.
+        needed: the threshold; of a role with baselines the largest of them with the margin.
+        null: the score of the null head, NaN where it is not known.
+        passed: whether the threshold is passed on enough instances, whatever the null head has.
+        by_weight: whether the head passes the threshold with its weights and not with the norms of what it reads.
+        noise: whether it says nothing about this head, as uniform attention has as much, or so many heads would be as
+            near to it by chance.
+    """
+
+    name: str
+    held: bool
+    margin: float
+    share: float
+    value: float
+    needed: float
+    null: float
+    passed: bool
+    by_weight: bool = False
+    noise: bool = False
+
+
+def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> HeadTable:
+    """Add the columns `role`, `roles`, `nearest`, `nearest_score` and `roles_by_weight` to the rows of heads.csv.
+
+    `roles` lists every role a head holds, strongest first; `role` is the first. Strength is the margin over the
+    threshold as a share of the largest margin possible, (value - threshold) / (1 - threshold): thresholds of 0.9 and
+    of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
+    `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to, of those
+    on whose measure it is above the null head, and among relations only those in which it beats a fixed offset with
+    p < 0.05, not corrected for the number of relations; empty where there is none, and for heads that spread their
+    attention evenly. `nearest_score` is the head's number as a share of that threshold, where a margin above baselines
+    is asked what it is above them as a share of that margin. `roles_by_weight` lists the roles that a head holds by its
+    weights alone, as the norms of what it reads are below the threshold (Kobayashi et al. 2020).
+
+    Args:
+        heads: with the columns of the metrics.
+        syntax: with the columns `syntactic` and `significant`, which a role needs; None when there were no trees.
+        thresholds: from where on.
+    """
+    columns: dict[str, list[Any]] = {"role": [], "roles": [], "nearest": [], "nearest_score": []}
+    columns["roles_by_weight"] = []
+    for candidates in _candidates(heads, syntax, thresholds):
+        held = sorted((c for c in candidates if c.held), key=lambda c: -c.margin)
+        nearest = held[0] if held else max((c for c in candidates if not c.noise), key=lambda c: c.share, default=None)
+        columns["role"].append(held[0].name if held else "")
+        columns["roles"].append("; ".join(c.name for c in held))
+        columns["roles_by_weight"].append("; ".join(c.name for c in held if c.by_weight))
+        columns["nearest"].append("" if nearest is None else nearest.name)
+        columns["nearest_score"].append(math.nan if nearest is None else nearest.share)
+    return HeadTable(heads.rows.assign(**columns))
+
+
+def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> pd.DataFrame:
+    """Of every stack and role how many heads hold it, and which head comes nearest to it or is farthest above it.
+
+    Positional heads count as one role, whatever their offset; relations and directions count as a role each.
+
+    Args:
+        heads: with the columns of the metrics.
+        syntax: as for `label`.
+        thresholds: from where on.
+
+    Returns:
+        Rows of roles.csv without the model: stack, role, heads (that have a number for it), held, layer and head of the
+        best, its number (`value`) and its `score`, as `nearest_score` of `label`; the threshold (`needed`), what the
+        null head has (`null`), and how many heads pass the threshold, whatever that is (`above_threshold`). Of equal
+        heads the first is the best. It was picked on the text that it is scored on.
+    """
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for row, candidates in zip(heads.rows.to_dict("records"), _candidates(heads, syntax, thresholds), strict=True):
+        for role in candidates:
+            name = "positional" if role_family(role.name) == "positional" else role.name
+            known = best.setdefault((row["stack"], name), {"heads": 0, "held": 0, "score": -math.inf})
+            passed = known.get("above_threshold", 0) + role.passed
+            known |= {"heads": known["heads"] + 1, "held": known["held"] + role.held, "above_threshold": passed}
+            if role.share > known["score"]:
+                known |= {"layer": row["layer"], "head": row["head"], "value": role.value, "score": role.share}
+                known |= {"needed": role.needed, "null": role.null}
+    records = [{"stack": stack, "role": name} | known for (stack, name), known in best.items()]
+    return pd.DataFrame(records, columns=ROLE_COLUMNS)
+
+
+def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> Iterator[list[Candidate]]:
+    """Yields for every row of heads.csv the roles that the head has a number for, held or not."""
+    syntactic: dict[tuple[Any, ...], list[Candidate]] = {}
+    for row in [] if syntax is None else syntax.rows.to_dict("records"):
+        if not (row["n"] >= thresholds.min_instances and math.isfinite(row["accuracy"])):
+            continue
+        value, needed = row["accuracy"], float(thresholds.syntactic(np.array(row["baseline"])))
+        name = f"syntactic({row['relation']} {row['direction']})"
+        share = _of_threshold(value - row["baseline"], needed - row["baseline"])
+        # Of all heads, relations and directions some are above the margin by chance.
+        passed, by_chance = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
+        null = float(row.get("accuracy_null", math.nan))
+        noise = by_chance or not above_null(value, null)
+        held = passed and above_null(row.get("ci_low", value), null)
+        told = (value, needed, null, passed)
+        candidate = Candidate(name, held, _scaled(value, needed), share, *told, noise=noise)
+        syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
+    for row in heads.rows.to_dict("records"):
+        found = [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        # Of equal weights the order of the tokens decides what a head points at, and of nearly equal ones noise.
+        entropy = row.get("entropy_norm", 0.0)
+        equal, even = entropy > 1 - _ROUNDING, entropy >= EVEN
+        yield [c._replace(held=c.held and not equal, noise=c.noise or even) for c in found]
+
+
+def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Candidate]:
+    """Yields the roles that a row of heads.csv has a number for, held or not."""
+    offset = row.get("positional_offset", math.nan)
+    for role in ROLES:
+        values = [(row[name], name) for name in role.columns if name in row and not math.isnan(row[name])]
+        if not values:
+            continue
+        value, column = max(values)
+        baseline = max((row[name] for name in role.baselines), default=0.0)
+        field_name = role.threshold or role.name
+        above = thresholds.syntactic(np.array(baseline)) if role.baselines else getattr(thresholds, field_name)
+        threshold = float(above)
+        few = min(row.get(name, math.inf) for name in ("tokens", role.instances)) < thresholds.min_instances
+        # Sums of shares: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
+        passed = value > threshold if role.more else value >= threshold - (1e-12 if role.baselines else 0)
+        by_chance = role.above_chance and role.chance in row and value <= row[role.chance]
+        name = f"positional({int(offset):+d})" if role.name == "positional" and not math.isnan(offset) else role.name
+        passed = passed and not few and not by_chance
+        null, low = row.get(f"{column}_null", math.nan), row.get(f"{column}_ci_low", value)
+        # Nothing spreads its attention more than uniform attention does.
+        spreads = math.isfinite(role.even)
+        held = passed and (value < role.even if spreads else above_null(low, null))
+        noise = not (spreads or above_null(value, null))
+        by_weight = row.get(role.norm, math.nan) < threshold
+        share = _of_threshold(value - baseline, threshold - baseline)
+        told = (value, threshold, null, passed, by_weight, noise)
+        yield Candidate(name, held, _scaled(value, threshold), share, *told)
+
+
+def above_null(low: float, null: float) -> bool:
+    """Whether a number is above what the null head has by more than rounding; also where that is not known."""
+    return math.isnan(null) or math.isnan(low) or low > null + _ROUNDING
+
+
+def _scaled(value: float, threshold: float) -> float:
+    return (value - threshold) / (1 - threshold) if threshold < 1 else 0.0
+
+
+def _of_threshold(value: float, threshold: float) -> float:
+    return value / threshold if threshold > 0 else math.copysign(math.inf, value)
+
+
+def role_family(role: str) -> str:
+    """`syntactic` for `syntactic(nsubj dep->head)`; "none" for no role."""
+    return role.partition("(")[0] or "none"
+
+
+def count_families(heads: pd.DataFrame) -> pd.Series[int]:
+    """How many heads have each role family as their strongest role."""
+    return heads["role"].map(role_family).value_counts()
+
+
+def is_even(heads: pd.DataFrame) -> bool:
+    """Whether all heads of a stack, or nearly all, spread their attention evenly: rows of heads.csv."""
+    return len(heads) > 0 and int(even_heads(heads).sum()) >= NEARLY_ALL * len(heads)
+
+
+def even_models(heads: pd.DataFrame | None) -> list[str]:
+    """Returns the models all of whose stacks are such; none where there are no rows of heads.csv."""
+    parts = [] if heads is None or heads.empty else by_model_and_stack(heads)
+    others = {part.model for part in parts if not is_even(part.rows)}
+    return sorted({part.model for part in parts} - others)
+
+
+def even_sentence(heads: pd.DataFrame) -> str:
+    """What is to be said first of a stack with such heads; no more than they show."""
+    even, roled = int(even_heads(heads).sum()), int((heads["roles"].fillna("") != "").sum())
+    all_heads = f"all {counted(even, 'head')}" if even > 1 else "the only head"
+    who = all_heads if even == len(heads) else f"{even} of {counted(len(heads), 'head')}"
+    spread = "spreads its" if len(heads) == 1 else "spread their"
+    start = f"{who} {spread} attention evenly (entropy ≥ {100 * EVEN:.0f} %)"
+    if not is_even(heads):
+        of_them = int((even_heads(heads) & (heads["roles"].fillna("") != "")).sum())
+        return f"{start}; {of_them or 'none'} of them {'has' if of_them <= 1 else 'have'} a role."
+    if roled:
+        return f"{start}; {counted(roled, 'head')} {'has' if roled == 1 else 'have'} a role, see heads.csv."
+    whose = "this model's attention" if even == len(heads) else "nearly all of this model's attention"
+    return f"{start}: {whose} has learned nothing that these measures see."
+
+
+def even_heads(heads: pd.DataFrame) -> Marks:
+    """Which heads spread their attention evenly: rows of heads.csv."""
+    return float_column(heads, "entropy_norm") >= EVEN
+
+
+def has_even(heads: pd.DataFrame) -> bool:
+    """Whether so many heads of a stack spread their attention evenly that it is to be said first."""
+    return len(heads) > 0 and int(even_heads(heads).sum()) >= SOME * len(heads)
+
+
+def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
+    """Compares the roles of heads of the same place, of every two models and stack by stack.
+
+    Roles are compared by family (`syntactic` for any relation), "none" among them. `same` counts the heads with the
+    same one; `kappa` is what of that is beyond chance (Cohen 1960), with its asymptotic 95 % interval (Fleiss et al.
+    1969). It is empty where one of two models has a single role throughout. `with_role` counts the heads that have a
+    role in one model at least.
+
+    Args:
+        heads: rows of heads.csv of several models.
+
+    Returns:
+        A row for every two models and stack of the same shape that have two heads in common at least. A layer of a
+        model with fewer has no counterpart in one with more.
+    """
+    place, rows = ["layer", "head"], []
+    of = {(m, s): own[[*place, "role"]] for (m, s), own in heads.groupby(["model", "stack"], sort=False)}
+    # How many layers a stack has, and how many heads a layer; heads that were cut out count but at the end.
+    shapes = {key: own[place].max().to_list() for key, own in of.items()}
+    for (one, other), stack in product(combinations(dict.fromkeys(heads["model"]), 2), STACKS):
+        if (one, stack) in of and shapes[one, stack] == shapes.get((other, stack)):
+            both = of[one, stack].merge(of[other, stack], on=place)
+            if len(both) >= 2:
+                roles = [both[side].map(role_family) for side in ("role_x", "role_y")]
+                with_role = int(((roles[0] != "none") | (roles[1] != "none")).sum())
+                numbers = (len(both), int((roles[0] == roles[1]).sum()), *_kappa(*roles), with_role)
+                rows.append([one, other, stack, *numbers])
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _kappa(one: pd.Series[str], other: pd.Series[str]) -> tuple[float, float, float]:
+    """Cohen's κ with its interval; NaN where it is not defined."""
+    from statsmodels.stats.inter_rater import cohens_kappa  # noqa: PLC0415 - takes a second, for two models alone
+
+    names = sorted({*one, *other})
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        return math.nan, math.nan, math.nan
+    table = pd.crosstab(one, other).reindex(index=names, columns=names, fill_value=0)
+    with np.errstate(invalid="ignore"):  # the root of a variance of 0, rounded to below it
+        found = cohens_kappa(table.to_numpy())
+    half = norm.ppf(0.975) * math.sqrt(max(found.var_kappa, 0.0))
+    return float(found.kappa), float(max(found.kappa - half, -1)), float(min(found.kappa + half, 1))
+
+
+def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
+    """Returns every role that some model holds with the heads that hold it and the best head, model by model.
+
+    Args:
+        roles: rows of roles.csv of several models.
+
+    Returns:
+        Records of a table: by stack, then the roles that the most models hold first; models in order of appearance.
+    """
+    held = roles.assign(models=roles["held"] > 0).groupby(["stack", "role"])[["models", "held"]].transform("sum")
+    shown = roles.assign(place=roles["stack"].map(STACKS.index), models=held["models"], all=held["held"])
+    order = {"place": True, "models": False, "all": False, "role": True}
+    shown = shown[shown["models"] > 0].sort_values(list(order), ascending=list(order.values()), kind="stable")
+    return [
+        {name: row[name] for name in ("stack", "role", "model")}
+        | {"held by": f"{row['held']:.0f} of {row['heads']:.0f}", "best head": head_name(row)}
+        | {"its value": number_cell(row["value"]), "score": number_cell(row["score"])}
+        | {"uniform attention": number_cell(row.get("null", math.nan))}
+        for row in shown.to_dict("records")
+    ]
+
+
+def agreement_notes(agreement: pd.DataFrame) -> list[str]:
+    """Returns what the table says in sentences, one for each of its rows; of many of them the lowest and highest κ."""
+    several = len(set(agreement["stack"])) > 1
+    if len(agreement) > MOST_NOTES:
+        known = agreement.dropna(subset="kappa").sort_values("kappa", kind="stable")
+        ends = [
+            f"{row['kappa']:.2f} ({row['model']} and {row['other_model']}, {row['stack']})"
+            for row in (known.iloc[[0, -1]].to_dict("records") if len(known) else [])
+        ]
+        told = f" Cohen's κ ranges from {ends[0]} to {ends[1]}." if ends else ""
+        return [f"agreement.csv compares the roles of heads in the same position, for {len(agreement)} pairs.{told}"]
+    notes = []
+    for row in agreement.to_dict("records"):
+        where = f", {row['stack']}" if several else ""
+        if not row.get("with_role", row["heads"]):
+            notes.append(f"{row['model']} and {row['other_model']}{where}: no head has a role in either of them.")
+            continue
+        interval = f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
+        beyond = "" if pd.isna(row["kappa"]) else f", Cohen's κ {row['kappa']:.2f} {interval}"
+        notes.append(
+            f"{row['model']} and {row['other_model']}{where}: {row['same']} of {row['heads']} heads in the same "
+            f"position have the same role, or none{beyond}."
+        )
+    return notes

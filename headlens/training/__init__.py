@@ -1,1 +1,0 @@
-"""Training: one loop, into which objectives plug."""

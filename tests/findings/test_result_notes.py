@@ -1,0 +1,155 @@
+"""What is told of the examples."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.findings.result_notes import narrow_interval_notes, reading_notes, record_notes
+from headlens.runs.corpus_reader import CorpusReader
+from headlens.statistics.bootstrap import Draws
+from headlens.statistics.paired_tests import Comparison
+from headlens.tasks.catalogue import CATALOGUE, find_task
+from headlens.tasks.classification import ChoiceTask
+from headlens.tasks.task_options import CHOICES
+
+NO_BETTER = (
+    "The model is not significantly better than always giving the same answer: train it further, or evaluate it on "
+    "more examples."
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sst2", ["Always giving the same answer has an accuracy of 0.750.", NO_BETTER]),
+        ("mrpc", ["Always giving the same answer has an f1 of 0.857."]),
+        ("cola", ["Always giving the same answer has a matthews of 0.000."]),
+        ("swag", ["Choosing at random has an accuracy of 0.250."]),
+        ("stsb", []),
+    ],
+)
+def test_what_guessing_gives(name: str, expected: list[str]) -> None:
+    records = np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [1.0, 1.0, 0.3]])
+    notes = record_notes(find_task(name).task, records)
+    assert notes == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "sst2",
+            "Always giving the same answer has an accuracy of 0.750 on all 4 examples, and of 0.500 on the 2 that",
+        ),
+        ("mrpc", "Always giving the same answer has an f1 of 0.857 on all 4 examples, and of 0.667 on the 2 that"),
+        ("cola", "Always giving the same answer has a matthews of 0.000."),
+        ("swag", "Choosing at random has an accuracy of 0.250."),
+    ],
+)
+def test_what_guessing_gives_of_the_part_that_pruned_models_are_evaluated_on(name: str, expected: str) -> None:
+    records = np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [1.0, 1.0, 0.3]])
+    note = record_notes(find_task(name).task, records, np.array([False, True, True, False]))[0]
+    assert note == (expected if expected.endswith(".") else f"{expected} pruned models are evaluated on.")
+
+
+WORSE = "The model is significantly worse than always giving the same answer: train it further."
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(30, []), (45, [NO_BETTER]), (55, [NO_BETTER]), (70, [WORSE])])
+def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]) -> None:
+    chance, *more = record_notes(find_task("sst2").task, answers(wrong))
+    assert chance == "Always giving the same answer has an accuracy of 0.500."
+    assert more == told
+
+
+def test_a_model_that_chooses_worse_than_at_random_is_told() -> None:
+    task = find_task("paraphrase").task
+    records = np.zeros((100, len(task.columns)))
+    records[:, 0] = np.arange(100) < 70  # the right candidate; the first is always chosen
+    worse = (
+        "The model is significantly worse than choosing at random: it follows something that the task works against."
+    )
+    assert record_notes(task, records)[1:] == [worse]
+
+
+def test_what_guesses_are_is_known_of_every_task() -> None:
+    chosen = {name for name, entry in CATALOGUE.items() if isinstance(entry.task, ChoiceTask)}
+    assert chosen == set(CHOICES)
+
+
+KEYS = [f"example {i}" for i in range(100)]
+
+
+def answers(changed: int) -> np.ndarray:
+    """Records of a classifier of two classes that is wrong on so many of 100 examples, and never sure alike."""
+    labels = np.arange(100) % 2
+    predicted = np.where(np.arange(100) < changed, 1 - labels, labels)
+    return np.stack([labels, predicted, np.random.default_rng(changed).random(100)], axis=1)
+
+
+@pytest.mark.parametrize("metric", ["f1", "accuracy"])
+def test_intervals_that_rest_on_few_changes_are_told(metric: str) -> None:
+    task, others = find_task("mrpc").task, [answers(9), answers(10), answers(0)]
+    together = [f"paragraph {i // 2}" for i in range(100)]
+    for keys, told in ((KEYS, metric == "f1"), (together, True)):
+        notes = narrow_interval_notes(task, metric, keys, answers(0), others)
+        expected = (
+            f"The intervals of 2 of 3 differences of {metric} are too narrow, because fewer than 10 examples change."
+        )
+        assert [note.startswith(expected) for note in notes] == [True] * told
+    assert not narrow_interval_notes(task, metric, together, answers(0), others[1:2])
+    assert not narrow_interval_notes(task, metric, ["same"] * 4, answers(0)[:4], [r[:4] for r in others])
+
+
+def test_losses_count_every_example_that_changes_at_all() -> None:
+    records = np.random.default_rng(0).random((2, 100, 3)) + 1
+    others = np.array([records[0], [[nll + 1, tokens, right] for nll, tokens, right in records[0]], records[1]])
+    task = find_task("mlm").task
+    for metric, few in (("loss", 1), ("accuracy", 2)):
+        (note,) = narrow_interval_notes(task, metric, KEYS, records[0], list(others))
+        assert f"of {few} of 3 differences of {metric}" in note
+    assert not narrow_interval_notes(task, "loss", KEYS, records[0], list(others[1:]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("expected", "low", "high"), [(1, 0.35, 0.65), (2, 0.6, 0.85), (5, 0.85, 0.95), (10, 0.9, 1)])
+def test_how_often_bootstrap_intervals_cover_is_what_the_note_says(expected: int, low: float, high: float) -> None:
+    task, rng, draws = find_task("mrpc").task, np.random.default_rng(expected), Draws.of([*map(str, range(222))], 400)
+    for one_side in (True, False):
+        # All that change were right, 85 % of the examples, or half of them were.
+        chance = (expected / 222 / 0.85, 0.0) if one_side else (expected / 444 / 0.85, expected / 444 / 0.15)
+
+        def sample(n: int, chance: tuple[float, float] = chance) -> tuple[np.ndarray, np.ndarray]:
+            labels, right = rng.random(n) < 0.5, rng.random(n) < 0.85
+            changed = rng.random(n) < np.where(right, *chance)
+            pairs = [np.stack([labels, labels == kind, np.zeros(n)], 1) for kind in (right, right ^ changed)]
+            return pairs[0].astype(float), pairs[1].astype(float)
+
+        base, other = sample(2_000_000)
+        true = task.value(other, metric="f1") - task.value(base, metric="f1")
+        held = 0
+        for _ in range(200):
+            base, other = sample(222)
+            compared = Comparison(base, lambda r, w: task.replicates(r, w, "f1"), draws).of(other)
+            held += compared.low <= true <= compared.high
+        assert low - 0.05 <= held / 200 <= high + 0.05
+
+
+@pytest.mark.parametrize(
+    ("unnamed", "told"),
+    [
+        ([], None),
+        (["[CLS]"], "adds [CLS] to every text, but its settings do not name it as"),
+        (["[CLS]", "[SEP]"], "adds [CLS], [SEP] to every text, but its settings do not name them as"),
+    ],
+)
+def test_tokens_that_are_added_without_a_name_are_told(unnamed: list[str], told: str | None) -> None:
+    encoder = SimpleNamespace(unnamed_tokens=unnamed, limit=128, target_limit=128, pairing="alone", tokenizer=None)
+    notes = reading_notes(cast("CorpusReader", SimpleNamespace(encoder=encoder)), EncodingCounts())
+    assert len(notes) == (told is not None)
+    assert all(told is not None and told in note for note in notes)

@@ -1,0 +1,242 @@
+"""Verdicts on what sweeps take away: families, tables of older versions, and sentences that give the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headlens.analyses.dam.sweep import SWEEP_COLUMNS as DAM_COLUMNS
+from headlens.analyses.masks.options import StudyRequest
+from headlens.analyses.masks.study import MASKS_COLUMNS
+from headlens.analyses.prune.options import PenaltySweepOptions
+from headlens.analyses.prune.sweep import SWEEP_COLUMNS as PRUNE_COLUMNS
+from headlens.analyses.report.registry import report_of
+from headlens.analyses.sparsefinder.options import MetricOptions
+from headlens.analyses.sparsefinder.tables import METRICS_COLUMNS
+from headlens.errors import InputError, OptionError
+from headlens.findings.verdicts import SWEEP_VERDICT, foremost, known_verdicts, with_family_verdicts
+from headlens.learning.sweep import COMPARED, Baseline, compared_with
+from headlens.pages.page_tables import PageTable
+from headlens.runs.reading import RecordedRun
+from headlens.statistics.bootstrap import Draws
+from headlens.statistics.non_inferiority import share_loss_p
+from headlens.statistics.paired_tests import mcnemar
+from headlens.tasks.catalogue import find_task
+
+UNDECIDED = {"delta": -0.02, "delta_low": -0.084, "delta_high": 0.04, "p_value": 0.5, "p_margin": 0.4}
+SMALL = {"delta": 0.0, "delta_low": -0.004, "delta_high": 0.004, "p_value": 1.0, "p_margin": 0.001}
+LARGE = {"delta": -0.2, "delta_low": -0.3, "delta_high": -0.1, "p_value": 1e-6, "p_margin": 1.0}
+NOTHING: dict[str, float] = {}
+# What claims that nothing is lost.
+CLAIMS = ("no loss", "not significant", "as good", "equally", "costs nothing", "free")
+
+
+def sweep(*rows: dict[str, Any], columns: list[str] | tuple[str, ...] = ()) -> pd.DataFrame:
+    about = {"metric": "accuracy", "margin": 0.01, "n_to_decide": 900.0, "model": "m", "task": "sst2", "n": 500}
+    told = [
+        about | {"value": 0.8 + row["delta"]} | row if "delta" in row else about | {"margin": np.nan} | row
+        for row in rows
+    ]
+    table = pd.DataFrame(told)
+    return table.reindex(columns=list(columns) or [*dict.fromkeys([*table.columns, *SWEEP_VERDICT])])
+
+
+def test_families_are_corrected_apart_and_a_baseline_has_no_verdict() -> None:
+    table = sweep(NOTHING, SMALL, UNDECIDED, LARGE, SMALL | {"metric": "loss", "p_margin": 0.03})
+    found = with_family_verdicts(table)
+    assert list(found.columns) == list(table.columns)
+    assert list(found["verdict"].fillna("")) == ["", "not needed", "not decided", "needed", "not needed"]
+    assert found["p_margin_holm"].tolist()[1:] == pytest.approx([0.003, 0.8, 1.0, 0.03]), "three of one metric, and one"
+    assert found["n_to_decide"].notna().tolist() == [False, False, True, False, False]
+    assert found.loc[0, list(SWEEP_VERDICT)].isna().all()
+    apart = with_family_verdicts(
+        sweep(SMALL | {"p_margin": 0.03}, SMALL | {"p_margin": 0.03}).assign(seed=[0, 1]), ["seed"]
+    )
+    assert apart["verdict"].tolist() == ["not needed"] * 2
+    together = with_family_verdicts(sweep(SMALL | {"p_margin": 0.03}, SMALL | {"p_margin": 0.03}))
+    assert together["verdict"].tolist() == ["not decided"] * 2
+    assert with_family_verdicts(sweep(NOTHING))["verdict"].isna().all()
+    assert with_family_verdicts(sweep(NOTHING).iloc[:0]).empty
+
+
+def test_comparisons_are_those_of_the_statistics() -> None:
+    task = find_task("sst2").task
+    rng = np.random.default_rng(0)
+    whole = np.stack([rng.integers(0, 2, 400), rng.integers(0, 2, 400), np.zeros(400)], 1).astype(float)
+    less = whole.copy()
+    less[:30, 1] = 1 - less[:30, 1]
+    keys = list(map(str, range(400)))
+    baseline = Baseline(whole.tolist(), keys)
+    found = compared_with(baseline, task, "accuracy", less, Draws.of(keys, 100, 0), 0.05, 3)
+    assert tuple(found) == COMPARED
+    right = [records[:, 0] == records[:, 1] for records in (less, whole)]
+    lost, gained = int((right[1] & ~right[0]).sum()), int((right[0] & ~right[1]).sum())
+    assert found["p_value"] == pytest.approx(mcnemar(*right))
+    assert found["p_margin"] == pytest.approx(share_loss_p(gained, lost, 400, 0.05))
+    assert found["margin"] == 0.05
+    assert compared_with(baseline, task, "accuracy", less, Draws.of(keys, 100, 0), None, 3)["margin"] == 0.01
+
+
+@pytest.mark.parametrize(("theirs", "ours", "tested"), [(1, 1, False), (1, 0, False), (None, 1, True), (1, None, True)])
+def test_two_models_that_always_say_the_same_are_not_tested(theirs: int | None, ours: int | None, tested: bool) -> None:
+    task, keys = find_task("sst2").task, list(map(str, range(40)))
+    column = task.columns.index("predicted")
+
+    def records(said: int | None) -> np.ndarray:
+        made = np.tile([0.0, 1.0], 20)[:, None].repeat(len(task.columns), 1)
+        made[:, column] = np.arange(40) % 3 == 0 if said is None else said
+        return made
+
+    baseline = Baseline(records(theirs).tolist(), keys)
+    found = compared_with(baseline, task, "accuracy", records(ours), Draws.of(keys, 100, 0), None, 3)
+    assert np.isfinite(found["delta"])
+    assert [np.isfinite(found["margin"]), np.isfinite(found["p_margin"])] == [tested, tested]
+
+
+def test_older_tables_are_told_by_their_intervals() -> None:
+    table = sweep(NOTHING, SMALL, UNDECIDED, LARGE).drop(columns=["margin", *SWEEP_VERDICT], errors="ignore")
+    found = known_verdicts(table)
+    assert found["verdict"].tolist() == ["not needed", "not decided", "needed"]
+    assert found["margin"].tolist() == [0.01] * 3
+    assert known_verdicts(table.drop(columns="delta")).empty
+    assert known_verdicts(table.iloc[:1]).empty
+
+
+def test_the_most_that_is_not_needed_is_told_or_else_what_is_not_decided() -> None:
+    found = with_family_verdicts(sweep(SMALL, SMALL, UNDECIDED, LARGE)).assign(share=[0.1, 0.2, 0.5, 0.9])
+    assert foremost(found, "share")["share"] == 0.2
+    assert foremost(found, "share")["alike"] == 1
+    assert foremost(found.assign(share=0.2), "share")["alike"] == 2
+    assert foremost(found.iloc[2:], "share")["share"] == 0.5
+    assert foremost(pd.concat([found.iloc[3:], found.iloc[3:].assign(share=0.8)]), "share")["share"] == 0.8
+
+
+def prune(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:
+    named = [
+        {
+            "run": f"penalty-{n}" if n else "unpruned",
+            "penalty": n or np.nan,
+            "init": "trained",
+            "removed": "h " * n,
+            "heads_encoder": 8 - 2 * n,
+        }
+        for n in range(len(rows) + 1)
+    ]
+    table = sweep(*(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=PRUNE_COLUMNS)
+    return {"sweep": with_family_verdicts(table)}
+
+
+def dam(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:
+    named = [
+        {"run": "plain"},
+        *({"run": f"penalty-{n}", "penalty": n, "sparsity_texts": 0.5} for n in range(len(rows))),
+    ]
+    table = sweep(*(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=DAM_COLUMNS)
+    return {"sweep": with_family_verdicts(table)}
+
+
+def masks(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:
+    about = {"layers": "all", "control": "kept", "seed": 0}
+    named = [
+        about | {"pattern": "full"},
+        *(about | {"pattern": f"window:{n}", "sparsity_texts": 0.5} for n in range(len(rows))),
+    ]
+    table = sweep(
+        *(name | row for name, row in zip(named, (NOTHING | {"value": 0.8}, *rows), strict=True)), columns=MASKS_COLUMNS
+    )
+    return {"masks": with_family_verdicts(table, ["seed"])}
+
+
+def sparsefinder(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:
+    about = {"stack": "encoder", "parameter": "threshold", "value_of_parameter": 1.5, "window": 3, "global_tokens": 0}
+    named = [about | {"method": "entmax"}, *(about | {"method": "distance", "task_sparsity": 0.5} for _ in rows)]
+    table = sweep(
+        *(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=["model", *METRICS_COLUMNS]
+    )
+    return {"metrics": with_family_verdicts(table, ["stack"])}
+
+
+Tables = Callable[..., dict[str, pd.DataFrame]]
+TAKEN = {
+    "prune": (prune, "2 of 8 heads pruned (λ = 1)"),
+    "train-dam": (dam, "50.0% of text positions masked (penalty-0)"),
+    "masks": (masks, "50% of text positions masked (window:0 in all layers)"),
+    "sparsefinder": (sparsefinder, "50.0% of the pairs left out (Sparsefinder, distance, threshold 1.5, window 3)"),
+}
+
+
+def recorded(command: str, tables: dict[str, pd.DataFrame]) -> RecordedRun:
+    return RecordedRun(Path("run"), "run", {"command": command}, tables)
+
+
+@pytest.mark.parametrize("command", TAKEN)
+def test_sentences_give_the_bound_and_claim_nothing(command: str) -> None:
+    made, what = TAKEN[command]
+    text = report_of(command).findings(recorded(command, made(UNDECIDED)))[-1]
+    assert text == (
+        f"m: whether sst2 needs the {what} is not decided for a margin of 1 point: accuracy 0.780, a change of -0.020 "
+        "[-0.084, 0.040], n = 500; may lose up to 8.4 points; about 900 evaluation examples would decide, if the "
+        "change is as measured."
+    )
+    assert not [claim for claim in CLAIMS if claim in text]
+    text = report_of(command).findings(recorded(command, made(SMALL)))[-1]
+    assert text.startswith(f"m: sst2 with {what} loses less than the margin of 1 point: accuracy 0.800")
+    text = report_of(command).findings(recorded(command, made(LARGE)))[-1]
+    assert text.startswith(f"m: sst2 with {what} already loses significantly: accuracy 0.600")
+    corrected = report_of(command).findings(recorded(command, made(LARGE, LARGE)))
+    assert any("(corrected for 2 " in text for text in corrected)
+
+
+@pytest.mark.parametrize("command", TAKEN)
+def test_page_tables_have_differences_and_verdicts(command: str) -> None:
+    made, _ = TAKEN[command]
+    (table,) = report_of(command).overviews([recorded(command, made(UNDECIDED, LARGE))])
+    assert isinstance(table, PageTable)
+    names = [column.name for column in table.columns]
+    shown = [[cell.text for cell in row] for row in table.rows]
+    assert [row[names.index("verdict")] for row in shown] == ["", "not decided", "needed"]
+    assert [row[names.index("examples that would decide")] for row in shown] == ["", "about 900", ""]
+    assert any("-0.020" in cell for cell in shown[1])
+
+
+@pytest.mark.parametrize("command", TAKEN)
+def test_tables_with_half_of_the_columns_are_refused(command: str) -> None:
+    made, _ = TAKEN[command]
+    ((name, table),) = made(UNDECIDED).items()
+    columns = report_of(command).tables[name]
+    filled = table.fillna(dict.fromkeys(columns.numbers, 0))
+    for damaged, message in (
+        (filled.drop(columns="margin"), "no column margin"),
+        (filled.assign(verdict="maybe"), "column verdict"),
+        (filled.assign(p_margin="x"), "column p_margin"),
+    ):
+        with pytest.raises(InputError, match=message):
+            columns.check(damaged, Path("table.csv"))
+    columns.check(filled, Path("table.csv"))
+    columns.check(filled.drop(columns=list(SWEEP_VERDICT)), Path("table.csv"))
+
+
+def test_means_of_seeds_have_a_bound_and_no_verdict() -> None:
+    tables = [masks(row)["masks"].assign(seed=seed) for seed, row in enumerate((UNDECIDED, LARGE))]
+    table = pd.concat(tables, ignore_index=True)
+    *_, text = report_of("masks").findings(recorded("masks", {"masks": table}))
+    assert "not decided" not in text
+    assert "] (may lose up to " in text
+    (page,) = report_of("masks").overviews([recorded("masks", {"masks": table})])
+    assert "verdict" not in [column.name for column in page.columns]
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, np.nan, np.inf])
+def test_margins_that_cannot_be(margin: float) -> None:
+    for options, name in (
+        (PenaltySweepOptions, "loss_margin"),
+        (MetricOptions, "loss_margin"),
+        (StudyRequest, "margin"),
+    ):
+        with pytest.raises(OptionError, match=rf"--{name.replace('_', '-')} .* is not a finite number above 0"):
+            options(**{name: margin})

@@ -1,0 +1,61 @@
+"""New models by name and by shape."""
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from headlens.errors import OptionError
+from headlens.learning.new_models import masked_model, shape_of, translation_model, wordpiece_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    """A vocabulary of some words."""
+    return wordpiece_tokenizer(["the cat sat on the mat", "a dog ran"] * 20, 60, 64)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_a_masked_model_has_the_shape_that_its_name_gives(family: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    model = masked_model(f"{family}-3x4x64", tokenizer, 64, seed=0)
+    config = model.config
+    found = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.intermediate_size)
+    assert found == (3, 4, 64, 256)
+    assert config.vocab_size == len(tokenizer)
+    assert shape_of(f"{family}-3x4x64", len(tokenizer), 64).hidden_size == 64
+
+
+def test_a_translator_has_the_shape_that_its_name_gives(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.eos_token = tokenizer.sep_token
+    model = translation_model("marian-3x8x128", tokenizer, 64, seed=0)
+    for side in (model.model.encoder, model.model.decoder):
+        assert len(side.layers) == 3
+        assert side.layers[0].self_attn.num_heads == 8
+        assert tuple(side.layers[0].fc1.weight.shape) == (512, 128)
+
+
+def test_a_shape_can_be_that_of_a_named_model() -> None:
+    named, shaped = (shape_of(name, 8000, 512).to_dict() for name in ("marian-small", "marian-3x8x256"))
+    assert named == shaped
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("bert-0x8x128", "none of them may be 0"),
+        ("bert-3x8x100", "3 layers of 8 heads, 100 wide, do not make a valid model"),
+        ("marian-3x1x127", "even for marian"),
+        ("bert-3x8", "new:bert-3x8 is not a known model"),
+        ("marian-huge", "new:marian-LAYERSxHEADSxWIDTH"),
+        ("gpt-3x8x128", "new:gpt-3x8x128 is not a known model"),
+    ],
+)
+def test_what_is_no_shape_is_refused(name: str, said: str) -> None:
+    with pytest.raises(OptionError) as found:
+        shape_of(name, 8000, 512)
+    assert said in f"{found.value}"
+
+
+def test_a_shape_of_the_other_kind_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(OptionError, match=r"new:marian-3x8x128 is not a known model\.\n.*new:bert-LAYERS"):
+        masked_model("marian-3x8x128", tokenizer, 64, seed=0)
+    with pytest.raises(OptionError, match=r"new:bert-3x8x128 is not a known model\.\n.*new:marian-LAYERS"):
+        translation_model("bert-3x8x128", tokenizer, 64, seed=0)

@@ -1,0 +1,71 @@
+"""What stands in the examples that were learned from is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from headlens.learning.open_training_set import seen_notes
+from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.examples import Question, TaskExample, TextExample
+
+LEARNED = MemoryExamples(
+    (
+        TextExample("a", ("The film is a quiet joy to watch .",), 1),
+        TextExample("b", ("one two three four", "five six seven"), 0),
+    )
+)
+
+
+def held(*texts: tuple[str, ...], fresh: int = 0) -> MemoryExamples:
+    new: list[TaskExample] = [
+        TextExample(f"new {n}", (f"nobody ever wrote {n} of these words",), 0) for n in range(fresh)
+    ]
+    return MemoryExamples((*new, *(TextExample(str(n), own, 0) for n, own in enumerate(texts))))
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (("is a quiet joy",), True),
+        (("IS  a Quiet\tjoy",), True),
+        (("The film is a quiet joy to watch .",), True),
+        (("a quiet joy to wat",), False),  # not a whole word
+        (("watch . one two three",), False),  # across two examples
+        (("three four five six",), False),  # across two texts
+        (("five six seven", "one two three four"), True),
+        (("five six seven", "one two four"), False),  # both have to be there
+        (("quiet joy to",), False),  # too short to mean anything
+    ],
+)
+def test_word_for_word(texts: tuple[str, ...], found: bool) -> None:
+    notes = seen_notes(LEARNED, held(texts))
+    assert bool(notes) is found
+    if found:
+        assert notes[0].startswith("Of 1 example that is measured on, 1 occurs word for word")
+        assert "--dev-data" in notes[0]
+
+
+def test_a_tenth_is_told_and_less_is_not() -> None:
+    assert seen_notes(LEARNED, held(("is a quiet joy",), fresh=9))[0].startswith(
+        "Of 10 examples that are measured on, 1 occurs"
+    )
+    assert not seen_notes(LEARNED, held(("is a quiet joy",), fresh=10))
+
+
+def test_nothing_to_look_for() -> None:
+    assert not seen_notes(LEARNED, None)
+    assert not seen_notes(LEARNED, held(("joy",)))
+    assert not seen_notes(MemoryExamples(()), held(("is a quiet joy",)))
+
+
+def test_of_many_examples_200_are_looked_at() -> None:
+    many = held(*[("is a quiet joy",)] * 450)
+    assert seen_notes(LEARNED, many)[0].startswith("Of 150 examples that are measured on, 150 occur")  # every third
+
+
+def test_questions_have_to_be_there_with_their_text() -> None:
+    learned = Question("a", "Who wrote it ?", "Somebody wrote it in the spring .", ())
+    again = Question("b", "Who wrote it ?", "Somebody wrote it in the spring .", ())
+    other = Question("c", "When was it written ?", "Somebody wrote it in the spring .", ())
+    assert seen_notes(MemoryExamples((learned,)), MemoryExamples((again,)))
+    assert not seen_notes(MemoryExamples((learned,)), MemoryExamples((other,)))

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import relevance_tables
+
+from headlens.pages.page_tables import Interval, PageTable
+from headlens.relevance_propagation.overviews import (
+    largest_heads_table,
+    relevance_findings,
+    rule_agreement_table,
+    top_heads,
+)
+from headlens.relevance_propagation.shares import same_output
+from headlens.runs.reading import RecordedRun
+
+SHARES = "all heads (shares, not comparable between layers)"
+
+
+def run(tables: Mapping[str, pd.DataFrame], label: str = "run") -> RecordedRun:
+    return RecordedRun(Path("folder") / label, label, {"command": "relevance", "status": "finished"}, tables)
+
+
+def column(table: PageTable, name: str) -> list[str]:
+    place = [c.name for c in table.columns].index(name)
+    return [row[place].text for row in table.rows]
+
+
+def intervals(table: PageTable) -> list[Interval | None]:
+    place = [c.name for c in table.columns].index("95 % CI")
+    return [row[place].interval for row in table.rows]
+
+
+def shares(values: list[float]) -> dict[str, pd.DataFrame]:
+    """Relevance of the six heads under the rule that was asked for; another rule says the opposite."""
+    frame = relevance_tables(rules=("epsilon", "taylor"))["relevance"]
+    own = frame["rule"] == "epsilon"
+    frame.loc[own, "relevance"] = values
+    frame.loc[~own, "relevance"] = [-value for value in values]
+    return {"relevance": frame.assign(ci_low=frame["relevance"] - 0.1, ci_high=frame["relevance"] + 0.1)}
+
+
+def test_heads_stand_in_the_order_of_their_relevance() -> None:
+    table = top_heads([run(shares([0.1, 0.4, -0.2, 0.3, np.nan, 0.25]))])
+    assert column(table, "head") == ["encoder.0.1", "encoder.1.0", "encoder.1.2", "encoder.0.0"]
+    assert column(table, "relevance") == ["0.400", "0.300", "0.250", "0.100"]
+    assert column(table, "95 % CI")[0] == "0.300 to 0.500"
+    assert column(table, "equal share") == ["0.333"] * 4
+    assert set(column(table, "rule")) == {"epsilon"}
+    assert set(column(table, "target")) == {"class"}
+    # the picture runs from 0, the lowest end of an interval, to the highest, 0.5
+    assert intervals(table)[0] == pytest.approx((0.6, 0.8, 1.0, 2 / 3))
+    assert "from 0.000 to 0.500" in table.about
+
+
+def test_a_head_of_a_layer_that_opposes_the_target_is_told_apart() -> None:
+    tables = shares([0.1, 0.6, 0.3, 0.3, 0.3, 0.4])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [-1.0, 0.1, -3.0, 0.3, 0.3, 0.4]
+    recorded = run(tables)
+    table = top_heads([recorded])
+    assert column(table, "head")[:2] == ["encoder.0.1", "encoder.1.2"]
+    assert column(table, "its layer")[:2] == ["opposes the target", "serves the target"]
+    (found,) = relevance_findings(recorded)
+    assert "encoder.0.1 has the largest positive share of its layer's relevance, among heads whose raw is not" in found
+    assert "negative, of a layer that works against the target as a whole: 0.600" in found
+
+
+def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
+    tables = shares([0.1, 0.6, 0.3, 0.3, -0.3, 0.4])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [-1.0, -6.0, -3.0, 0.3, 0.3, 0.4]
+    assert column(top_heads([run(tables)]), "head") == ["encoder.1.2", "encoder.1.0"]
+    (found,) = relevance_findings(run(tables))
+    assert found.startswith("demo, encoder: encoder.0.1 contributes most, against the output (rule epsilon): -6.000")
+    assert "encoder.1.2 has the largest positive share" in found
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.4, 0.5], [1.1, 0.4, -0.5], [90.0, -89.5, 0.5]])
+def test_positive_shares_of_a_layer_are_added_up(values: list[float]) -> None:
+    recorded = run(shares([*values, -0.2, -0.1, -0.3]))
+    table = top_heads([recorded])
+    total = f"{sum(max(value, 0) for value in values):.3f}"
+    assert set(column(table, "its positive shares")) == {total}
+    assert f"all positive shares of its layer add up to {total}." in relevance_findings(recorded)[0]
+    assert "add up to more than 1" in table.about
+
+
+@pytest.mark.parametrize(("low", "high", "told"), [(-0.1, 0.1, True), (0.01, 0.1, False), (-0.1, -0.01, False)])
+def test_shares_of_heads_that_cancel_are_said_to_mean_nothing(low: float, high: float, *, told: bool) -> None:
+    tables = shares([0.9, 0.6, -0.5, 0.3, 0.3, 0.4])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [1.0, 1.0, -2.01, 0.3, 0.3, 0.4]
+    frame = tables["relevance"].assign(layer_raw_low=low, layer_raw_high=high)
+    recorded = run({"relevance": frame})
+    assert (column(top_heads([recorded]), "its layer")[0] == "its heads cancel") == told
+    assert ("of a layer whose heads cancel, where shares mean nothing" in relevance_findings(recorded)[0]) == told
+
+
+def test_that_all_outputs_are_the_same_is_told_first() -> None:
+    recorded = run(relevance_tables())
+    record = {**recorded.record, "notes": ["Another note.", same_output(1234)]}
+    found = relevance_findings(replace(recorded, record=record))
+    assert "the same output for every example (all 1,234 are identical" in found[0]
+    assert found[1:] == relevance_findings(recorded)
+
+
+def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
+    tables = shares([0.5, 0.3, 0.2, 0.9, 0.05, 0.05])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [3.0, -5.0, np.nan, 0.5, 0.0, 1.5]
+    table = largest_heads_table([run(tables)])
+    heads = ["encoder.0.1", "encoder.0.0", "encoder.1.2", "encoder.1.0", "encoder.1.1"]
+    assert column(table, "head") == heads
+    assert column(table, "raw") == ["-5.000", "3.000", "1.500", "0.500", "0.000"]
+    assert column(table, "of all heads") == ["50.0%", "30.0%", "15.0%", "5.0%", "0.0%"]
+    assert column(table, "share of its layer")[3] == "0.900"
+    assert "95 % CI" not in {own.name for own in table.columns}  # runs of before have none
+    bounded = {"relevance": tables["relevance"].assign(raw_low=-6.0, raw_high=4.0)}
+    assert column(largest_heads_table([run(bounded)]), "95 % CI") == ["-6.000 to 4.000"] * 5
+
+
+def test_at_most_ten_heads_of_every_model_and_stack() -> None:
+    frames = [relevance_tables(model)["relevance"] for model in ("one", "two")]
+    many = [f.assign(layer=f["layer"] + 2 * n) for f in frames for n in range(3)]
+    many.append(frames[0].assign(stack="cross"))
+    table = top_heads([run({"relevance": pd.concat(many)})])
+    assert column(table, "model") == ["one"] * 16 + ["two"] * 10
+    assert [name.split(".")[0] for name in column(table, "head")] == ["encoder"] * 10 + ["cross"] * 6 + ["encoder"] * 10
+
+
+def test_an_outlier_has_numbers_but_no_picture() -> None:
+    table = top_heads([run(shares([0.1, 90.0, 0.1, 0.2, 0.3, 0.25]))])
+    assert column(table, "relevance")[0] == "90.000"
+    assert intervals(table)[0] is None
+    assert all(shown is not None and all(0 <= place <= 1 for place in shown) for shown in intervals(table)[1:])
+
+
+def test_runs_stand_below_each_other() -> None:
+    runs = [run(relevance_tables("one"), "first"), run({}, "second"), run(relevance_tables("two"), "third")]
+    assert column(top_heads(runs), "run") == ["first"] * 6 + ["third"] * 6
+    assert column(rule_agreement_table(runs), "run") == ["first"] * 2 + ["third"] * 2
+
+
+def test_rules_and_what_they_agree_in() -> None:
+    table = rule_agreement_table([run(relevance_tables())])
+    names = ["model", "stack", "rule", "other rule", "of", "over", "heads", "Spearman", "95 % CI"]
+    assert [c.name for c in table.columns] == names
+    first, second = ([cell.text for cell in row] for row in table.rows)
+    both = ["epsilon", "taylor"]
+    assert first == ["demo", "encoder", *both, "relevance", SHARES, "6", "0.500", "0.250 to 0.750"]
+    assert second == ["demo", "all", *both, "its magnitude", "within layers", "6", "-0.250", ""]
+    assert intervals(table) == [pytest.approx((0.625, 0.75, 0.875, 0.5)), None]
+
+
+def test_over_all_heads_raw_stands_in_place_of_shares() -> None:
+    rows = [("relevance", "heads"), ("relevance", "layers"), ("raw", "heads"), ("raw magnitude", "heads")]
+    known = relevance_tables()["correlations"].iloc[:1]
+    frame = pd.concat([known.assign(of=of, scope=scope, spearman=n / 8) for n, (of, scope) in enumerate(rows)])
+    for kept, expected in (
+        (frame, [("relevance", "within layers"), ("raw", "all heads"), ("magnitude of raw", "all heads")]),
+        (frame[:2], [("relevance", SHARES), ("relevance", "within layers")]),
+        (frame[2:3], [("raw", "all heads")]),
+    ):
+        table = rule_agreement_table([run({"correlations": kept})])
+        assert list(zip(column(table, "of"), column(table, "over"), strict=True)) == expected
+
+
+@pytest.mark.parametrize("tables", [{}, {"relevance": relevance_tables()["relevance"].iloc[:0]}])
+def test_nothing_to_tell(tables: dict[str, pd.DataFrame]) -> None:
+    for table in (top_heads, largest_heads_table, rule_agreement_table):
+        assert table([run(tables)]).rows == ()
+
+
+def test_no_head_has_a_share() -> None:
+    frame = relevance_tables()["relevance"].assign(relevance=np.nan, ci_low=np.nan, ci_high=np.nan)
+    assert top_heads([run({"relevance": frame})]).rows == ()
