@@ -109,5 +109,5 @@ def roles_present(roles: pd.Series[str]) -> list[str]:
 
 
 def role_text(role: str) -> str:
-    """The name of a role in a sentence."""
+    """Returns the name of a family of roles as sentences and headings have it."""
     return "no role" if role == NONE else role

@@ -26,7 +26,7 @@ from headlens.relevance_propagation.shares import (
     opposing,
     requested_rule,
     span,
-    titled,
+    figure_title,
 )
 
 # inches
@@ -66,7 +66,7 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
         unsure=lambda part: holds_zero(part) | cancelling(part),
         pale=_PALE + (", or the heads of the layer cancel, and shares mean nothing." if cancel else "."),
     )
-    return interval_map(rows, cells, scale, titled("Relevance of attention heads", rows))
+    return interval_map(rows, cells, scale, figure_title("Relevance of attention heads", rows))
 
 
 def raw_map(relevance: pd.DataFrame) -> Figure | None:
@@ -92,7 +92,7 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
     scale = centred_scale(f"contribution (raw), {unit}", rows, "raw", style.DIVERGING)
     several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
     cells = Cells("raw", remark=f"Comparable between layers: blue for the target, red against it.{several}")
-    return interval_map(rows, cells, scale, titled("Contributions of attention heads", rows))
+    return interval_map(rows, cells, scale, figure_title("Contributions of attention heads", rows))
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
@@ -118,7 +118,7 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     abreast = -(-max(layers) // -(-max(layers) // abreast))  # lines that are equally full
     lines = [-(-count // abreast) for count in layers]
     height = min(_PAGE, _TITLES + len(pieces) * _NAME + sum(lines) * _TALLEST)
-    title = titled("Relevance of attention heads with 95 % intervals", rows)
+    title = figure_title("Relevance of attention heads with 95 % intervals", rows)
     figure = style.constrained_figure(style.page_width(), height, title)
     blocks = figure.subfigures(len(pieces), 1, squeeze=False, height_ratios=[_NAME + n * _TALLEST for n in lines])
     for part, block, line_count in zip(pieces, blocks.flat, lines, strict=True):

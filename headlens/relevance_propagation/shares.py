@@ -40,7 +40,7 @@ def described(rows: pd.DataFrame) -> str:
     return f"rule {words['rule']}" + (f", target {words['target']}" if words.get("target") else "")
 
 
-def titled(words: str, rows: pd.DataFrame) -> str:
+def figure_title(words: str, rows: pd.DataFrame) -> str:
     """The title of a figure: words, rule and target, and of which models all outputs are the same."""
     title = f"{words} ({described(rows)})"
     constant = rows[rows["same_output"].astype(str) == "True"] if "same_output" in rows else rows.iloc[:0]
