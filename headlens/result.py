@@ -20,7 +20,6 @@ from headlens.errors import OptionError
 from headlens.files import output_errors
 from headlens.pages.attention_page import attention_page
 from headlens.pages.command_report import CommandReport
-from headlens.plots.export import Animation
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 from headlens.visible_text import visible_text
@@ -48,7 +47,7 @@ class Result:
         command: str,
         run: Any,
         temporary: Path | None = None,
-        draw: Callable[[RecordedRun], Iterator[tuple[str, Figure | Animation | None]]] | None = None,
+        draw: Callable[[RecordedRun], Iterator[tuple[str, Figure | None]]] | None = None,
         parts: Sequence[Any] = (),
     ) -> None:
         self.command = command
@@ -73,7 +72,7 @@ class Result:
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """The figures by name, drawn from the tables when they are first asked for; animations are left out."""
+        """The figures by name, drawn from the tables when they are first asked for."""
         return {name: figure for name, figure in self._drawn() if isinstance(figure, Figure)}
 
     def plot(self, name: str | None = None) -> Figure:
@@ -155,7 +154,7 @@ class Result:
     def _recorded(self) -> RecordedRun:
         return read_recorded(self.folder, self.folder.name)
 
-    def _drawn(self) -> Iterator[tuple[str, Figure | Animation]]:
+    def _drawn(self) -> Iterator[tuple[str, Figure]]:
         if "figures" in self.__dict__:
             yield from self.figures.items()
             return

@@ -13,12 +13,10 @@ from headlens.errors import InputError
 from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import HeadFacts
 from headlens.pages.page_tables import PageTable
-from headlens.plots.export import Animation
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
 Figures = Iterator[tuple[str, Figure | None]]
-Drawings = Iterator[tuple[str, Figure | Animation | None]]
 Together = Iterator[tuple[str, Figure | pd.DataFrame | str | None]]
 
 
@@ -29,7 +27,7 @@ class Caption(NamedTuple):
     text: str
 
 
-def write_results(run: RunFolder, tables: Mapping[str, pd.DataFrame], figures: Drawings | tuple[()]) -> None:
+def write_results(run: RunFolder, tables: Mapping[str, pd.DataFrame], figures: Figures | tuple[()]) -> None:
     """Writes every table as CSV, then every figure as PNG and SVG as soon as it is drawn."""
     for name, frame in tables.items():
         run.table(name, frame)
@@ -69,7 +67,7 @@ class CommandReport:
     command: str = ""
     tables: Mapping[str, Columns] = field(default_factory=dict)
     needed: tuple[str, ...] = ()
-    figures: Callable[[RecordedRun], Drawings] = no_figures
+    figures: Callable[[RecordedRun], Figures] = no_figures
     captions: Mapping[str, Caption] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     overviews: Callable[[Sequence[RecordedRun]], list[PageTable]] = lambda _: []

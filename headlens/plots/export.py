@@ -1,15 +1,13 @@
-"""Figures to files: PNG for the eye, SVG and PDF for print, GIF for what moves; the same bytes every time."""
+"""Figures to files: PNG for the eye, SVG and PDF for print; the same bytes every time."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.animation import PillowWriter
 from matplotlib.figure import Figure
 
 from headlens.errors import OptionError
@@ -24,25 +22,8 @@ _METADATA: dict[str, dict[str, str | None]] = {
     "svg": {"Date": None, "Creator": "headlens"},
     "pdf": {"CreationDate": None, "Creator": "headlens", "Producer": None},
 }
-MOVING_DPI = 110  # of a GIF: every frame is a picture of its own
-_PER_SECOND, _LAST_FRAMES = 4, 10  # frames; how many frames the last one lasts, before all begins again
 # Matplotlib reads the salt of SVG ids, and whether margins are cut off, from its global settings only
 _SETTINGS = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Animation:
-    """A figure that changes.
-
-    Args:
-        figure: drawn once, as large as it will be.
-        frames: how many there are, at least one.
-        draw: changes the figure to the state of a frame, counted from 0.
-    """
-
-    figure: Figure
-    frames: int
-    draw: Callable[[int], None]
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -83,22 +64,3 @@ def write_figure(figure: Figure, stem: str | Path, formats: Sequence[str] = ("pn
             figure.savefig(temporary, format=name, dpi=DPI if name == "png" else None, metadata=_METADATA[name])
         paths.append(path)
     return paths
-
-
-def write_animation(animation: Animation, path: str | Path) -> Path:
-    """Writes an animation as GIF that begins again at its end and halts there; the same frames give the same bytes.
-
-    Raises:
-        OutputError: if the folder cannot be written or the disk is full.
-    """
-    writer = PillowWriter(fps=_PER_SECOND)
-    with atomic_path(path) as temporary, _SETTINGS, mpl.rc_context({"savefig.bbox": None}):
-        writer.setup(animation.figure, str(temporary), dpi=MOVING_DPI)
-        for number in range(animation.frames):
-            animation.draw(number)
-            writer.grab_frame()
-        # The last frame lasts longer: Pillow makes one long frame of equal frames.
-        frames: list[Any] = vars(writer)["_frames"]
-        frames += frames[-1:] * (_LAST_FRAMES - 1)
-        writer.finish()
-    return Path(path)

@@ -22,11 +22,11 @@ from headlens.relevance_propagation.shares import (
     OPPOSES,
     cancelling,
     even_shares,
+    figure_title,
     layer_signs,
     opposing,
     requested_rule,
     span,
-    figure_title,
 )
 
 # inches

@@ -20,7 +20,7 @@ from headlens.errors import Interrupted, NotFiniteError, OutputError, ResumeErro
 from headlens.extensions import loaded_extensions
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.models.names import short_model_name
-from headlens.plots.export import Animation, write_animation, write_figure
+from headlens.plots.export import write_figure
 from headlens.runs.lock import FolderLock
 from headlens.runs.run_record import (
     RUN_FILE,
@@ -171,14 +171,10 @@ class RunFolder:
         """Writes a mapping to `<name>.json` in the run folder, lists the file in the record and returns its path."""
         return self._add(write_json(data, self._place(f"{name}.json")))
 
-    def figure(
-        self, name: str, figure: Figure | Animation | None, formats: Sequence[str] = ("png", "svg")
-    ) -> list[Path]:
-        """Writes `figures/<name>.png` and so on, or `.gif`; None stands for nothing to draw, and gives no files."""
+    def figure(self, name: str, figure: Figure | None, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+        """Writes `figures/<name>.png` and so on; None stands for nothing to draw, and gives no files."""
         if figure is None:
             return []
-        if isinstance(figure, Animation):
-            return [self._add(write_animation(figure, self._place(f"{name}.gif", FIGURES)))]
         return [self._add(p) for p in write_figure(figure, self._place(name, FIGURES), formats)]
 
     @contextlib.contextmanager

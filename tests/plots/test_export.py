@@ -10,7 +10,7 @@ from PIL import Image
 
 from headlens.analyses.classify.metric_declarations import registered_declarations
 from headlens.errors import OptionError, OutputError
-from headlens.plots.export import MOVING_DPI, Animation, write_animation, write_figure
+from headlens.plots.export import write_figure
 
 
 def simple() -> Figure:
@@ -70,38 +70,3 @@ def test_an_unwritable_place_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "figures").write_text("")
     with pytest.raises(OutputError, match=r"Cannot write .*a\.png"):
         write_figure(simple(), tmp_path / "figures" / "a")
-
-
-def growing(frames: int = 3) -> Animation:
-    figure = simple()
-
-    def draw(number: int) -> None:
-        figure.axes[0].set_title(f"frame {number}")
-
-    return Animation(figure, frames, draw)
-
-
-@pytest.mark.parametrize("frames", [1, 3])
-def test_a_gif_has_the_frames_in_the_size_of_the_figure(tmp_path: Path, frames: int) -> None:
-    path = write_animation(growing(frames), tmp_path / "figures" / "film.gif")
-    with Image.open(path) as image:
-        assert image.format == "GIF"
-        assert image.size == (2 * MOVING_DPI, MOVING_DPI)
-        assert image.n_frames == frames
-        for number in range(frames):
-            image.seek(number)
-            image.load()
-
-
-def test_a_gif_does_not_depend_on_settings_and_changes_none(tmp_path: Path) -> None:
-    plain = write_animation(growing(), tmp_path / "a.gif").read_bytes()
-    with mpl.rc_context({"savefig.bbox": "tight"}):
-        before = dict(mpl.rcParams)
-        assert write_animation(growing(), tmp_path / "b.gif").read_bytes() == plain
-        assert dict(mpl.rcParams) == before
-
-
-def test_a_film_in_an_unwritable_place_is_an_output_error(tmp_path: Path) -> None:
-    (tmp_path / "figures").write_text("")
-    with pytest.raises(OutputError, match=r"Cannot write .*a\.gif"):
-        write_animation(growing(), tmp_path / "figures" / "a.gif")

@@ -45,7 +45,7 @@ from headlens.findings.verdicts import (
     tied,
     verdict_cells,
 )
-from headlens.pages.command_report import Caption, CommandReport, Drawings, write_results
+from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
 from headlens.pages.formatting import DELTA, DIFFERENCE, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
@@ -61,7 +61,7 @@ _LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14
 _ACROSS = 3
 
 
-def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
+def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     """Draw every figure one after the other.
 
     Args:

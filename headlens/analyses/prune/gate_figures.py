@@ -1,4 +1,4 @@
-"""Which heads close when: gates as heatmaps at some updates of every run, as counts by layer, and as a film."""
+"""Which heads close when: gates as heatmaps at some updates of every run, and as counts by layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from headlens.heads import STACKS
 from headlens.plots import head_grid, style
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, add_bars, edges, paint
-from headlens.plots.export import Animation
 
 SNAPSHOTS = 5
 _JUST_OPEN = 1e-12  # less is closed
@@ -31,7 +30,6 @@ _NARROWEST, _LOWEST, _SHORTEST, _TALLEST = 0.78, 0.30, 1.9, 9.2
 _ABREAST = 36  # columns of a line
 _DIGIT = 0.64  # width of a digit in font sizes
 _FOOT = 0.06  # inches, below names that stand upright
-MOST_FRAMES = 20
 
 
 @dataclass(frozen=True)
@@ -202,52 +200,3 @@ def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
     axes.set_xticks(range(len(names)), [drawable_text(name) for name in names], rotation=0 if fits else 90)
     for label in axes.get_xticklabels():
         label.set(fontsize=style.TICK_SIZE if fits else style.TICK_SIZE - 1, fontfamily=FAMILY, color=style.INK)
-
-
-def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:
-    """The gates of every run from the first update to the last, its stacks side by side.
-
-    Args:
-        gates: rows of `gates.csv`, of one model or several.
-
-    Yields:
-        `closing` (`closing_1` and so on where there are several runs, from weak to strong penalties), and the film;
-        None for a run that has no numbers.
-    """
-    runs = gated_runs(gates)
-    for number, run in enumerate(runs, 1):
-        name = "closing" if len(runs) == 1 else f"closing_{number}"
-        yield name, _film(run) if head_grid.has_numbers(run.rows, "gate") else None
-
-
-def _film(run: GatedRun) -> Animation:
-    # All updates, or some evenly among them with the first and the last.
-    places = np.linspace(0, len(run.steps) - 1, min(MOST_FRAMES, len(run.steps)))
-    steps = [int(step) for step in run.steps[places.round().astype(int)]]
-    rows = head_grid.flow([(run.model, item) for item in _frame_panels(run, steps[0])])
-    title = f"Gates of {run.model}, {run.label}" if run.model else f"Gates, {run.label}"
-    sheet = head_grid.head_grid_figure(
-        rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24
-    )
-    add_bars(sheet, GATES)
-    words = sheet.figure.texts[0]
-    first_lines = words.get_text().rpartition("\n")[0]
-
-    def draw(frame: int) -> None:
-        words.set_text(f"{first_lines}\n{_state(run, steps[frame])}")
-        for (axes, _), item in zip(head_grid.each(sheet, rows), _frame_panels(run, steps[frame]), strict=True):
-            for old in list(axes.collections):
-                old.remove()
-            paint_gates(axes, item)
-
-    return Animation(sheet.figure, len(steps), draw)
-
-
-def _frame_panels(run: GatedRun, step: int) -> list[head_grid.Panel]:
-    rows = run.at(step)
-    return [panel_of(rows[rows["stack"] == stack], stack) for stack in run.stacks]
-
-
-def _state(run: GatedRun, step: int) -> str:
-    rows = run.at(step)
-    return f"step {step:,}: {open_heads(rows)} of {len(rows)} heads open"

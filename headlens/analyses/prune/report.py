@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from headlens.analyses.prune import results_table as results
-from headlens.analyses.prune.gate_figures import gate_films, gate_maps, kept_by_layer
+from headlens.analyses.prune.gate_figures import gate_maps, kept_by_layer
 from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
 from headlens.findings.verdicts import SWEEP_VERDICT, VERDICTS
 from headlens.heads import STACKS
-from headlens.pages.command_report import Caption, CommandReport, Drawings
+from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import DIFFERENCE
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
 
-def gate_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
-    """Draw every figure one after the other, so that only one is in memory; what moves comes last.
+def gate_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
+    """Draw every figure one after the other, so that only one is in memory.
 
     Args:
         tables: `sweep`, `gates` and `roles`, as far as there: rows of the CSV files, of one model or several.
@@ -39,7 +39,6 @@ def gate_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
             yield "functions_after", roles_kept(tables["roles"], "role_pruned")
     if gates is not None:
         yield from gate_maps(gates)
-        yield from gate_films(gates)
 
 
 def write_gates(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
@@ -96,11 +95,6 @@ CAPTIONS = {
         "when the model is used: dark heads are fully open, white ones are closed, which removes the head. The number "
         "of open gates is printed above each panel.",
     ),
-    "closing": Caption(
-        "Heads closing",
-        "The same from the first update to the last, all stacks side by side, one animation for each λ, showing "
-        "which heads close when.",
-    ),
 }
 
 _RUN = {"run": (), "model": ()}
@@ -138,7 +132,6 @@ REPORT = CommandReport(
         "kept": ("gates",),
         "functions": ("roles",),
         "gates": ("gates",),
-        "closing": ("gates",),
     },
     overviews=_overviews,
     heads=results.gate_heads,

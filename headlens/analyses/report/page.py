@@ -22,7 +22,7 @@ from headlens.pages.formatting import number_text
 from headlens.pages.head_cards import head_page
 from headlens.pages.page_tables import MOST_CELLS, Cell, PageTable, csv_table, page_table
 from headlens.pages.self_contained import LARGE_PAGE, script_data, self_contained_page, template_part
-from headlens.plots.export import DPI, MOVING_DPI
+from headlens.plots.export import DPI
 from headlens.runs.reading import RecordedRun
 
 _HERE = "headlens.analyses.report"
@@ -33,7 +33,7 @@ _MATTER = ("arguments", "models", "corpus", "versions", "platform", "git_commit"
 _DETAIL = "corpus.relations"
 _OPTION = "arguments."
 _COUNTED = re.compile(r"^models\.\d+\.(encoding|annotation)\.")  # counts that follow from corpus and model
-_PNG, _GIF = b"\x89PNG\r\n\x1a\n", b"GIF89a"
+_PNG = b"\x89PNG\r\n\x1a\n"
 _CSS_PIXELS = 114  # of an inch of a figure: somewhat larger than in print
 
 
@@ -47,7 +47,6 @@ class Picture:
         uri: the file as a data URI.
         width: CSS pixels.
         height: CSS pixels.
-        moving: whether it is an animation.
     """
 
     name: str
@@ -55,7 +54,6 @@ class Picture:
     uri: str
     width: int
     height: int
-    moving: bool = False
 
     @property
     def inches(self) -> float:
@@ -64,17 +62,12 @@ class Picture:
 
 
 def picture(path: Path, name: str, run: str) -> Picture | None:
-    """Reads a PNG or GIF file for a page, under the name of its figure and its run; None for other files."""
+    """Reads a PNG file for a page, under the name of its figure and its run; None for other files."""
     data = path.read_bytes()
-    if data.startswith(_PNG) and len(data) >= 33 and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82":
-        kind, moving, size, dpi = "png", False, struct.unpack(">II", data[16:24]), DPI
-    elif data.startswith(_GIF) and len(data) > 13 and data.endswith(b";"):
-        kind, moving, size, dpi = "gif", True, struct.unpack("<HH", data[6:10]), MOVING_DPI
-    else:
+    if not (data.startswith(_PNG) and len(data) >= 33 and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82"):
         return None
-    width, height = (round(side * _CSS_PIXELS / dpi) for side in size)
-    uri = f"data:image/{kind};base64," + base64.b64encode(data).decode("ascii")
-    return Picture(name, run, uri, width, height, moving)
+    width, height = (round(side * _CSS_PIXELS / DPI) for side in struct.unpack(">II", data[16:24]))
+    return Picture(name, run, "data:image/png;base64," + base64.b64encode(data).decode("ascii"), width, height)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         more = [path for path in folder.files if path not in before]
         with reporter.status("writing the page"), folder.file(PAGE) as path:
             path.write_text(render(sections), encoding="utf-8", newline="\n")
-        # The picture on the page first, which may be an animation, then the figure in the formats asked for.
+        # The picture on the page first, then the figure in the formats asked for.
         suffixes = [f".{name}" for name in request.formats]
         written = [path.with_suffix(suffix) for path in files for suffix in dict.fromkeys([path.suffix, *suffixes])]
         files = [*(path for path in written if path in folder.files), *more, folder.path / PAGE]

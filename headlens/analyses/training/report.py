@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from headlens.errors import counted
 from headlens.learning.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_histograms
-from headlens.pages.command_report import Caption, CommandReport, Drawings
+from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import value_text
 from headlens.pages.page_tables import PageTable, interval_cell, page_table
 from headlens.plots.curves import VALUES, legend_below
@@ -73,7 +73,7 @@ def training_curve(
     return figure
 
 
-def _draw(run: RecordedRun) -> Drawings:
+def _draw(run: RecordedRun) -> Figures:
     if "log" in run.tables:
         data = run.corpus_name or str(mapping(run.record.get("data")).get("name") or "")
         evaluations = run.tables.get("evaluations", pd.DataFrame())

@@ -19,13 +19,11 @@ from headlens.analyses.report.page import RunSection, picture, render
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.pages.self_contained import visible
-from headlens.plots.export import Animation
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 
 MADE = Made(shapes={"encoder": (2, 3)}, penalties=(0.01, 0.1), steps=(0, 5, 10), metrics=("accuracy",))
 FIGURES = ["quality", "kept", "functions", "functions_after", "gates_encoder"]
-FILMS = ["closing_1", "closing_2"]
 
 
 def run(tables: Mapping[str, pd.DataFrame]) -> RecordedRun:
@@ -33,20 +31,19 @@ def run(tables: Mapping[str, pd.DataFrame]) -> RecordedRun:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> dict[str, Figure | Animation | None]:
+def drawn() -> dict[str, Figure | None]:
     """What tests only look at."""
     return dict(gate_figures(gate_tables(MADE)))
 
 
-def test_every_figure_is_drawn_and_has_a_caption(drawn: dict[str, Figure | Animation | None]) -> None:
-    assert list(drawn) == [*FIGURES, *FILMS]
+def test_every_figure_is_drawn_and_has_a_caption(drawn: dict[str, Figure | None]) -> None:
+    assert list(drawn) == FIGURES
     assert all(figure is not None for figure in drawn.values())
-    assert [name for name, figure in drawn.items() if isinstance(figure, Animation)] == FILMS
     assert all(REPORT.caption(name).text.endswith(".") for name in drawn)
     assert REPORT.caption("gates_cross_2") == REPORT.captions["gates"]
     assert REPORT.caption("functions_after") != REPORT.caption("functions")
     assert reports()["prune"] is REPORT
-    assert [name for name, _ in REPORT.figures(run(gate_tables(MADE)))] == [*FIGURES, *FILMS]
+    assert [name for name, _ in REPORT.figures(run(gate_tables(MADE)))] == FIGURES
 
 
 def test_what_is_not_known_is_not_drawn() -> None:
@@ -116,25 +113,23 @@ def test_a_run_writes_its_tables_results_and_figures(tmp_path: Path, *, figures:
         pd.testing.assert_frame_equal(read.tables[name], expected, check_dtype=False)
     assert (tmp_path / "run/results.md").read_text(encoding="utf-8") == results_markdown(tables["sweep"])
     assert [path.stem for path in read.pictures] == (sorted(FIGURES) if figures else [])
-    assert sorted(p.stem for p in (tmp_path / "run").glob("figures/*.gif")) == (["closing"] if figures else [])
     listed = {path.relative_to(tmp_path / "run").as_posix() for path in folder.files}
     assert {"results.md", "results.csv"} <= listed
-    assert ("figures/closing.gif" in listed) is figures
 
 
 def test_what_is_drawn_from_files_is_what_is_drawn_from_tables(tmp_path: Path) -> None:
     read = read_recorded(write_prune(tmp_path / "run", MADE), "run")
-    assert [name for name, figure in gate_figures(read.tables) if figure is not None] == [*FIGURES, *FILMS]
+    assert [name for name, figure in gate_figures(read.tables) if figure is not None] == FIGURES
     assert results_markdown(read.tables["sweep"]) == results_markdown(gate_tables(MADE)["sweep"])
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_tables_and_the_films_behind_a_switch(tmp_path: Path) -> None:
+def test_the_page_shows_the_tables_and_the_figures(tmp_path: Path) -> None:
     read = read_recorded(write_prune(tmp_path / "run", MADE), "run")
     figures = dict(gate_figures(read.tables))
     with RunFolder.create(tmp_path / "figures", command="report", model="demo") as folder:
         folder.start({})
-        paths = {name: folder.figure(name, figures[name])[0] for name in ("gates_encoder", *FILMS)}
+        paths = {name: folder.figure(name, figures[name])[0] for name in ("gates_encoder",)}
     pictures = [picture(path, name, "run") for name, path in paths.items()]
     html = render([RunSection(read, pictures)])
     order = [
@@ -142,18 +137,13 @@ def test_the_page_shows_the_tables_and_the_films_behind_a_switch(tmp_path: Path)
         "Heads that remain",
         "Which roles die last",
         "Gates during training",
-        "Heads closing",
         "gates.csv",
         "sweep.csv",
         "roles.csv",
     ]
     places = [html.index(f"<bdi>{title}</bdi>") for title in order]
     assert places == sorted(places)
-    # one caption for both films
-    assert html.count("<bdi>Heads closing</bdi>") == 1
-    switch = html.index('<details class="moving"><summary>Show the 2 animations</summary>')
-    assert html.count("data:image/gif;base64,") == html[switch:].count("data:image/gif;base64,") == 2
-    assert html.count("data:image/png;base64,") == html[:switch].count("data:image/png;base64,") == 1
+    assert html.count("data:image/png;base64,") == 1
 
 
 @pytest.mark.parametrize("words", rest_slow(HOSTILE, [HOSTILE[0], HOSTILE[6]]))

@@ -7,32 +7,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from headlens.analyses.report.page import picture
-from headlens.plots.export import Animation, write_animation, write_figure
+from headlens.plots.export import write_figure
 
 
 @pytest.fixture
 def png(tmp_path: Path) -> Path:
     return write_figure(Figure(figsize=(7, 2)), tmp_path / "figure")[0]
-
-
-@pytest.fixture
-def gif(tmp_path: Path) -> Path:
-    return write_animation(Animation(Figure(figsize=(7, 2)), 2, lambda _: None), tmp_path / "figure.gif")
-
-
-def test_a_film_is_its_file_as_large_as_a_figure(gif: Path) -> None:
-    found = picture(gif, "name", "run")
-    assert found is not None
-    head, _, data = found.uri.partition(",")
-    assert head == "data:image/gif;base64"
-    assert base64.b64decode(data) == gif.read_bytes()
-    assert (found.width, found.height, found.moving) == (798, 228, True)
-
-
-@pytest.mark.parametrize("part", [slice(0, 10), slice(0, -1), slice(1, None)])
-def test_what_is_no_whole_gif_is_no_picture(gif: Path, part: slice) -> None:
-    gif.write_bytes(gif.read_bytes()[part])
-    assert picture(gif, "name", "run") is None
 
 
 def test_a_picture_is_its_file_and_has_its_shape(png: Path) -> None:
@@ -42,7 +22,7 @@ def test_a_picture_is_its_file_and_has_its_shape(png: Path) -> None:
     head, _, data = found.uri.partition(",")
     assert head == "data:image/png;base64"
     assert base64.b64decode(data) == png.read_bytes()
-    assert (found.width, found.height, found.moving) == (798, 228, False)
+    assert (found.width, found.height) == (798, 228)
 
 
 @pytest.mark.parametrize("part", [slice(0, 0), slice(0, 20), slice(0, -1), slice(1, None)])

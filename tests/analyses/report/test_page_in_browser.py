@@ -282,19 +282,6 @@ def test_hostile_words_in_an_ablation(visit: Callable[..., Opened], tmp_path: Pa
     assert set(found.column("Pruned models", "metric")) == {visible(words)}
 
 
-def test_films_stand_still_until_they_are_asked_for(visit: Callable[..., Opened], tmp_path: Path) -> None:
-    made = Made(shapes={"encoder": (2, 3)}, penalties=(0.01, 0.1), steps=(0, 5, 10))
-    found = visit(run_report(ReportRequest((write_prune(tmp_path / "run", made),))).page)
-    films = found.page.locator("details.moving")
-    assert films.count() == 1
-    films.evaluate("(d) => { d.open = false; }")
-    assert not films.locator("img").first.is_visible()
-    films.locator("summary").click()
-    assert all(films.locator("img").nth(number).is_visible() for number in range(2))
-    assert films.locator("img").evaluate_all("(all) => all.map((i) => i.naturalWidth > 300)") == [True, True]
-    assert found.troubles == []
-
-
 class Heads:
     """The part of a page about single heads."""
 

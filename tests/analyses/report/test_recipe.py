@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from made_gates import Made, write_prune
 from made_runs import change_record, write_classification, write_other
 from matplotlib.figure import Figure
 from tiers import rest_slow
@@ -88,20 +87,6 @@ def test_the_report_of_a_run_goes_into_its_folder_and_nothing_else_changes(class
     # a second time nothing changes at all
     report(classified)
     assert content(classified) == after
-
-
-@pytest.mark.slow
-def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
-    run = write_prune(tmp_path / "run", Made(shapes={"encoder": (1, 2)}, penalties=(0.1,), steps=(0, 5)), roles=False)
-    before = set(content(run))
-    made = report(run)
-    drawn = [f"figures/{name}.{kind}" for name in ("quality", "kept", "gates_encoder") for kind in ("png", "svg")]
-    assert made.files == [run / name for name in [*drawn, "figures/closing.gif", "report.html"]]
-    assert set(content(run)) - before == {*drawn, "figures/closing.gif", "report.html"}
-    assert record(run)["files"][-8:] == [*drawn, "figures/closing.gif", "report.html"]
-    assert [picture.name for picture in made.sections[0].pictures if picture.moving] == ["closing"]
-    assert made.page.read_text(encoding="utf-8").count("data:image/gif;base64,") == 1
-    assert not made.notes
 
 
 @pytest.mark.slow

@@ -25,8 +25,7 @@ from headlens.analyses.prune.report import gate_figures
 from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
 from headlens.analyses.training.report import training_curve
 from headlens.attention_masks.patterns import parse_pattern
-from headlens.pages.command_report import Drawings
-from headlens.plots.export import Animation
+from headlens.pages.command_report import Figures
 from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, drawn_for, page_width
 
 Make = Callable[..., pd.DataFrame]
@@ -135,10 +134,10 @@ def drawings(
     make_syntax: Make,
     make_ablation: Make,
     make_pruning: Make,
-) -> Callable[[str], Drawings]:
+) -> Callable[[str], Figures]:
     """What a report draws of runs of a command, from made tables."""
 
-    def classify(shapes: Shapes, *models: str) -> Drawings:
+    def classify(shapes: Shapes, *models: str) -> Figures:
         def of(make: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
             return pd.concat([make(model) for model in models], ignore_index=True)
 
@@ -150,12 +149,12 @@ def drawings(
         tables |= {"positions": of(lambda model: make_positions(model, shapes))}
         return classify_figures(tables | {"syntax": of(lambda model: make_syntax(model, shapes))})
 
-    def ablate(*models: str) -> Drawings:
+    def ablate(*models: str) -> Figures:
         ablation = [make_ablation(model, mode=mode) for model in models for mode in ("zero", "keep-only")]
         pruning = [make_pruning(model, STRATEGIES) for model in models]
         return ablation_figures({"ablation": pd.concat(ablation), "pruning": pd.concat(pruning, ignore_index=True)})
 
-    def train() -> Drawings:
+    def train() -> Figures:
         log = pd.DataFrame({"step": range(10, 100, 10), "loss": np.linspace(5, 2, 9)})
         yield "training", training_curve(log, pd.DataFrame({"step": [50, 90], "loss": [3.3, 2.2]}))
 
@@ -173,10 +172,10 @@ def drawings(
     return lambda name: made[name]()
 
 
-def figures(drawn: Drawings) -> Iterator[tuple[str, Figure]]:
+def figures(drawn: Figures) -> Iterator[tuple[str, Figure]]:
     for name, made in drawn:
         if made is not None:
-            yield name, made.figure if isinstance(made, Animation) else made
+            yield name, made
 
 
 def written(figure: Figure) -> list[tuple[str, Bbox]]:
@@ -199,7 +198,7 @@ def overlaps(first: Bbox, second: Bbox, slack: float = 2.0) -> bool:
 
 
 @pytest.mark.parametrize("kind", rest_slow(KINDS, ["train"]))
-def test_figures_fit_a_column_or_are_known_not_to(drawings: Callable[[str], Drawings], kind: str) -> None:
+def test_figures_fit_a_column_or_are_known_not_to(drawings: Callable[[str], Figures], kind: str) -> None:
     wide = set()
     with drawn_for("column"):
         for name, figure in figures(drawings(kind)):
