@@ -1,19 +1,15 @@
-"""Values as text from anybody: JSON, TOML, and the lists and mappings that a cell of a table holds.
+"""Values as text from anybody: JSON, TOML, and the JSON that a cell of a table holds.
 
-Whatever is wrong with a text, or with what it holds, is a ValueError. Cells hold JSON, Python as pandas writes it, and
-arrays as numpy shows them.
+Whatever is wrong with a text, or with what it holds, is a ValueError.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import json
 import re
 import sys
 import tomllib
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -115,22 +111,9 @@ def _shown(value: Any) -> str:
         return "too long or deep to be shown"
 
 
-_MOST_CHARACTERS, _MOST_LEVELS = 1_000_000, 20
+_MOST_CHARACTERS = 1_000_000
 _OPENED = re.compile(r"[\[{(]\s*['\"\[{(]|(\w+\.)?\w+\(\s*(\w+=|['\"\[{(])")
 _ENCLOSED = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
-_CALL = re.compile(r"((np|numpy)\.)?(array|str_|u?int\d+|float\d+)")
-_NAMES = {"true": True, "True": True, "false": False, "False": False} | dict.fromkeys(("null", "None", "NaN", "nan"))
-_ENDS = {"[": "]", "(": ")"}
-_TOKEN = re.compile(
-    r"""\s*(?:
-        (?P<string>'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")(?!['"])
-        |(?P<number>[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?)(?![\w.+-])
-        |(?P<ignored>,\s*(?:dtype|shape)=(?:[\w.]+|'[^']*'|\([\d,\ ]*\)))
-        |(?P<name>[A-Za-z_][\w.]*)
-        |(?P<mark>[\[\](){}:,])
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
 
 
 def looks_nested(text: str) -> bool:
@@ -140,129 +123,31 @@ def looks_nested(text: str) -> bool:
 
 
 def holds_texts(text: str) -> bool:
-    """Whether a text is a list or an array with texts in it, or a mapping; `[1]` and `("So.")` stand in prose, too."""
+    """Whether a text is a list, an array or a mapping of texts; `[1]`, `[sic]` and `("So.")` stand in prose, too."""
     text = text.strip()
     if text.startswith("(") or not looks_nested(text):
         return False
     try:
-        return _has_texts(nested_value(text))
+        value = nested_value(text)
     except ValueError:
-        return False
+        return bool(_OPENED.match(text) and _ENCLOSED.search(text))  # as Python, numpy or another program shows one
+    return bool(value) and (isinstance(value, Mapping) or _has_texts(value))
 
 
 def nested_value(text: str) -> Any:
-    """Reads a text as JSON, or as literals of Python; arrays and tuples become lists. Nothing of it is executed.
-
-    Elements without commas between them are several, as numpy shows them: `['a' 'b']`.
+    """Reads the JSON that a cell of a table holds.
 
     Args:
-        text: of at most 1,000,000 characters and 20 levels.
+        text: of at most 1,000,000 characters.
 
     Raises:
-        ValueError: for anything else, with the reason.
+        ValueError: for anything else.
     """
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
-    return _LiteralReader(text).whole()
-
-
-class _LiteralReader:
-    """Reads one value from a text, token by token."""
-
-    def __init__(self, text: str) -> None:
-        self._left = [("", ""), *reversed(list(_tokens(text.strip())))]  # kind and text, the next one last
-
-    def whole(self) -> Any:
-        """Returns the value that the whole text is."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a backslash that begins no escape
-            value = self._value(_MOST_LEVELS)
-        if len(self._left) > 1:
-            raise ValueError(f"{self._next!r} follows after its end")
-        return value
-
-    @property
-    def _next(self) -> str:
-        return self._left[-1][1]
-
-    def _took(self, mark: str) -> bool:
-        found = self._next == mark
-        if found:
-            self._left.pop()
-        return found
-
-    def _value(self, levels: int) -> Any:
-        kind, text = self._left.pop() if self._next else ("", "")
-        if kind == "string":
-            return _unescaped(text)
-        if kind == "number":
-            return int(text) if text.lstrip("+-").isdecimal() else float(text)
-        if text in _NAMES:
-            return _NAMES[text]
-        if not levels:
-            raise ValueError("it is nested too deeply")
-        if text == "{":
-            return self._mapping(levels - 1)
-        if text in _ENDS:
-            return self._items(_ENDS[text], levels - 1)
-        if _CALL.fullmatch(text) and self._took("("):
-            arguments = self._items(")", levels - 1)
-            if len(arguments) == 1:
-                return arguments[0]
-        raise ValueError(f"{text!r} is not a value" if text else "it is cut off")
-
-    def _items(self, end: str, levels: int) -> list[Any]:
-        found = []
-        while not self._took(end):
-            found.append(self._value(levels))
-            self._separate("" if end == "]" else end)
-        return found
-
-    def _mapping(self, levels: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        while not self._took("}"):
-            if self._left[-1][0] != "string":
-                raise ValueError(f"the key {self._next!r} is not a string" if self._next else "it is cut off")
-            key = self._value(levels)
-            if not self._took(":"):
-                raise ValueError(f"there is no colon after {key!r}")
-            value = self._value(levels)
-            if key in found:
-                raise ValueError(f"the key {key!r} is given twice")
-            found[key] = value
-            self._separate("}")
-        return found
-
-    def _separate(self, end: str) -> None:
-        """Goes on behind a comma, which must be there unless `end` follows; arrays, without an `end`, need none."""
-        if not self._took(",") and end and self._next != end:
-            raise ValueError(f"there is no comma before {self._next!r}")
-
-
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Yields kind and text of every token; what says how an array is stored is left out."""
-    place = 0
-    while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
-            raise ValueError(f"{text[place : place + 10].strip()!r} is neither JSON nor Python")
-        place = found.end()
-        if found.lastgroup not in (None, "ignored"):
-            yield str(found.lastgroup), found[str(found.lastgroup)]
-
-
-def _unescaped(token: str) -> str:
-    """Returns the text of a token; JSON alone has pairs of surrogates and escaped slashes."""
-    with contextlib.suppress(ValueError):
-        return str(json.loads(token))
-    try:
-        return str(ast.literal_eval(token))
-    except (SyntaxError, Warning) as error:
-        raise ValueError(f"the string {token[:20]} is not valid Python") from error
+    return parse_json(text)
 
 
 def _has_texts(value: Any) -> bool:
-    """Whether there is a text in a list, however deep, or anything in a mapping."""
-    if isinstance(value, list):
-        return any(isinstance(inner, str) or _has_texts(inner) for inner in value)
-    return isinstance(value, Mapping) and bool(value)
+    """Whether there is a text in a list, however deep."""
+    return isinstance(value, str) or (isinstance(value, list) and any(map(_has_texts, value)))

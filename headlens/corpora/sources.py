@@ -22,7 +22,7 @@ from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.parsers import Parser, make_parser
 from headlens.corpora.sentence import BrokenRows, CheckedCorpus, Corpus, Example, broken_note, readings
-from headlens.corpora.table import TABLES, TableCorpus, cell_examples, without_bytes
+from headlens.corpora.table import TABLES, TableCorpus, cell_examples, refused_bytes
 from headlens.corpora.text import ONLY_ONCE, NamedFile, ParallelCorpus, TextCorpus, file_kind, file_stem, is_no_file
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import full_disk
@@ -73,11 +73,11 @@ class HubCorpus(CheckedCorpus):
         return self.dataset if Path(self.dataset).exists() else f"hub:{self.dataset}"
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Yields rows, whatever columns they have, their bytes as text; errors as when sentences are read."""
+        """Yields rows, whatever columns they have; errors as when sentences are read."""
         with unchanged(self.dataset):
             part = self._part
             with self._told("cannot be read completely"):
-                for _, cells in without_bytes(((None, cells) for cells in part), self.place):
+                for _, cells in refused_bytes(((None, cells) for cells in part), self.place):
                     if isinstance(cells, CorpusError):
                         raise cells
                     yield cells

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import json
 import re
@@ -29,9 +28,14 @@ CSV_FAULTS = {
 Row = tuple[int, Mapping[str, Any] | CorpusError]
 MOST_NAMES, MOST_CHARACTERS, MOST_LEVELS = 30, 40, 8
 _QUOTED_NAME = re.compile(r'"\w+"')
-_BYTES = re.compile(r"""(?:(?:np|numpy)\.bytes_\()?(b(?P<mark>['"]).*(?P=mark))\)?""", re.DOTALL)
+_BYTES = re.compile(r"""(?:(?:np|numpy)\.bytes_\()?b(?P<mark>['"]).*(?P=mark)\)?""", re.DOTALL)
 _LOOKED_AT, _NEARLY_ALL = 50, 0.9
 _MISSING = object()  # cell of a column that a row does not have; None is a cell that is null
+_SHOWN = object()  # cell within a cell that holds a list or mapping, but not as JSON
+AS_JSON = (
+    "Write rows as JSON lines: frame.to_json('data.jsonl', orient='records', lines=True); "
+    "or such cells as JSON: frame[column] = frame[column].map(json.dumps)."
+)
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
 
@@ -64,7 +68,7 @@ class TableCorpus(NamedFile, CheckedCorpus):
         return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name)
 
     def _rows(self) -> Iterator[Row]:
-        return without_bytes(self._written_rows(), self.path)
+        return refused_bytes(self._written_rows(), self.path)
 
     def _written_rows(self) -> Iterator[Row]:
         kind = file_kind(self.path)
@@ -258,7 +262,7 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
     """Returns the text of a column; empty where the cell is null.
 
     Args:
-        row: cells by column; a cell may hold a row itself, also one that is written as text (`nested_value`).
+        row: cells by column; a cell may hold a row itself, also one that is written as JSON (`nested_value`).
         column: a name, or a path of names: `translation.de` is "Hallo" in {"translation": {"de": "Hallo"}}.
         path: file or data set, for errors.
         line: line in the file, for errors.
@@ -271,6 +275,9 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
         return ""
     if cell is _MISSING:
         message, advice = f"there is no column {column!r}.", f"Columns: {list_names(_names(row))}."
+    elif cell is _SHOWN:
+        outer = column.partition(".")[0]
+        message, advice = f"{outer!r} looks like a list or a mapping, but is not JSON.", AS_JSON
     elif not isinstance(cell, str):
         message = f"{column!r} holds {type(cell).__name__}, not text."
         advice = f"Choose a column of text: {list_names(_names(row))}."
@@ -286,8 +293,8 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
     raise CorpusError(message, advice, path=path, line=line)
 
 
-def without_bytes(rows: Iterator[tuple[Any, Any]], path: str | Path) -> Iterator[tuple[Any, Any]]:
-    """Yields rows in which texts that were written as Python shows bytes (`b'A dog.'`) are texts again.
+def refused_bytes(rows: Iterator[tuple[Any, Any]], path: str | Path) -> Iterator[tuple[Any, Any]]:
+    """Yields rows; refuses a table with a column of texts that were written as Python shows bytes (`b'A dog.'`).
 
     Those are columns of which nearly all texts in the first rows, and at least two, are written so: a single text may
     begin with these letters.
@@ -296,8 +303,8 @@ def without_bytes(rows: Iterator[tuple[Any, Any]], path: str | Path) -> Iterator
         rows: line and cells of every row, or what is wrong with it.
         path: file or data set, for errors.
 
-    Yields:
-        The same; for a row with bytes that are not UTF-8, what is wrong with it.
+    Raises:
+        CorpusError: naming the column, and how it is written as text.
     """
     first: list[tuple[Any, Any]] = []
     broken: Exception | None = None
@@ -310,35 +317,16 @@ def without_bytes(rows: Iterator[tuple[Any, Any]], path: str | Path) -> Iterator
         for column, cell in cells.items() if isinstance(cells, Mapping) else ():
             if isinstance(cell, str) and cell:
                 texts.setdefault(str(column), []).append(cell)
-    counts = {column: sum(map(_is_bytes, own)) for column, own in texts.items()}
-    written = {column for column, n in counts.items() if n >= max(2, _NEARLY_ALL * len(texts[column]))}
-    for line, cells in chain(first, rows):
-        yield line, _without_bytes(cells, written, path, line) if isinstance(cells, Mapping) else cells
+    for column, own in texts.items():
+        if sum(_BYTES.fullmatch(cell) is not None for cell in own) >= max(2, _NEARLY_ALL * len(own)):
+            raise CorpusError(
+                f"{column!r} holds bytes as Python shows them (b'…'), not text.",
+                f"Before the table is written: frame[{column!r}] = frame[{column!r}].str.decode('utf-8').",
+                path=path,
+            )
+    yield from chain(first, rows)
     if broken is not None:
         raise broken
-
-
-def _is_bytes(cell: Any) -> bool:
-    return isinstance(cell, str) and _BYTES.fullmatch(cell) is not None
-
-
-def _without_bytes(cells: Mapping[str, Any], columns: AbstractSet[str], path: str | Path, line: int | None) -> Any:
-    try:
-        return {c: _text_of(cell) if c in columns and _is_bytes(cell) else cell for c, cell in cells.items()}
-    except UnicodeDecodeError:
-        advice = "Decode them before they are written as text."
-        return CorpusError("a cell holds bytes (b'…') that are not UTF-8.", advice, path=path, line=line)
-
-
-def _text_of(cell: str) -> str:
-    """Returns the text of bytes as Python shows them; a cell that only looks so as it is."""
-    match = _BYTES.fullmatch(cell)
-    try:
-        return str(ast.literal_eval(match[1]).decode("utf-8")) if match else cell
-    except UnicodeDecodeError:
-        raise
-    except (ValueError, SyntaxError, AttributeError):
-        return cell
 
 
 def has_cell(row: Mapping[str, Any], column: str) -> bool:
@@ -347,14 +335,14 @@ def has_cell(row: Mapping[str, Any], column: str) -> bool:
 
 
 def _cell(row: Mapping[str, Any], column: str) -> Any:
-    """Returns a cell, `_MISSING` if there is none; a column whose own name has dots goes before a path."""
+    """Returns a cell, or why it has none; a column whose own name has dots goes before a path."""
     cell: Any = row
     for name in [column] if column in row else column.split("."):
         if isinstance(cell, str) and looks_nested(cell):
             try:
                 cell = nested_value(cell)
             except ValueError:
-                return _MISSING
+                return _SHOWN
         if not isinstance(cell, Mapping) or name not in cell:
             return _MISSING
         cell = cell[name]

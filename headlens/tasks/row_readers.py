@@ -12,14 +12,15 @@ from typing import Any
 
 from headlens.corpora.sources import HubCorpus
 from headlens.corpora.table import (
+    AS_JSON,
     json_array,
     json_rows,
     list_names,
+    refused_bytes,
     separated_rows,
     tab_rows,
     text_cell,
     unquoted,
-    without_bytes,
 )
 from headlens.corpora.text import NamedFile, distinct_names, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
@@ -87,7 +88,7 @@ class TaskRow:
         return self.cells[column]
 
     def nested(self, column: str) -> Any:
-        """Returns the cell of a column; a list or a mapping that is written as text, be it quoted, as what it is.
+        """Returns the cell of a column; a list or a mapping that is written as JSON, be it quoted, as what it is.
 
         Raises:
             CorpusError: no such column, or what looks like a list or a mapping cannot be read.
@@ -98,8 +99,7 @@ class TaskRow:
         try:
             return nested_value(text)
         except ValueError as error:
-            advice = "Write it as JSON, or as pandas does."
-            raise self.error(f"{column!r} looks like a list or a mapping, but {error}.", advice) from error
+            raise self.error(f"{column!r} looks like a list or a mapping, but is not JSON.", AS_JSON) from error
 
     def error(self, message: str, advice: str) -> CorpusError:
         """Builds an error that names file and line, or the number of a row without a line."""
@@ -134,7 +134,7 @@ class FileRows(NamedFile):
         Raises:
             CorpusError: with file and line: not UTF-8, broken CSV, a broken file of JSON.
         """
-        for number, (line, cells) in enumerate(without_bytes(self._rows(), self.path), 1):
+        for number, (line, cells) in enumerate(refused_bytes(self._rows(), self.path), 1):
             yield cells if isinstance(cells, CorpusError) else TaskRow(cells, str(self.path), line, number)
 
     def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any] | CorpusError]]:

@@ -1,14 +1,11 @@
-"""Lists and mappings in cells, against what wrote them: JSON, Python's repr, numpy's and pandas'."""
+"""Lists and mappings in cells: JSON is read, what Python, numpy and pandas show is known and refused."""
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
-from io import StringIO
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,74 +18,27 @@ VALUES = st.recursive(LEAVES, lambda v: st.lists(v, max_size=3) | st.dictionarie
 
 
 @given(VALUES)
-def test_what_json_and_python_write_is_read_as_it_was(value: Any) -> None:
-    assert nested_value(repr(value)) == value
+def test_what_json_writes_is_read_as_it_was(value: Any) -> None:
     assert nested_value(json.dumps(value)) == value
     assert nested_value(json.dumps(value, ensure_ascii=False, indent=1)) == value
 
 
-@given(st.lists(TEXT, min_size=1, max_size=6), st.lists(st.integers(0, 10**6), min_size=1, max_size=6))
-def test_what_numpy_and_pandas_write_is_read_as_it_was(texts: list[str], starts: list[int]) -> None:
-    objects = np.array(texts, dtype=object)
-    for dtype in (np.int64, np.int32):
-        answers = {"text": objects, "answer_start": np.array(starts, dtype=dtype)}
-        assert nested_value(repr(answers)) == {"text": texts, "answer_start": starts}
-    assert nested_value(str(objects)) == texts
-    assert nested_value(str(np.array(starts))) == starts
-    table = StringIO()
-    pd.DataFrame({"a": [objects, {"text": texts}]}).to_csv(table, index=False)
-    cells = pd.read_csv(StringIO(table.getvalue()))["a"]
-    assert [nested_value(cell) for cell in cells] == [texts, {"text": texts}]
+SHOWN = [
+    *("['a', 'b']", "{'a': 1}", "('a', 'b',)", "array(['a'], dtype=object)", "[np.str_('a'), np.int64(4)]"),
+    *("[{'a': 1}\n {'a': 2}]", "Row(text=['a'])", "{'text': ['Denver Bron", "['a' ... 'b']", "[None, True]"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("('a', 'b',)", ["a", "b"]),
-        ("array([], dtype=float64)", []),
-        ("array([], shape=(0, 2), dtype=int64)", []),
-        ("[np.str_('a'), np.int64(4)]", ["a", 4]),
-        ("[{'a': 1}\n {'a': 2}]", [{"a": 1}, {"a": 2}]),
-        ('["\\ud83d\\ude00", "a\\/b"]', ["\U0001f600", "a/b"]),
-        ("[NaN, None, true, False]", [None, None, True, False]),
-    ],
-)
-def test_forms_that_are_read(text: str, value: Any) -> None:
-    assert nested_value(text) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "cut off"),
-        ("[1, ", "cut off"),
-        ("{'text': ['Denver Bron", "neither JSON nor Python"),
-        ("['a' ... 'b']", "neither JSON nor Python"),
-        ("[Denver Broncos]", "'Denver' is not a value"),
-        ("{text: 'a'}", "the key 'text' is not a string"),
-        ("{1: 'a'}", "the key '1' is not a string"),
-        ("{'a' 'b'}", "no colon after 'a'"),
-        ("{'a': 1 'b': 2}", "no comma before"),
-        ("('a' 'b')", "no comma before"),
-        ("{'a': 1, 'a': 2}", "the key 'a' is given twice"),
-        ("['a'] b", "'b' follows after its end"),
-        ("['a''b']", "neither JSON nor Python"),
-        ("[1-2]", "neither JSON nor Python"),
-        (r"['\d']", "is not valid Python"),
-        ("['a\nb']", "is not valid Python"),
-        ("__import__('os')", "'__import__' is not a value"),
-        ("Row(text=['a'])", "neither JSON nor Python"),
-        ("array()", "'array' is not a value"),
-        (f"[{'1' * 500_000}x]", "neither JSON nor Python"),
-        (f"[{'1' * 5000}]", "limit"),
-        ("[" * 21 + "]" * 21, "nested too deeply"),
-        ("[" * 500_000, "nested too deeply"),
-        ("[" + "1, " * 400_000, "more than 1,000,000 characters"),
-    ],
-)
-def test_what_cannot_be_read_is_refused_with_the_reason(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+@pytest.mark.parametrize("text", [*SHOWN, "", "[1, ", "[sic]", f"[{'1' * 5000}]", "[" * 500_000])
+def test_what_is_no_json_is_refused(text: str) -> None:
+    """Also what Python, pandas, numpy and Spark show of lists and mappings: it cannot always be told apart again."""
+    with pytest.raises(ValueError, match=r"line|nested|limit|Expecting|Extra|char"):
         nested_value(text)
+
+
+def test_texts_of_megabytes_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than 1,000,000 characters"):
+        nested_value("[" + "1, " * 400_000)
 
 
 @given(st.text(alphabet="[]{}()'\",:\\ \n1.a-=", max_size=30))
