@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -218,7 +219,9 @@ def put_weight(kind: Any, dtype: torch.dtype = torch.int8) -> Callable[[Any, str
 
 
 def dynamically_quantised(model: PreTrainedModel) -> PreTrainedModel:
-    with pytest.warns(DeprecationWarning, match="quantization"):
+    # Torch warns of it in two ways, of one of them only once per process.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
 
 
