@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING
+from dataclasses import MISSING, replace
 from functools import wraps
 from pathlib import Path
 from types import GenericAlias
@@ -20,10 +21,11 @@ from typer.core import TyperCommand, TyperOption
 
 from headlens.analyses.commands import commands
 from headlens.errors import OptionError, of_readable_length
-from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, without_none
+from headlens.nested_text import parse_toml
+from headlens.options import GROUPS, OUTPUT, CommandOptions, DeclaredOption, Option, without_none
 from headlens.visible_text import visible_text
 
-from .config import load_config, load_run
+from .config import GROUPED, load_config, load_run
 from .screen import Screen, show_plan
 
 Plan = Callable[[Any, Screen, Path | None], None]
@@ -44,7 +46,17 @@ class ListsOnce(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as ever, and look at what was given how often."""
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        try:
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
+        except Exception as error:
+            # Typer does not export the class of the error.
+            refused = str(getattr(error, "option_name", "")).removeprefix("--")
+            own = commands()[self.name].options if self.name in commands() else {}
+            found = next((o for o in own.values() if refused in o.former_names), None)
+            if found is None:
+                raise
+            told = f"--{refused} is a part of --{found.option.group} now: {found.flag}=VALUE."
+            raise typer.BadParameter(told, ctx=ctx) from error
         for parameter, times in Counter(given).items():
             metavar = getattr(parameter, "metavar", None) or ""
             if times > 1 and metavar.isupper() and metavar.endswith("S") and not getattr(parameter, "multiple", True):
@@ -145,7 +157,7 @@ def with_options(
         source = next((f"--{name} {values[name]}" for name in ("config", "resume") if values.get(name)), "")
         sources = {name: context.get_parameter_source(name) for name in declared.options}
         from_file = {n: values[n] for n, found in sources.items() if found is not None and found.name == _FILE}
-        declared.refuse_trust(from_file, source)
+        declared.refuse_trust(from_file | context.meta.get(GROUPED, {}), source)
         own = {name: values.pop(name, None) for name in _TERMINAL}
         # Of several processes only the first uses the terminal.
         screen = Screen(json=bool(own["json"]) and not rank(), quiet=bool(own["quiet"]) or rank() > 0)
@@ -157,13 +169,16 @@ def with_options(
                         "Leave --out and --overwrite out, or leave --resume out.",
                     )
                 values |= {"out": resumed, "resume": True}
-            request = declared.request(values)
+            for group, grouped in declared.groups.items():
+                values |= values_of_group(group, grouped, values.pop(group.replace("-", "_")) or ())
+            request = declared.request({**context.meta.get(GROUPED, {}), **values})
             if own["dry_run"]:
                 (plan or show_plan)(request, screen, resumed)
             else:
                 function(request, screen)
 
-    parameters = [*map(_parameter, declared.options.values())]
+    parameters = [_parameter(own) for own in declared.options.values() if not own.option.group]
+    parameters += [_group_parameter(group, grouped) for group, grouped in declared.groups.items()]
     for name, option in _TERMINAL.items():
         if name in terminal or name == _HELP_ALL:  # taken also where `--help` shows all anyway
             kind: Any = bool if option.metavar is None else Path | None
@@ -211,6 +226,70 @@ def _parameter(option: DeclaredOption, **more: Any) -> inspect.Parameter:
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
+
+
+def _group_parameter(group: str, options: Sequence[DeclaredOption]) -> inspect.Parameter:
+    """The option of the command line that gives a group of options."""
+    shown = ", ".join(
+        own.name.replace("_", "-") + (f" {own.default}" if isinstance(own.default, int | float | str) else "")
+        for own in options
+    )
+    declared = replace(GROUPS[group], help=f"{GROUPS[group].help}: {shown}.", metavar="NAME=VALUE,…|FILE", shown="")
+    return _parameter(DeclaredOption(group.replace("-", "_"), tuple[str, ...], (), declared))
+
+
+def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of options of a group by name: `positional=0.5,sink=0.3`, or those in a TOML file.
+
+    Args:
+        group: its name.
+        options: of it.
+        texts: what the command line has, each time that it has the option.
+
+    Raises:
+        OptionError: for what is no pair, a name that is none of theirs, or given twice.
+    """
+    named = {own.name: own for own in options}
+    pairs: list[tuple[str, Any]] = []
+    for text in texts:
+        if Path(text).suffix == ".toml":
+            try:
+                pairs += parse_toml(Path(text).read_text(encoding="utf-8")).items()
+            except (OSError, ValueError) as error:
+                message = f"--{group}: {text} cannot be read: {error}."
+                raise OptionError(message, "Write NAME = VALUE in lines.") from error
+        else:
+            # A value may have commas of its own: layers=0,2,4-6.
+            parts = [part.partition("=") for part in re.split(r",(?=\s*[\w-]+\s*=)", text) if part.strip()]
+            pairs += [(name.strip(), value.strip() if mark else None) for name, mark, value in parts]
+    found: dict[str, Any] = {}
+    for given, value in pairs:
+        name = given.replace("-", "_")
+        if value is None or name not in named or name in found:
+            problem = "has no value" if value is None else "is given twice" if name in found else "is none of its names"
+            names = ", ".join(own.replace("_", "-") for own in named)
+            raise OptionError(f"--{group}: {given!r} {problem}.", f"Write NAME=VALUE,… with names among {names}.")
+        found[name] = _of_text(named[name], value) if isinstance(value, str) else value
+        try:
+            named[name].value(found[name])
+        except OptionError as error:
+            raise OptionError(error.message, error.advice or f"Its default is {named[name].default}.") from error
+    return found
+
+
+def _of_text(option: DeclaredOption, text: str) -> Any:
+    """The value that a text stands for, by the type of its option."""
+    kind = without_none(option.hint) if option.option.parse is None else str
+    if kind is bool and text in ("true", "false"):
+        return text == "true"
+    for number in (int, float):
+        if kind is number:
+            try:
+                return number(text)
+            except ValueError as error:
+                words = "a whole number" if kind is int else "a number"
+                raise OptionError(f"{option.flag}={text} is not {words}.", "Write one, with a point.") from error
+    return text
 
 
 def _parser(option: DeclaredOption) -> Callable[[Any], Any]:

@@ -13,6 +13,9 @@ from headlens.analyses.commands import commands
 from headlens.errors import OptionError
 from headlens.nested_text import conform, parse_json, parse_toml
 from headlens.option_values import check_text
+from headlens.options import DeclaredOption
+
+GROUPED = "headlens.grouped"  # values of a file, of options that the command line gives in groups
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -113,10 +116,14 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], source: str
     parameters = {p.name: p for p in context.command.params if p.name}
     names = {flag.removeprefix("--").replace("-", "_"): p.name for p in context.command.params for flag in p.opts}
     declared = commands()[context.info_name].options if context.info_name in commands() else {}
+    names |= {name.replace("-", "_"): own.name for own in declared.values() for name in own.former_names}
     defaults = {}
     for key, value in values.items():
         name = key.replace("-", "_")
         name = name if name in parameters else names.get(name) or name
+        if name in declared and declared[name].option.group:
+            context.meta.setdefault(GROUPED, {})[name] = _checked(declared[name], value, source, context)
+            continue
         if name not in parameters or name in ("config", "resume", "help", "help_all"):
             close = get_close_matches(name, parameters, n=1)
             hint = (
@@ -126,13 +133,19 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], source: str
             )
             raise OptionError(f"{source}: {context.info_name} has no option {key!r}.", hint)
         if name in declared:
-            try:
-                declared[name].value(value)  # Typer would make 2 of 2.7, 1 of true, and a text of a table
-            except OptionError as error:
-                advice = error.advice or f"headlens {context.info_name} --help says what it accepts."
-                raise OptionError(f"{source}: {error.message}", advice) from error
+            _checked(declared[name], value, source, context)
         defaults[name] = _fit(value, parameters[name])
     context.default_map = {**(context.default_map or {}), **defaults}
+
+
+def _checked(declared: DeclaredOption, value: Any, source: str, context: typer.Context) -> Any:
+    """The value itself; Typer would make 2 of 2.7, 1 of true, and a text of a table."""
+    try:
+        declared.value(value)
+    except OptionError as error:
+        advice = error.advice or f"headlens {context.info_name} --help says what it accepts."
+        raise OptionError(f"{source}: {error.message}", advice) from error
+    return value
 
 
 def _fit(value: Any, parameter: Any) -> Any:

@@ -76,8 +76,13 @@ _API_PARTS = {
     "runs": "Corpora",
     "tasks": "Tasks",
     "analyses": "Passes without run folder and figures",
+    "roles": "Passes without run folder and figures",
+    "maps": "Passes without run folder and figures",
+    "relevance_propagation": "Passes without run folder and figures",
+    "learning": "Passes without run folder and figures",
     "attention": "Attention: observers and edits",
     "interventions": "Edits and masks",
+    "attention_masks": "Edits and masks",
     "metrics": "Metrics",
     "heads": "Heads",
     "statistics": "Statistics",
@@ -115,6 +120,9 @@ def _typed(own: DeclaredOption) -> str:
     hint = without_none(own.hint)
     if option.argument:
         return f"`{option.metavar}`"
+    if option.group:
+        values = "true|false" if hint is bool else "|".join(map(str, get_args(hint))) or option.metavar or "NUMBER"
+        return f"`{own.flag}={values}`".replace("|", "\\|")
     if option.flags and "/" in option.flags[0]:
         return f"`{option.flags[0].replace('/', '`, `')}`"
     if hint is bool:
@@ -129,6 +137,8 @@ def _default(own: DeclaredOption) -> str:
     value = own.default
     if isinstance(value, tuple):
         value = "" if own.repeated else ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value)
+    if own.option.group and isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     if own.option.flags and "/" in own.option.flags[0]:
         return f"`{own.option.flags[0].split('/')[not value]}`"
     return "" if value is None or value is False or value == "" else f"`{value}`"

@@ -13,9 +13,9 @@ size="${SIZE:-small}"
 common=(--corpus books.txt --precision "${PRECISION:-bf16}")
 # Blocks of 16 tokens with a quarter of them masked: on long blocks, a small model learns nothing but word frequencies
 # for tens of thousands of updates.
-short=("${common[@]}" --batch-tokens 1024 --longest 16 --mask-share 0.25 --learning-rate 1e-3 --schedule constant
+short=("${common[@]}" --batch-tokens 1024 --longest 16 --mask-share 0.25 --learning-rate 1e-3 --optimizer schedule=constant
   --evaluate-every 2000 --log-every 100 --seed 1)
-long=("${common[@]}" --batch-tokens 2048 --longest 64 --learning-rate 5e-4 --warmup 100 --steps "${STEPS:-3000}"
+long=("${common[@]}" --batch-tokens 2048 --longest 64 --learning-rate 5e-4 --optimizer warmup=100 --steps "${STEPS:-3000}"
   --evaluate-every 1000 --log-every 100 --seed 2)
 layers() {
   python - "$1/config.json" "$2" <<'PYTHON'
@@ -25,16 +25,16 @@ path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": 
 PYTHON
 }
 
-headlens train "new:bert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}" --warmup 300 \
+headlens train "new:bert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}" --optimizer warmup=300 \
   --steps "${STEPS:-10000}" --out "$out/bert-16"
 headlens train "$out/bert-16/model" "${long[@]}" --out "$out/bert-64"
 
 # With six layers that share their weights, this phase of mere word frequencies lasts even longer; with two it does not:
 # the model is trained with two layers and then extended to six.
-headlens train "new:albert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}" --warmup 300 \
+headlens train "new:albert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}" --optimizer warmup=300 \
   --steps "${STEPS:-3100}" --out "$out/albert-16"
 layers "$out/albert-16/model" "${SHALLOW:-2}"
-headlens train "$out/albert-16/model" "${short[@]}" --warmup 100 --steps "${STEPS:-3000}" --out "$out/albert-16-shallow"
+headlens train "$out/albert-16/model" "${short[@]}" --optimizer warmup=100 --steps "${STEPS:-3000}" --out "$out/albert-16-shallow"
 layers "$out/albert-16-shallow/model" "${DEEP:-6}"
 headlens train "$out/albert-16-shallow/model" "${long[@]}" --out "$out/albert-64"
 

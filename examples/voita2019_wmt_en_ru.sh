@@ -14,9 +14,9 @@ out="${OUT:-runs}"
 data=(--task translation --corpus train.en --target train.ru --dev dev.en --dev-target dev.ru
   --longest "${LONGEST:-256}")
 # 16,384 tokens of the longer side per update; with several GPUs divide ACCUMULATE by their number.
-batch=(--batch-tokens 4096 --accumulate "${ACCUMULATE:-4}" --precision "${PRECISION:-bf16}")
+batch=(--batch-tokens 4096 --optimizer "accumulate=${ACCUMULATE:-4}" --precision "${PRECISION:-bf16}")
 # 4 / sqrt(512) / sqrt(16000), reached after 16,000 updates: the authors' schedule with a multiplier of 4.
-rate=(--learning-rate 1.4e-3 --warmup 16000 --schedule inverse-sqrt)
+rate=(--learning-rate 1.4e-3 --optimizer warmup=16000,schedule=inverse-sqrt)
 
 "${launch[@]}" train "${MODEL:-new:marian-base}" "${data[@]}" "${batch[@]}" "${rate[@]}" \
   --vocabulary "${VOCABULARY:-32000}" --steps "${STEPS:-300000}" \

@@ -53,6 +53,8 @@ class Option:
         at_least: the smallest number.
         at_most: the largest number.
         argument: whether the command line takes it by place and not by name.
+        group: the option of the command line that gives it, and others of its kind, as NAME=VALUE, see `GROUPS`; empty
+            for one of its own.
         trusts: whether it lets code or unsafe files run, so that nothing but the command line may give it: a run.json,
             a TOML file and a recipe may come from anybody.
     """
@@ -66,7 +68,17 @@ class Option:
     at_least: float | None = None
     at_most: float | None = None
     argument: bool = False
+    group: str = ""
     trusts: bool = False
+
+
+# Options of the command line that stand for several, which few people change: `--thresholds positional=0.5,sink=0.3`.
+GROUPS = {
+    "thresholds": Option("Thresholds from which a head has a role", ROLES),
+    "law": Option("Distribution that a mask is drawn from while it is learned, and how it enters attention", MASK),
+    "optimizer": Option("Learning-rate schedule and updates", TRAINING),
+    "mask-rules": Option("How --mask is read and where it applies, and the control with random positions", MASK),
+}
 
 
 def option(default: Any, declared: str | Option, panel: str = "", **more: Any) -> Any:
@@ -100,8 +112,18 @@ class DeclaredOption:
 
     @property
     def flag(self) -> str:
-        """How the command line writes it: `--batch-tokens`."""
+        """How the command line writes it: `--batch-tokens`, or `--thresholds positional` of a group."""
+        if self.option.group:
+            return f"--{self.option.group} {self.name.replace('_', '-')}"
         return self.option.flags[0].split("/")[0] if self.option.flags else f"--{self.name.replace('_', '-')}"
+
+    @property
+    def former_names(self) -> set[str]:
+        """How the command line wrote an option of a group by itself, without dashes before it."""
+        if not self.option.group:
+            return set()
+        flags = {flag.removeprefix("--") for flags in self.option.flags for flag in flags.split("/")}
+        return flags | {self.name.replace("_", "-")}
 
     @property
     def repeated(self) -> bool:
@@ -177,6 +199,15 @@ class CommandOptions:
     def options(self) -> dict[str, DeclaredOption]:
         """Declared options of the command by name, in the order of its requests."""
         return declared_options(*self.requests)
+
+    @property
+    def groups(self) -> dict[str, list[DeclaredOption]]:
+        """Declared options that the command line gives together, by the name of their group."""
+        found: dict[str, list[DeclaredOption]] = {}
+        for own in self.options.values():
+            if own.option.group:
+                found.setdefault(own.option.group, []).append(own)
+        return found
 
     def request(self, values: Mapping[str, Any]) -> Any:
         """Returns the request for the values of options by name, as `build` does.

@@ -25,7 +25,7 @@ from headlens.errors import OptionError
 from headlens.learning.gate_options import START as GATE_START
 from headlens.learning.stochastic_gates import START
 from headlens.option_values import amount, names, names_or_none, numbers, share, whole_numbers
-from headlens.options import build, declared_options
+from headlens.options import GROUPS, build, declared_options
 from headlens.runs.output_options import arguments
 from headlens_cli.app import app
 
@@ -62,7 +62,9 @@ def test_no_field_of_a_request_is_left_out_of_the_options(request_class: type) -
 def test_every_declared_option_is_an_option_of_a_command() -> None:
     group: Any = typer.main.get_command(app)
     known = {p.name for command in group.commands.values() for p in command.params}
-    assert {name for kind in requests() for name in declared_options(kind)} <= known
+    declared = [own for kind in requests() for own in declared_options(kind).values()]
+    assert {own.option.group.replace("-", "_") or own.name for own in declared} <= known
+    assert {own.option.group for own in declared} == {"", *GROUPS}
 
 
 @pytest.mark.parametrize(
@@ -114,11 +116,11 @@ def test_train_is_of_text_or_of_examples() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"positional": 2}, "--positional: 2 is not a number from 0 to 1"),
-        ({"margin": "much"}, "--margin: 'much' is not a number"),
-        ({"margin": -1}, "--margin: -1 is not a finite number of 0 or more"),
-        ({"margin_kind": "both"}, "--margin-kind 'both' is unknown.\nChoose one of absolute, relative"),
-        ({"min_instances": 0}, "--min-instances 0 is out of range.\nGive at least 1"),
+        ({"positional": 2}, "--thresholds positional: 2 is not a number from 0 to 1"),
+        ({"margin": "much"}, "--thresholds margin: 'much' is not a number"),
+        ({"margin": -1}, "--thresholds margin: -1 is not a finite number of 0 or more"),
+        ({"margin_kind": "both"}, "--thresholds margin-kind 'both' is unknown.\nChoose one of absolute, relative"),
+        ({"min_instances": 0}, "--thresholds min-instances 0 is out of range.\nGive at least 1"),
         ({"seed": -1}, "--seed -1 is out of range.\nGive from 0 to 4294967295"),
     ],
 )

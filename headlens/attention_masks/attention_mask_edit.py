@@ -63,7 +63,7 @@ class MaskEdit(Edit):
                 f"The mask {self.source.name} is for the {self.stack}, which this model does not have.",
                 f"It has: {stacks}. Masks apply to the self-attention of encoder or decoder.",
             )
-        check_layers(self.layers or (), masked, "--layers")
+        check_layers(self.layers or (), masked, "Layers of a mask")
         layers, heads = self.source.shape
         fits = layers in (1, max(s.layer for s in masked) + 1)
         for site in masked:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headlens.attention_masks.attention_mask import AttentionMask, DerivedMask
 from headlens.attention_masks.kept_text import PROBABILITIES, KeepOrder, kept_text
+from headlens.attention_masks.mask_options import MASK_RULES
 from headlens.attention_masks.mask_parametrization import Offsets, PositionPairs
 from headlens.errors import OptionError, read_errors
 
@@ -50,9 +51,11 @@ class ImportanceMask(DerivedMask):
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
-            raise OptionError(f"--keep {self.keep:g} is not a share of the positions.", _SHARE)
+            raise OptionError(f"{MASK_RULES} keep={self.keep:g} is not a share of the positions.", _SHARE)
         if self.order not in get_args(KeepOrder):
-            raise OptionError(f"--keep-order {self.order} is unknown.", f"Choose {', '.join(get_args(KeepOrder))}.")
+            raise OptionError(
+                f"{MASK_RULES} keep-order={self.order} is unknown.", f"Choose {', '.join(get_args(KeepOrder))}."
+            )
         fits = self.probabilities.shape == self.source.allowed.shape
         if not fits or not bool(((self.probabilities >= 0) & (self.probabilities <= 1)).all()):
             raise OptionError(
@@ -146,8 +149,8 @@ class ImportanceMask(DerivedMask):
         file = (Path(path) if Path(path).is_dir() else Path(path).parent) / PROBABILITIES
         if not file.is_file():
             raise OptionError(
-                f"{path}: there is no {PROBABILITIES} next to the mask, which --keep needs to rank positions.",
-                "--keep is for masks learned by train-dam, such as runs/dam/masks/penalty-0.01.",
+                f"{path}: there is no {PROBABILITIES} next to the mask, which keep needs to rank positions.",
+                "It is for masks learned by train-dam, such as runs/dam/masks/penalty-0.01.",
             )
         with read_errors(file, "does not hold probabilities", "Run train-dam again.", OptionError):
             probabilities = load_file(file)["p"]

@@ -73,11 +73,11 @@ class LearnedMaskOptions:
         if self.longest < 2:
             raise OptionError(f"--longest {self.longest} leaves nothing to mask.", "The authors use 128.")
         if not 0 < self.strength < float("inf"):
-            raise OptionError(f"--strength {self.strength} is not a positive number.", "The authors use 1e4.")
+            raise OptionError(f"--law strength={self.strength} is not a positive number.", "The authors use 1e4.")
         if self.form not in get_args(Form):
-            raise OptionError(f"--form {self.form} is unknown.", f"Choose one of {', '.join(get_args(Form))}.")
+            raise OptionError(f"--law form={self.form} is unknown.", f"Choose one of {', '.join(get_args(Form))}.")
         if self.noise not in get_args(Noise):
-            raise OptionError(f"--noise {self.noise} is unknown.", "Choose training, always or never.")
+            raise OptionError(f"--law noise={self.noise} is unknown.", "Choose training, always or never.")
         check_connections(self.connections)
 
     @property

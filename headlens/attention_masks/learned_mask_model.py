@@ -48,7 +48,7 @@ class MaskedModel(EditedModel):
         multiplies = self.mask.options.form == "multiplicative"
         if multiplies and attention_of(self.module) is not None:
             raise OptionError(
-                f"--form multiplicative: the attention of this model is {attention_of(self.module)}, not softmax.",
+                f"--law form=multiplicative: the attention of this model is {attention_of(self.module)}, not softmax.",
                 "Choose additive or renormalised.",
             )
         normalizer = self.mask if multiplies else None

@@ -42,7 +42,7 @@ class MaskDistribution(ABC):
         for name in ("temperature", "final_temperature"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Try 1.")
+                raise OptionError(f"--law {name.replace('_', '-')}={value} is not a positive number.", "Try 1.")
 
     def by_kind(self, values: Tensor) -> Tensor:
         """Views values of several kinds that follow each other by kind: (..., kinds, values of a kind)."""

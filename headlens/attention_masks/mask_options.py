@@ -10,7 +10,8 @@ from headlens.errors import OptionError, counted
 from headlens.option_values import positive_share
 from headlens.options import MASK, option
 
-MASK_LAYERS = "--mask-layers"
+MASK_RULES = "--mask-rules"
+MASK_LAYERS = f"{MASK_RULES} layers"
 LEARNED_MASK = "Name a mask learned by train-dam, such as --mask runs/dam/masks/penalty-0.01."
 # 6, 6-11, or first:3 and last:3
 _PART = re.compile(r"\s*(?:([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?|(first|last)\s*:\s*([0-9]{1,6}))\s*")
@@ -38,42 +39,54 @@ class MaskOptions:
         None,
         "Layers to which the mask applies: 6-11, 0,2,4-6, first:3, last:3.",
         MASK,
+        group="mask-rules",
         metavar="LAYERS",
         shown="all",
-        flags=(MASK_LAYERS, "--layers"),  # of headlens 0.1, where it looked like the layers that are measured
+        flags=("--mask-layers",),
     )
     keep: float | None = option(
         None,
         "For a mask learned by train-dam: keep this share of the positions of every sentence and head, ranked by "
         "learned importance, instead of those with P > 1/2.",
         MASK,
+        group="mask-rules",
         metavar="SHARE",
         shown="P > 1/2",
         parse=positive_share,
     )
     keep_order: KeepOrder = option(
-        "most", "Which positions --keep keeps: the most important, the least important, or random ones.", MASK
+        "most",
+        "Which positions are kept: the most important, the least important, or random ones.",
+        MASK,
+        group="mask-rules",
     )
     no_diagonal: bool = option(False, "Mask the diagonal, so that no token attends to itself.", MASK)
     drop_random: bool = option(
-        False, "As a control, mask the same number of random positions instead of the diagonal.", MASK
+        False,
+        "As a control, mask the same number of random positions instead of the diagonal.",
+        MASK,
+        group="mask-rules",
     )
-    mask_seed: int = option(0, "Random seed for the positions of --drop-random.", MASK, at_least=0)
+    mask_seed: int = option(0, "Random seed for the positions of drop-random.", MASK, group="mask-rules", at_least=0)
 
     def __post_init__(self) -> None:
         if self.no_diagonal and self.drop_random:
             raise OptionError(
-                "--no-diagonal and --drop-random are alternatives, to be compared with each other.",
+                f"--no-diagonal and {MASK_RULES} drop-random are alternatives, to be compared with each other.",
                 "Run one, then the other.",
             )
         if self.mask_seed and not self.drop_random:
             raise OptionError(
-                "--mask-seed: nothing is drawn at random.", "It is for --drop-random; patterns have seed=N."
+                f"{MASK_RULES} mask-seed: nothing is drawn at random.", "It is for drop-random; patterns have seed=N."
             )
         if self.keep is not None and self.mask is None:
-            raise OptionError("--keep ranks the positions of a learned mask, and none is given.", LEARNED_MASK)
+            raise OptionError(
+                f"{MASK_RULES} keep ranks the positions of a learned mask, and none is given.", LEARNED_MASK
+            )
         if self.keep is None and self.keep_order != "most":
-            raise OptionError("--keep-order only applies together with --keep.", "Give --keep 0.3 as well.")
+            raise OptionError(
+                f"{MASK_RULES} keep-order only applies together with keep.", "Give keep=0.3,keep-order=… as well."
+            )
         if self.layers is not None and not self.given:
             raise OptionError(f"{MASK_LAYERS} says where a mask applies, and none is given.", "Give --mask as well.")
         read_layers(self.layers, flag=MASK_LAYERS)
@@ -86,10 +99,11 @@ class MaskOptions:
     def as_options(self) -> list[str]:
         """Returns the same options as words of another command line."""
         typed = [] if self.mask is None else ["--mask", self.mask]
-        typed += [] if self.keep is None else ["--keep", f"{self.keep:.10g}", "--keep-order", self.keep_order]
-        typed += [] if self.layers is None else [MASK_LAYERS, self.layers]
-        typed += ["--no-diagonal"] * self.no_diagonal + ["--drop-random"] * self.drop_random
-        return typed + (["--mask-seed", str(self.mask_seed)] if self.mask_seed else [])
+        rules = [] if self.keep is None else [f"keep={self.keep:.10g}", f"keep-order={self.keep_order}"]
+        rules += [] if self.layers is None else [f"layers={self.layers}"]
+        rules += ["drop-random=true"] * self.drop_random
+        rules += [f"mask-seed={self.mask_seed}"] if self.mask_seed else []
+        return typed + ["--no-diagonal"] * self.no_diagonal + ([MASK_RULES, ",".join(rules)] if rules else [])
 
 
 def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tuple[int, ...] | None:

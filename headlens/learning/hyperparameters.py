@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from headlens.errors import OptionError
-from headlens.options import TRAINING, option
+from headlens.options import TRAINING, declared_options, option
 from headlens.shared_options import BATCH_TOKENS, SEED
 
 Schedule = Literal["linear", "constant", "inverse-sqrt"]
@@ -28,12 +28,12 @@ class LoopOptions:
     epochs: float = option(3.0, "Passes over the training data.", TRAINING)
     steps: int | None = option(None, "Number of updates, instead of --epochs.", TRAINING, metavar="N")
     batch_tokens: int = option(2048, BATCH_TOKENS)
-    accumulate: int = option(1, "Batches per update (gradient accumulation).", TRAINING, metavar="N")
+    accumulate: int = option(1, "Batches per update (gradient accumulation).", TRAINING, group="optimizer", metavar="N")
     learning_rate: float = option(5e-5, "Peak learning rate.", TRAINING)
-    warmup: float = option(0.06, "Warm-up updates; below 1 a fraction of all updates.", TRAINING)
-    schedule: Schedule = option("linear", "Learning-rate schedule after the warm-up.", TRAINING)
-    weight_decay: float = option(0.01, "Weight decay of AdamW, on matrices only.", TRAINING)
-    clip: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", TRAINING)
+    warmup: float = option(0.06, "Warm-up updates; below 1 a fraction of all updates.", TRAINING, group="optimizer")
+    schedule: Schedule = option("linear", "Learning-rate schedule after the warm-up.", TRAINING, group="optimizer")
+    weight_decay: float = option(0.01, "Weight decay of AdamW, on matrices only.", TRAINING, group="optimizer")
+    clip: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", TRAINING, group="optimizer")
     precision: Precision = option("no", "Floating-point precision of the forward pass.", TRAINING)
     seed: int = option(0, SEED)
     log_every: int = option(10, "Write a row of log.csv every N updates.", TRAINING, metavar="N")
@@ -46,13 +46,13 @@ class LoopOptions:
         for name in names:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not 0 or more.", "Give 0 or more.")
+                raise OptionError(f"{_flag(self, name)} {value} is not 0 or more.", "Give 0 or more.")
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Give one above 0.")
+                raise OptionError(f"{_flag(self, name)} {value} is not a positive number.", "Give one above 0.")
 
     def of_loop(self) -> TrainingOptions:
         """A training that evaluates nothing before its end."""
@@ -73,6 +73,10 @@ class TrainingOptions(LoopOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_from_0("evaluate_every", "patience")
+
+
+def _flag(options: LoopOptions, name: str) -> str:
+    return declared_options(type(options))[name].flag
 
 
 def learning_rate(options: TrainingOptions, step: int, total: int) -> float:

@@ -24,9 +24,10 @@ from headlens.options import (
 if TYPE_CHECKING:
     from headlens.metrics.accumulator import Array
 
-_SHARE: dict[str, Any] = {"metavar": "0…1", "parse": share}
+_GROUP: dict[str, Any] = {"group": "thresholds"}
+_SHARE: dict[str, Any] = {"metavar": "0…1", "parse": share, **_GROUP}
 _RELATIONS = "Dependency relations, comma-separated UD names."
-_MANY = "all that reach --min-instances"
+_MANY = "all that reach the threshold min-instances"
 _SPLIT_AT = "Separator between two texts in one sentence, such as >>: they are read as a pair in one sequence."
 _SIMILARITY = "Compute distances between heads from one query token per sentence, from all tokens, or not at all."
 _STABILITY = "Resample the sentences this many times, and report how often each head keeps its role."
@@ -45,14 +46,21 @@ class Thresholds:
     )
     diagonal: float = option(0.90, "Minimum share of tokens at offset 0 for the role self.", ROLES, **_SHARE)
     margin: float = option(
-        0.10, "Margin by which a syntactic head must beat the baseline.", ROLES, metavar="NUMBER", parse=amount
+        0.10,
+        "Margin by which a syntactic head must beat the baseline.",
+        ROLES,
+        metavar="NUMBER",
+        parse=amount,
+        **_GROUP,
     )
     margin_kind: Literal["absolute", "relative"] = option(
-        "absolute", "Whether the margin is added to the baseline or is a fraction of it.", ROLES
+        "absolute", "Whether the margin is added to the baseline or is a fraction of it.", ROLES, **_GROUP
     )
-    min_instances: int = option(30, "For relations with fewer instances, no role is assigned.", ROLES, at_least=1)
-    min_sentences: int = option(30, "With fewer sentences, no roles are assigned at all.", ROLES, at_least=1)
-    min_tokens: int = option(1000, "With fewer tokens, no roles are assigned at all.", ROLES, at_least=1)
+    min_instances: int = option(
+        30, "For relations with fewer instances, no role is assigned.", ROLES, at_least=1, **_GROUP
+    )
+    min_sentences: int = option(30, "With fewer sentences, no roles are assigned at all.", ROLES, at_least=1, **_GROUP)
+    min_tokens: int = option(1000, "With fewer tokens, no roles are assigned at all.", ROLES, at_least=1, **_GROUP)
     rare: float = option(0.50, "Share of words that point at the rarest one, for the role rare.", ROLES, **_SHARE)
     separator: float = option(
         0.50, "Attention mass on separator and end-of-sentence tokens, for the role separator.", ROLES, **_SHARE
@@ -74,7 +82,9 @@ class Thresholds:
         for name, value in vars(self).items():
             if isinstance(value, float) and (math.isnan(value) or (name == "margin" and math.isinf(value))):
                 flag = name.replace("_", "-")
-                raise OptionError(f"--{flag} {value} is not a finite number.", "Give one such as 0.1 or 0.9.")
+                raise OptionError(
+                    f"--thresholds {flag}={value} is not a finite number.", "Give one such as 0.1 or 0.9."
+                )
 
     def syntactic(self, baseline: Array) -> Array:
         """Accuracy a syntactic head needs, given the baseline's."""

@@ -59,8 +59,8 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds, *, may
     long = " --long-sentences window reads long texts in parts." if may_cut and tokens >= thresholds.min_tokens else ""
     return [
         f"No roles are assigned: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} {verb} read, but "
-        f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower --min-sentences "
-        f"and --min-tokens.{long}"
+        f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower them: "
+        f"--thresholds min-sentences=…,min-tokens=….{long}"
     ]
 
 

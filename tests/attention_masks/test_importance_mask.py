@@ -163,9 +163,9 @@ def test_files_and_how_they_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("m@most=0", "--keep 0 is not a share of the positions"),
-        ("m@most=1.5", "--keep 1.5 is not a share of the positions"),
-        ("m@most=nan", "--keep nan is not a share of the positions"),
+        ("m@most=0", "--mask-rules keep=0 is not a share of the positions"),
+        ("m@most=1.5", "--mask-rules keep=1.5 is not a share of the positions"),
+        ("m@most=nan", "--mask-rules keep=nan is not a share of the positions"),
         ("m@most=half", "'half' is not a share of the positions"),
         ("alone@most=0.5", "there is no probabilities.safetensors next to the mask"),
         ("none@most=0.5", "there is no such mask file"),
@@ -188,7 +188,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: 
 
 
 def test_orders_that_there_are_none() -> None:
-    with pytest.raises(OptionError, match=r"--keep-order best is unknown.\nChoose most, least, random"):
+    with pytest.raises(OptionError, match=r"--mask-rules keep-order=best is unknown.\nChoose most, least, random"):
         of_values([[0.5] * 3], 2, structured=False, order="best")
     mask = of_values([[0.5] * 3], 2, structured=False)
     with pytest.raises(OptionError, match="is for 2 tokens, but a sentence has 3"):

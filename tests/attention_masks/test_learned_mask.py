@@ -290,9 +290,9 @@ def test_masks_of_another_model_and_models_without_encoder() -> None:
     ("wrong", "message"),
     [
         ({"longest": 1}, "--longest 1 leaves nothing to mask"),
-        ({"strength": 0.0}, r"--strength 0\.0 is not a positive number"),
-        ({"form": "other"}, "--form other is unknown"),
-        ({"noise": "other"}, "--noise other is unknown"),
+        ({"strength": 0.0}, r"--law strength=0\.0 is not a positive number"),
+        ({"form": "other"}, "--law form=other is unknown"),
+        ({"noise": "other"}, "--law noise=other is unknown"),
     ],
 )
 def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:

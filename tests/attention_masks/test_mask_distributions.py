@@ -62,9 +62,9 @@ def test_temperature_falls_in_a_geometric_series() -> None:
 
 
 def test_temperatures_that_cannot_be() -> None:
-    with pytest.raises(OptionError, match=r"--temperature 0 is not a positive number"):
+    with pytest.raises(OptionError, match=r"--law temperature=0 is not a positive number"):
         GumbelSigmoid(0)
-    with pytest.raises(OptionError, match=r"--final-temperature -1 is not a positive number"):
+    with pytest.raises(OptionError, match=r"--law final-temperature=-1 is not a positive number"):
         GumbelSigmoid(final_temperature=-1)
 
 
@@ -186,7 +186,7 @@ def test_tails_by_hand() -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(OptionError, match=r"--largest-degree 0 leaves nothing to learn"):
         GumbelDegrees(largest=0)
-    with pytest.raises(OptionError, match=r"--temperature 0 is not a positive number"):
+    with pytest.raises(OptionError, match=r"--law temperature=0 is not a positive number"):
         GumbelDegrees(0)
     with pytest.raises(OptionError, match=r"--largest-degree 8 is too large for texts of 8 tokens"):
         LearnedAttentionMask(SITES, LearnedMaskOptions(8, structured=True), GumbelDegrees(largest=8))

@@ -419,22 +419,21 @@ def test_broken_rows_that_are_left_out_are_told(headlens: Headlens, judge: str) 
 def test_answers_in_cells_are_those_of_the_data_set(
     headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Tokenizer
 ) -> None:
-    """The same questions as JSON lines and as two kinds of CSV: the same numbers to the last digit."""
+    """The same questions as JSON lines and as JSON in a CSV: the same numbers to the last digit."""
     model = build("BertForQuestionAnswering", len(wordpiece_tokenizer))
     reader = save(model, tmp_path / "reader", wordpiece_tokenizer)
     context = "the old cat sees a red house"
     row = {"question": "who sees", "context": context, "answers": {"text": ["old cat"], "answer_start": [4]}}
     rows = [{"id": str(n), **row} for n in range(4)]
     Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pd.DataFrame(rows).to_csv("p.csv", index=False)
     pd.DataFrame([{**row, "answers": json.dumps(row["answers"])} for row in rows]).to_csv("j.csv", index=False)
     records = []
-    for name in ("s.jsonl", "p.csv", "j.csv"):
+    for name in ("s.jsonl", "j.csv"):
         options = ("--task", "squad", "--data", name, "--no-figures", "--out", name[0])
         assert headlens("ablate", reader, *options).code == 0
         records.append(json.loads(Path(name[0], "run.json").read_text())["models"][0])
     assert len({record["data"]["sha256"] for record in records}) == 1
-    assert records[0]["evaluation"] == records[1]["evaluation"] == records[2]["evaluation"]
+    assert records[0]["evaluation"] == records[1]["evaluation"]
 
 
 def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:

@@ -152,11 +152,17 @@ OPTIONS = {
     "output in a file": Case({"x.txt": "a\n"}, ["--out", "x.txt/y"], ["Cannot write x.txt/y", "--out"]),
     "no output there": Case({}, ["--out", "/proc/nowhere"], ["Cannot write /proc/nowhere", "--out"]),
 }  # fmt: skip
-SHARES = ["--positional", "--diagonal", "--rare", "--separator", "--broad"]
+SHARES = ["positional", "diagonal", "rare", "separator", "broad"]
 VALUES = [
-    *(["--limit", "0"], ["--limit", "-3"], ["--limit", "x"], ["--batch-tokens", "0"], ["--margin", "-1"]),
-    *(["--margin", "nan"], ["--min-instances", "0"], ["--device", "tpu"], ["--dtype", "int8"], ["--level", "piece"]),
-    *(["--similarity", "some"], ["--margin-kind", "odd"], ["--long-sentences", "cut"], ["--nonsense", "1"]),
+    *(["--limit", "0"], ["--limit", "-3"], ["--limit", "x"], ["--batch-tokens", "0"], ["--thresholds", "margin=-1"]),
+    *(
+        ["--thresholds", "margin=nan"],
+        ["--thresholds", "min-instances=0"],
+        ["--device", "tpu"],
+        ["--dtype", "int8"],
+        ["--level", "piece"],
+    ),
+    *(["--similarity", "some"], ["--thresholds", "margin-kind=odd"], ["--long-sentences", "cut"], ["--nonsense", "1"]),
 ]
 
 
@@ -222,15 +228,15 @@ def test_values(headlens: Headlens, arguments: list[str]) -> None:
 @pytest.mark.parametrize("name", SHARES)
 def test_thresholds_are_numbers_from_0_to_1(headlens: Headlens, name: str, value: str) -> None:
     reason = "'half' is not a number." if value == "half" else f"{value} is not a number from 0 to 1."
-    check_refused(headlens("classify", "demo", f"{name}={value}"), [name, reason])
+    check_refused(headlens("classify", "demo", "--thresholds", f"{name}={value}"), [name, reason])
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-0.1"])
 def test_a_margin_is_a_finite_number(headlens: Headlens, value: str) -> None:
     reason = f"{value} is not a finite number of 0 or more."
-    check_refused(headlens("classify", "demo", f"--margin={value}"), ["--margin", reason])
+    check_refused(headlens("classify", "demo", "--thresholds", f"margin={value}"), ["--thresholds margin", reason])
     Path("c.toml").write_text(f"[classify]\nmargin = {value}\n")
-    check_refused(headlens("classify", "demo", "--config", "c.toml"), ["--margin", reason])
+    check_refused(headlens("classify", "demo", "--config", "c.toml"), ["--thresholds margin", reason])
 
 
 @pytest.mark.posix

@@ -67,7 +67,7 @@ def test_writes_the_figures_of_the_contract(run: Callable[..., Any]) -> None:
 def test_too_little_text_gives_no_roles_and_says_so(run: Callable[..., Any]) -> None:
     few, ten = (
         "No roles are assigned: 10 sentences with ",
-        ("--limit", 10, "--sink", 0, "--neighbour", 0, "--overwrite"),
+        ("--limit", 10, "--thresholds", "sink=0,neighbour=0", "--overwrite"),
     )
     done = run(*ten)
     assert done.code == 0, done.err
@@ -78,7 +78,7 @@ def test_too_little_text_gives_no_roles_and_says_so(run: Callable[..., Any]) -> 
     (found,) = recorded_findings(recorded)
     assert found.startswith("tiny-bert, encoder: no head is given a role because too little text was read")
     assert found in " ".join(done.out.split())
-    asked = run(*ten, "--min-sentences", 10, "--min-tokens", 10)
+    asked = run(*ten, "--thresholds", "min-sentences=10,min-tokens=10")
     assert few not in " ".join(asked.out.split())
     assert pd.read_csv("run/heads.csv")[["role", "roles"]].notna().any(axis=None)
 

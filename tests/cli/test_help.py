@@ -99,7 +99,7 @@ def test_help_shows_what_most_people_need_and_help_all_the_rest(name: str, headl
     assert set(first) <= set(options)
     brief, flags = (
         headlens(name, "--help").out.rpartition(" Options ")[2],
-        [own.flag for own in options.values() if not own.option.argument],
+        [own.flag.partition(" ")[0] for own in options.values() if not own.option.argument],
     )
     shown = {flag for flag in flags if re.search(rf"^[^\w-]{{0,4}}{flag}(?![\w-])", brief, re.MULTILINE)}
     if not first:
@@ -113,4 +113,6 @@ def test_help_shows_what_most_people_need_and_help_all_the_rest(name: str, headl
     whole = headlens(name, "--help-all")
     assert whole.code == 0
     assert not [flag for flag in flags if flag not in whole.out]
+    words = " ".join(re.sub("[│╭╮╰╯─]", " ", whole.out).split())
+    assert not [own.name for of in declared.groups.values() for own in of if own.name.replace("_", "-") not in words]
     assert headlens(name, "--help").out.endswith(brief), "showing all is no state that stays"

@@ -148,7 +148,7 @@ def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[st
     alike: list[tuple[tuple[str, str], tuple[object, ...]]] = [
         (("full", "kept"), ()),
         (("full", "dropped"), ("--no-diagonal",)),
-        (("full", "random"), ("--drop-random", "--mask-seed", 5)),
+        (("full", "random"), ("--mask-rules", "drop-random=true,mask-seed=5")),
         (("star", "kept"), ("--mask", "star", *more)),
         (("star", "dropped"), ("--mask", "star", "--no-diagonal", *more)),
     ]
@@ -268,7 +268,7 @@ def test_parts_of_a_learned_mask_by_importance(run: Headlens, keeps: tuple[float
     for name, keep in shares.items():
         assert rows["sparsity"][name] == pytest.approx(1 - keep, abs=1.01 / 400)
         assert rows["sparsity_texts"][name] == pytest.approx(1 - keep, abs=0.01)
-    trained = run("--mask", learned, "--keep", 0.25, "--keep-order", "least", *ONE, command="train", out="alone")
+    trained = run("--mask", learned, "--mask-rules", "keep=0.25,keep-order=least", *ONE, command="train", out="alone")
     assert trained.code == 0, trained.err
     assert Path("alone/run.json").is_file()
     one = pd.read_csv("alone/metrics.csv").set_index("metric")["value"]["accuracy"]

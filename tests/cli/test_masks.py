@@ -107,7 +107,7 @@ def test_masks_writes_files_that_can_be_used(headlens: Headlens, tiny_bert: Path
 
 
 def test_attend_shows_the_masked_model(headlens: Headlens, tiny_bert: Path) -> None:
-    done = headlens("attend", tiny_bert, "--text", TEXT, "--mask", "star", "--layers", 1, "--out", "run")
+    done = headlens("attend", tiny_bert, "--text", TEXT, "--mask", "star", "--mask-rules", "layers=1", "--out", "run")
     assert done.code == 0, done.err
     maps = load_file("run/attention.safetensors")["1.encoder"]
     model = AutoModel.from_pretrained(tiny_bert, attn_implementation="eager")
@@ -202,10 +202,13 @@ REFUSED = {
     "no mask": (("--mask", "text.safetensors"), ["cannot be read as a mask"]),
     "wrong shape": (("--mask", "heads.safetensors"), ["wrong shape for this model: 1 layer of 7 heads", "3 heads"]),
     "too short": (("--mask", "short.safetensors"), ["is for 3 tokens, but a sentence has"]),
-    "layers": (("--mask", "star", "--layers", "2"), ["there is no layer 2", "0 to 1"]),
-    "no layers": (("--mask", "star", "--layers", "x"), ["--mask-layers 'x' is not a range"]),
-    "layers of nothing": (("--layers", "0"), ["Give --mask as well"]),
-    "two controls": (("--no-diagonal", "--drop-random"), ["--no-diagonal and --drop-random are alternatives"]),
+    "layers": (("--mask", "star", "--mask-rules", "layers=2"), ["there is no layer 2", "0 to 1"]),
+    "no layers": (("--mask", "star", "--mask-rules", "layers=x"), ["--mask-rules layers 'x' is not a range"]),
+    "layers of nothing": (("--mask-rules", "layers=0"), ["Give --mask as well"]),
+    "two controls": (
+        ("--no-diagonal", "--mask-rules", "drop-random=true"),
+        ["--no-diagonal and --mask-rules drop-random are alternatives"],
+    ),
 }
 
 

@@ -31,7 +31,7 @@ from headlens.tasks.evaluation import EvaluationOptions
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 8, "--batch-tokens", 150, "--log-every", 4, "--no-figures")
 # Closes some gates of a model that has learned nothing, but not all, within a few updates.
-STRONG = ("--lambdas", "0,0.05", "--gate-learning-rate", 1.0, "--schedule", "constant")
+STRONG = ("--lambdas", "0,0.05", "--gate-learning-rate", 1.0, "--optimizer", "schedule=constant")
 TABLES = ("gates", "sweep", "log", "results")
 
 
@@ -124,7 +124,7 @@ def test_updates_that_cannot_close_a_gate_are_told_before(run: Headlens) -> None
 
 def test_a_model_without_any_head_left_is_told(run: Headlens) -> None:
     fast = ("--gate-learning-rate", 4.0, "--steps", 4)
-    done = run("--lambdas", 100, *fast, "--schedule", "constant", "--freeze", "all")
+    done = run("--lambdas", 100, *fast, "--optimizer", "schedule=constant", "--freeze", "all")
     assert done.code == 0, done.err
     assert "without any head left, the checkpoint keeps its shape" in " ".join(done.out.split())
 
@@ -227,7 +227,7 @@ def test_models_of_another_sweep_go(run: Headlens) -> None:
 @pytest.mark.slow
 def test_shared_weights(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> None:
     """Gates that differ by depth: every command sees the model that was measured."""
-    one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.7, "--schedule", "constant")
+    one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.7, "--optimizer", "schedule=constant")
     done = headlens("prune", made("sharer", "Albert"), *sentiment, *SHORT, *one_rate, "--out", "run")
     assert done.code == 0, done.err
     row = pd.read_csv("run/sweep.csv").iloc[1]
@@ -283,7 +283,7 @@ def test_too_little_text_for_roles_is_told(run: Headlens) -> None:
 def test_roles_before_and_after(run: Headlens) -> None:
     Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
     # Heads of so small a model attend nearly evenly, a little more to the first token or a little less.
-    least = ("--min-sentences", 20, "--min-tokens", 20, "--sink", "0.01")
+    least = ("--thresholds", "min-sentences=20,min-tokens=20,sink=0.01")
     done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *least)
     assert done.code == 0, done.err
     assert "No roles are assigned" not in done.out
@@ -301,7 +301,7 @@ def test_roles_before_and_after(run: Headlens) -> None:
 @pytest.mark.slow
 def test_thresholds_of_roles_are_those_of_classify(run: Headlens, headlens: Headlens) -> None:
     Path("some.txt").write_text("\n".join(["The cat sat on the mat.", "She liked it very much."] * 20))
-    own = ("--sink", "0.01", "--positional", "0.2", "--min-tokens", 100)
+    own = ("--thresholds", "sink=0.01,positional=0.2,min-tokens=100")
     done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *own)
     assert done.code == 0, done.err
     roles = pd.read_csv("run/roles.csv")
@@ -330,7 +330,7 @@ def test_an_encoder_that_loses_all_its_heads_has_no_roles_left(headlens: Headlen
         "--gates",
         "encoder",
     )
-    strong = ("--lambdas", 1000, "--gate-learning-rate", 1.0, "--schedule", "constant")
+    strong = ("--lambdas", 1000, "--gate-learning-rate", 1.0, "--optimizer", "schedule=constant")
     roles = ("--roles-corpus", "a.txt", "--frequency", "none")
     done = headlens("prune", tiny_marian, *given, *SHORT, *strong, *roles, "--out", "run")
     assert done.code == 0, done.err
@@ -409,7 +409,7 @@ def test_two_processes(run: Headlens, made: Callable[..., str], sentiment: tuple
         (["--target-heads", "4"], "of 4 heads with gates, at least one has to be pruned"),
         (["--corpus", "a.txt"], "--corpus is not for --task sst2"),
         (["--roles-corpus", "nowhere.conllu"], "nowhere.conllu"),
-        (["--positional", "0.5"], "Role thresholds only apply with --roles-corpus"),
+        (["--thresholds", "positional=0.5"], "Role thresholds only apply with --roles-corpus"),
         (["--dev-data", "nowhere.tsv"], "nowhere.tsv"),
         (["--gate-learning-rate", "0"], "--gate-learning-rate 0.0 is not a positive number"),
         (["--gate-start", "-2.4"], "--gate-start -2.4 closes all gates before training"),

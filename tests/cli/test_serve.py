@@ -75,7 +75,7 @@ def test_a_run_is_served_with_its_sentences(
     [
         (["--port", "70000"], "less than or equal to 65535"),
         (["no-such-folder"], "no-such-folder"),
-        (["--layers", "1"], "--mask-layers says where a mask applies"),
+        (["--mask-rules", "layers=1"], "--mask-rules layers says where a mask applies"),
     ],
 )
 def test_bad_input(headlens: Headlens, arguments: list[str], message: str) -> None:

@@ -172,7 +172,7 @@ def test_parts_are_counted_from_one() -> None:
 
 @pytest.mark.slow
 def test_parts_of_two_models_and_of_draws(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
-    asked = (tiny_bert, tiny_bert, "--limit", 60, "--no-figures", "--stability", 5, "--min-tokens", 1)
+    asked = (tiny_bert, tiny_bert, "--limit", 60, "--no-figures", "--stability", 5, "--thresholds", "min-tokens=1")
     named: list[object] = []
     for number in (1, 2):
         folder = tmp_path / f"part-{number}"

@@ -164,7 +164,7 @@ def test_where_the_mask_alone_is_trained_the_model_is_its_own_comparison(run: He
 
 @pytest.mark.slow
 def test_masks_of_some_layers(run: Headlens, headlens: Headlens) -> None:
-    assert run("--layers", "last:1", "--form", "renormalised", "--no-figures").code == 0
+    assert run("--layers", "last:1", "--law", "form=renormalised", "--no-figures").code == 0
     sweep = pd.read_csv("run/sweep.csv").set_index("run")
     kept = load_file("run/masks/penalty-0.1/mask.safetensors")["allowed"]
     assert len(kept) > 1
@@ -240,10 +240,10 @@ def test_penalties_that_differ_little_are_runs_of_their_own(run: Headlens) -> No
 def test_masks_that_are_drawn_while_the_model_is_measured(run: Headlens) -> None:
     """Beside the same training measured under its final mask; the same numbers again."""
     more = ("--lambdas", "0", "--unstructured", "--no-figures", "--learning-rate", 2e-3)
-    done = run("--noise", "always", *more, out="noisy")
+    done = run("--law", "noise=always", *more, out="noisy")
     assert "under masks that are resampled for every batch" in " ".join(done.out.split())
     for name in ("again", "plain"):
-        assert run("--noise", "always" if name == "again" else "training", *more, out=name).code == 0
+        assert run("--law", "noise=always" if name == "again" else "noise=training", *more, out=name).code == 0
     noisy, again, plain = (pd.read_csv(f"{name}/sweep.csv") for name in ("noisy", "again", "plain"))
     pd.testing.assert_frame_equal(noisy, again)
     one, two = (load_file(f"{name}/models/penalty-0/model.safetensors") for name in ("noisy", "plain"))
@@ -286,7 +286,12 @@ def test_masks_for_more_than_the_model_reads(run: Headlens) -> None:
 
 @pytest.mark.slow
 def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
-    assert run("--soft", "--final-temperature", 0.5, "--unstructured", "--no-diagonal", "--no-figures").code == 0
+    assert (
+        run(
+            "--law", "straight-through=false,final-temperature=0.5", "--unstructured", "--no-diagonal", "--no-figures"
+        ).code
+        == 0
+    )
     again = headlens("train-dam", "--config", "run/run.json", "--out", "again", "-q")
     assert again.code == 0, again.err
     assert_same("run", "again")
@@ -309,7 +314,7 @@ def test_interrupted_and_gone_on_with(
 ) -> None:
     """Bit by bit as if it had never stopped."""
     penalties = ",".join(name.removeprefix("penalty-") for name in runs)
-    options = ("--final-temperature", 0.5, "--steps", steps, "--lambdas", penalties)
+    options = ("--law", "final-temperature=0.5", "--steps", steps, "--lambdas", penalties)
     assert run(*options, out="whole").code == 0
     calls: list[int] = []
 
@@ -339,8 +344,8 @@ def test_masked_tokens_of_text_from_random_weights(headlens: Headlens) -> None:
         "text.txt",
         "--vocabulary",
         100,
-        "--form",
-        "multiplicative",
+        "--law",
+        "form=multiplicative",
         *SHORT,
         "--steps",
         2,

@@ -312,13 +312,13 @@ def test_too_little_data_gives_no_role() -> None:
 
 @pytest.mark.parametrize("name", ["positional", "diagonal", "margin", "rare", "separator", "broad"])
 def test_a_threshold_that_nothing_compares_with_is_refused(name: str) -> None:
-    with pytest.raises(OptionError, match=f"--{name} nan is not a finite number") as caught:
+    with pytest.raises(OptionError, match=f"--thresholds {name}=nan is not a finite number") as caught:
         Thresholds(**{name: math.nan})
     assert "0.9" in caught.value.advice
 
 
 def test_an_infinite_margin_is_refused() -> None:
-    with pytest.raises(OptionError, match="--margin inf"):
+    with pytest.raises(OptionError, match="--thresholds margin=inf"):
         Thresholds(margin=math.inf)
 
 
@@ -330,7 +330,7 @@ def test_so_much_text_gives_roles(sentences: int, tokens: int, told: bool) -> No
     read = f"{sentences} sentence{'s' * (sentences > 1)} with {tokens} token{'s' * (tokens > 1)}"
     expected = (
         f"No roles are assigned: {read} {'was' if sentences == 1 else 'were'} read, but roles need 30 with 1000. Give "
-        "more text, or lower --min-sentences and --min-tokens."
+        "more text, or lower them: --thresholds min-sentences=…,min-tokens=…."
     )
     assert notes == [expected] * told
     assert not too_little_notes(sentences, tokens, Thresholds(min_sentences=1, min_tokens=1))

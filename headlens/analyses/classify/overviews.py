@@ -34,7 +34,7 @@ _BOUNDS = ("ci_low", "accuracy", "ci_high", "baseline")
 
 
 def fewest(run: RecordedRun) -> int:
-    """Returns the `--min-instances` of a recorded run, or the default if the run has none."""
+    """Returns the threshold `min_instances` of a recorded run, or the default if the run has none."""
     return asked if isinstance(asked := run.argument("min_instances", FEWEST), int) else FEWEST
 
 

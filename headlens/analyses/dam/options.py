@@ -49,8 +49,9 @@ class DamOptions:
         "Additive: -c (1 - M) is added to the scores; multiplicative: weights are multiplied by M; renormalised: "
         "the same, rescaled to sum to 1, which needs a λ about 1000 times smaller.",
         _PANEL,
+        group="law",
     )
-    strength: float = option(1e4, "Constant c of the additive form.", _PANEL, metavar="NUMBER")
+    strength: float = option(1e4, "Constant c of the additive form.", _PANEL, group="law", metavar="NUMBER")
     diagonal: bool = option(True, "Whether a token may attend to itself.", _PANEL, flags=("--diagonal/--no-diagonal",))
     controls: bool = option(
         False,
@@ -60,15 +61,20 @@ class DamOptions:
     )
     noise: Literal["training", "always", "never"] = option(
         "training",
-        "When M is sampled; the value 'never', combined with --soft, gives deterministic soft importance.",
+        "When M is sampled; never, with straight-through=false, gives deterministic soft importance.",
         _PANEL,
+        group="law",
     )
-    temperature: float = option(1.0, "Temperature τ of the Gumbel-sigmoid.", _PANEL, metavar="NUMBER")
+    temperature: float = option(1.0, "Temperature τ of the Gumbel-sigmoid.", _PANEL, group="law", metavar="NUMBER")
     final_temperature: float | None = option(
-        None, "Temperature τ at the end of training.", _PANEL, metavar="NUMBER", shown="constant"
+        None, "Temperature τ at the end of training.", _PANEL, group="law", metavar="NUMBER", shown="constant"
     )
     straight_through: bool = option(
-        True, "Whether M is exactly 0 or 1, or any value in between.", _PANEL, flags=("--straight-through/--soft",)
+        True,
+        "Whether M is exactly 0 or 1, or any value in between.",
+        _PANEL,
+        group="law",
+        flags=("--straight-through/--soft",),
     )
     penalty: Literal["sum", "mean"] = option(
         "sum", "Whether λ multiplies the sum of M over heads and positions, or its mean.", _PANEL
