@@ -17,7 +17,8 @@ from headlens.options import DEMO
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.intervals import wilson
-from headlens.statistics.non_inferiority import FEW_CHANGES
+from headlens.statistics.non_inferiority import FEW_CHANGES, LEVEL
+from headlens.statistics.paired_tests import mcnemar
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_options import guess_text
@@ -62,8 +63,12 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
         right = task.right(records, metric)
         low, high = (math.inf, -math.inf) if right is None else wilson(right.sum(), np.asarray(len(right)))
         guessing = f"{guess[0].lower()}{guess[1:]}"
-        # Where the interval of the share of right answers lies, compared with what guessing gives.
-        if right is not None and high < chance:
+        # Where the interval of the share of right answers lies, compared with what guessing gives; the most frequent
+        # answer is that of the same examples, which makes the two a pair.
+        worse = right is not None and high < chance
+        if worse and right is not None and (other := _of_most_frequent(task, records, metric)) is not None:
+            worse = mcnemar(right, other) < LEVEL
+        if worse:
             why = "train it further." if task.labels else "it follows something that the task works against."
             notes.append(f"The model is significantly worse than {guessing}: {why}")
         elif low <= chance:
@@ -77,6 +82,17 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
         )
     return notes
+
+
+def _of_most_frequent(task: Task, records: Floats, metric: str) -> Floats | None:
+    """Which examples the most frequent answer has right, (n,); None for tasks whose answers are no classes."""
+    gold = _column(task, records, "label")
+    if not task.labels or gold is None or "predicted" not in task.columns:
+        return None
+    values, counts = np.unique(gold, return_counts=True)
+    made = records.copy()
+    made[:, task.columns.index("predicted")] = values[np.argmax(counts)]
+    return task.right(made, metric)
 
 
 def _on_both(chance: float, on_part: float | None, part: Chosen) -> str:

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headlens.plots import style
+from headlens.plots.cell_drawing import Ends, Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.heatmaps import Cells, centred_scale, holds_zero, interval_map, short_number
 from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
@@ -27,6 +28,7 @@ from headlens.relevance_propagation.shares import (
     opposing,
     requested_rule,
     span,
+    unsigned,
 )
 
 # inches
@@ -35,6 +37,7 @@ _PER_HEAD, _NARROWEST = 0.105, 0.95
 _DOT, _NUMBER = 2.6, 5.5  # points
 _AGAINST = "Triangle: the layer as a whole works against the target. Blue: in the direction of its layer."
 _WITHIN = "Shares compare the heads of a layer, not layers; relevance_raw compares all."
+_NO_SIGN = "Magnitudes: this rule does not tell which heads work against the target. "
 _PALE = "Pale: the interval contains 0"
 _IN_TITLE = {OPPOSES: " (against the target)", CANCEL: " (heads cancel)"}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -56,15 +59,17 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     _, rows = requested_rule(relevance)
     if not has_numbers(rows, "relevance"):
         return None
-    scale = centred_scale("share of the layer's relevance", rows, "relevance", style.DIVERGING)
+    scale = _scale("share of the layer's relevance", rows, "relevance")
     cancel = cancelling(rows).any()
     cells = Cells(
         "relevance",
         warned=opposing,
         warning=_AGAINST,
-        remark=_WITHIN if has_numbers(rows, "raw") else "",
+        remark=f"{_NO_SIGN * unsigned(rows)}{_WITHIN}" if has_numbers(rows, "raw") else "",
         unsure=lambda part: holds_zero(part) | cancelling(part),
-        pale=_PALE + (", or the heads of the layer cancel, and shares mean nothing." if cancel else "."),
+        pale=""
+        if unsigned(rows)
+        else _PALE + (", or the heads of the layer cancel, and shares mean nothing." if cancel else "."),
     )
     return interval_map(rows, cells, scale, figure_title("Relevance of attention heads", rows))
 
@@ -89,10 +94,20 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
     names = {"raw": "raw", "raw_low": "ci_low", "raw_high": "ci_high"}
     rows = rows.assign(**{name: float_column(rows, column) * 10.0**power for column, name in names.items()})
     unit = "units of the output" if not power else f"10{f'-{power}'.translate(_RAISED)} units of the output"
-    scale = centred_scale(f"contribution (raw), {unit}", rows, "raw", style.DIVERGING)
+    scale = _scale(f"contribution (raw), {unit}", rows, "raw")
     several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
-    cells = Cells("raw", remark=f"Comparable between layers: blue for the target, red against it.{several}")
+    colours = _NO_SIGN.strip() if unsigned(rows) else "Blue for the target, red against it."
+    cells = Cells("raw", remark=f"Comparable between layers. {colours}{several}")
     return interval_map(rows, cells, scale, figure_title("Contributions of attention heads", rows))
+
+
+def _scale(label: str, rows: pd.DataFrame, column: str) -> Scale:
+    """Colours with 0 in their middle, or, of a rule that gives magnitudes alone, from 0 on."""
+    centred = centred_scale(label, rows, column, style.DIVERGING)
+    if not unsigned(rows):
+        return centred
+    beyond: Ends = "max" if centred.beyond in ("max", "both") else "neither"
+    return Scale(f"{label}, magnitude", 0.0, centred.high, style.SEQUENTIAL, beyond)
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:

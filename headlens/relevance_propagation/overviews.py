@@ -17,6 +17,7 @@ from headlens.relevance_propagation.shares import (
     CANCEL,
     OPPOSES,
     SAME_OUTPUT,
+    UNSIGNED_RULES,
     even_shares,
     layer_signs,
     of_rule,
@@ -91,7 +92,7 @@ def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
     low, high = (float(row.get(name, np.nan)) for name in _RAW[1:])
     interval = interval_cell((low, float(row["raw"]), high, 0.0)) if np.isfinite([low, high]).all() else ""
     shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
-    return shown | {"of all heads": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
+    return shown | {"of all magnitudes": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
 
 
 def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
@@ -113,8 +114,11 @@ def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
 def shown_correlations(correlations: pd.DataFrame) -> list[dict[Any, Any]]:
     """Rows of `correlations.csv` with the column `over` in words, over all heads those of `raw` in place of shares.
 
-    Shares of a layer do not compare heads of different layers. Runs of before have no others: these say so.
+    Shares of a layer do not compare heads of different layers. Runs of before have no others: these say so. With a rule
+    that gives magnitudes alone, magnitudes alone are compared.
     """
+    without = correlations[["rule", "other_rule"]].isin(UNSIGNED_RULES).any(axis=1)
+    correlations = correlations[~without | correlations["of"].astype(str).str.contains("magnitude")]
     raw, whole = correlations["of"].astype(str).str.startswith("raw"), correlations["scope"] == "heads"
     kept = correlations[raw | ~whole] if raw.any() else correlations
     over = {"heads": "all heads" if raw.any() else _SHARES, "layers": "within layers"}
@@ -146,7 +150,7 @@ def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
             of_rule(relevance, rule),
             "relevance",
             _BOUNDS,
-            diverging=True,
+            diverging=rule not in UNSIGNED_RULES,
             unit="share of its layer",
         )
         for rule in rules_of_table(relevance)
@@ -168,6 +172,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
         sentences = []
         for row in largest_heads(part.rows, 1).to_dict("records"):
             does = by_sign([row["raw"]], above="contributes most", below="contributes most, against the output")
+            does += " in magnitude" * (rule in UNSIGNED_RULES)
             value = value_text(*(float(row[name]) for name in _RAW))
             sentences.append(
                 f"{head_name(row)} {does} (rule {rule}): {value} in units of the output, {row['share']:.1%} of the "

@@ -18,7 +18,16 @@ from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
 from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import INK
-from headlens.relevance_propagation.shares import Marks, even_shares, of_rule, requested_rule, rules_of_table, span
+from headlens.relevance_propagation.shares import (
+    Marks,
+    even_shares,
+    figure_title,
+    of_rule,
+    requested_rule,
+    rules_of_table,
+    span,
+    warned_title,
+)
 from headlens.statistics.weighted_means import spearman_of_known
 
 _WIDEST, _TALLEST, _PAGE = 3.5, 2.3, 9.4  # inches
@@ -26,15 +35,16 @@ _NAMED = 6  # most relevant heads of a panel
 _DASHED: dict[str, Any] = {"color": style.FAINT, "linewidth": 0.7, "linestyle": (0, (3, 2)), "zorder": 1}
 
 
-def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
+def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | None = None) -> Figure | None:
     """Confidence and relevance of every head, with the family of its role as colour.
 
     After Voita et al. (2019), figure 1, which shows them as heatmaps. One panel per model and stack with Spearman's
-    correlation; the heads with the largest shares, of either sign, are named `layer.head`, a line stands at the even
-    share 1 / heads. What lies beyond the axis, which few outliers do not set, is a triangle at its edge.
+    correlation within layers; the heads with the largest shares, of either sign, are named `layer.head`, a line stands
+    at the even share 1 / heads. What lies beyond the axis, which few outliers do not set, is a triangle at its edge.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
+        relevance: rows of `relevance.csv` of the same, which tell rule, target and what layers do.
 
     Returns:
         The figure, or None when no head has both.
@@ -57,8 +67,11 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     names = [families(part.rows["role"]) for part in pieces]
     even = Line2D([], [], **_DASHED, label="equal share")
     handles = [*legend_handles({name for own in names for name in own}), even]
-    titles = [f"{part.name}\n{_correlation(*pair)}" for part, pair in zip(pieces, pairs, strict=True)]
-    figure, panels = _panels(places, titles, "Confidence against relevance of attention heads", handles)
+    titles = [
+        f"{part.name}\n{_correlation(*pair, part.rows['layer'])}" for part, pair in zip(pieces, pairs, strict=True)
+    ]
+    title = warned_title("Confidence against relevance of attention heads", relevance)
+    figure, panels = _panels(places, titles, title, handles)
     for number, (axes, part, (x, y)) in enumerate(zip(panels, pieces, pairs, strict=True)):
         first = axes.get_subplotspec().is_first_col()  # type: ignore[union-attr]
         style.dress(axes, "confidence (mean largest weight)", "share of the layer's relevance" if first else "")
@@ -80,8 +93,8 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
 def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     """The relevance of every head under the rule that was asked for, against that under every other rule.
 
-    One panel per other rule, model and stack, with Spearman's correlation; on the dashed line both rules give a head
-    the same share. Triangles at the edge lie beyond it.
+    One panel per other rule, model and stack, with Spearman's correlation within layers; on the dashed line both rules
+    give a head the same share. Triangles at the edge lie beyond it.
 
     Args:
         relevance: rows of `relevance.csv`, of one model or several.
@@ -92,21 +105,21 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     rule, rows = requested_rule(relevance)
     others = rules_of_table(relevance)[1:]
     keys = [name for name in ("model", "stack", "layer", "head") if name in relevance]
-    found: dict[tuple[str, str], tuple[Grid, Grid]] = {}  # by part and other rule
+    found: dict[tuple[str, str], tuple[Grid, Grid, pd.Series[Any]]] = {}  # by part and other rule
     for part, other in product(by_model_and_stack(rows), others):
         both = part.rows[[*keys, "relevance"]].merge(of_rule(relevance, other), on=keys, suffixes=("", "_other"))
         x, y = float_column(both, "relevance"), float_column(both, "relevance_other")
         if (known := _known(x, y)).any():
-            found[part.name, other] = x[known], y[known]
+            found[part.name, other] = x[known], y[known], both["layer"][known]
     if not found:
         return None
     # Parts without another rule leave no gap.
     lines = list(dict.fromkeys(name for name, _ in found))
     places = [(lines.index(name), others.index(other)) for name, other in found]
-    titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in found.items()]
+    titles = [f"{name}\n{_correlation(*own)}" for (name, _), own in found.items()]
     same = Line2D([], [], **_DASHED, label="same share under both rules")
-    figure, panels = _panels(places, titles, "Shares of the layer's relevance by rule", [same])
-    for axes, ((_, other), (x, y)) in zip(panels, found.items(), strict=True):
+    figure, panels = _panels(places, titles, figure_title("Shares of the layer's relevance by rule", rows), [same])
+    for axes, ((_, other), (x, y, _)) in zip(panels, found.items(), strict=True):
         style.dress(axes, *(style.fold(f"share under rule {name}", 1.8, style.LABEL_SIZE) for name in (rule, other)))
         axes.set(xlim=span(x), ylim=span(y))
         axes.axline((0, 0), slope=1, **_DASHED)
@@ -118,12 +131,13 @@ def _known(first: Grid, second: Grid) -> Marks:
     return np.isfinite(first) & np.isfinite(second)
 
 
-def _correlation(first: Grid, second: Grid) -> str:
-    value, count = spearman_of_known(first, second), f"n = {len(first)}"
+def _correlation(first: Grid, second: Grid, layers: pd.Series[Any]) -> str:
+    """Spearman's correlation within layers, the mean over them, since shares do not compare layers; and how many."""
+    by_layer = [spearman_of_known(first[own], second[own]) for own in (np.array(layers == n) for n in layers.unique())]
+    known, count = [value for value in by_layer if np.isfinite(value)], f"n = {len(first)}"
     # A rounded 0 has no sign.
-    return (
-        f"Spearman of shares {round(value, 2) + 0.0:.2f} ({count})".replace("-", "−") if np.isfinite(value) else count
-    )
+    value = round(float(np.mean(known)), 2) + 0.0 if known else np.nan
+    return f"Spearman within layers {value:.2f} ({count})".replace("-", "−") if known else count
 
 
 def _panels(

@@ -12,6 +12,8 @@ from headlens.plots.heatmaps import limit
 Marks = npt.NDArray[np.bool_]
 # What the heads of a layer do together.
 SERVES, OPPOSES, CANCEL, OPEN = "serves the target", "opposes the target", "its heads cancel", "not decided"
+UNSIGNED = "magnitudes, no sign"
+UNSIGNED_RULES = frozenset({"taylor"})  # whose relevance is never negative, whatever a head does
 SAME_OUTPUT = "The model gives the same output for every example"
 _TINY = 0.1  # of the sum of magnitudes, as `CANCELLED` is for one example
 _FAR = 1.5  # times the limit of all others
@@ -37,7 +39,8 @@ def requested_rule(relevance: pd.DataFrame) -> tuple[str, pd.DataFrame]:
 def described(rows: pd.DataFrame) -> str:
     """Rule and target of rows, for a title."""
     words = {name: ", ".join(map(str, rows[name].dropna().unique())) for name in ("rule", "target") if name in rows}
-    return f"rule {words['rule']}" + (f", target {words['target']}" if words.get("target") else "")
+    magnitudes = ", magnitudes" if unsigned(rows) else ""
+    return f"rule {words['rule']}{magnitudes}" + (f", target {words['target']}" if words.get("target") else "")
 
 
 def figure_title(words: str, rows: pd.DataFrame) -> str:
@@ -50,6 +53,22 @@ def figure_title(words: str, rows: pd.DataFrame) -> str:
     return f"{title}\n{models or 'model'}: the same output for every example"
 
 
+def warned_title(words: str, relevance: pd.DataFrame | None) -> str:
+    """The title of a figure of shares: as `figure_title`, and which layers work against the target as a whole.
+
+    Args:
+        words: what is drawn.
+        relevance: rows of `relevance.csv`; without any the words stay alone.
+    """
+    if relevance is None or relevance.empty:
+        return words
+    _, rows = requested_rule(relevance)
+    against = rows[opposing(rows)] if "layer" in rows else rows.iloc[:0]
+    layers = [str(layer) for layer in against["layer"].drop_duplicates()] if len(against) else []
+    told = f"\nshares of layers that work against the target: {', '.join(layers)}" if layers else ""
+    return figure_title(words, rows) + told
+
+
 def even_shares(rows: pd.DataFrame) -> Grid:
     """What every head would have if all heads of its layer had the same: 1 / heads."""
     keys = [name for name in ("model", "stack", "layer") if name in rows]
@@ -59,9 +78,13 @@ def even_shares(rows: pd.DataFrame) -> Grid:
 def layer_signs(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
     """What the heads of every row's layer do together: `SERVES`, `OPPOSES`, `CANCEL` or, for an unclear sign, `OPEN`.
 
+    Of a rule that gives magnitudes alone it is `UNSIGNED`.
+
     The 95 % interval of the layer's sum decides. Where it contains 0 and the sum is less than a tenth of the magnitudes
     of its heads, they cancel. Runs of before have no interval: the size of the sum decides, then its sign.
     """
+    if unsigned(rows):
+        return np.full(len(rows), UNSIGNED, object)
     raw = float_column(rows, "raw")
     total, size = _of_layer(rows, raw), _of_layer(rows, np.abs(raw))
     low, high = float_column(rows, "layer_raw_low"), float_column(rows, "layer_raw_high")
@@ -69,6 +92,11 @@ def layer_signs(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
     unclear = unknown | ((low <= 0) & (high >= 0))
     cases = [unclear & tiny, unclear & ~unknown, total < 0]
     return np.select(cases, np.array([CANCEL, OPEN, OPPOSES], object), SERVES)
+
+
+def unsigned(rows: pd.DataFrame) -> bool:
+    """Whether rows are of a rule that gives magnitudes, and does not tell what serves the target."""
+    return "rule" in rows and set(map(str, rows["rule"])) <= UNSIGNED_RULES and len(rows) > 0
 
 
 def opposing(rows: pd.DataFrame) -> Marks:

@@ -331,6 +331,7 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         # Nothing spreads its attention more than uniform attention does.
         spreads = math.isfinite(role.even)
         held = passed and (value < role.even if spreads else above_null(low, null))
+        held = held and not (role.baselines and low <= baseline)
         noise = not (spreads or above_null(value, null))
         by_weight = row.get(role.norm, math.nan) < threshold
         share = _of_threshold(value - baseline, threshold - baseline)

@@ -99,7 +99,7 @@ DEFAULT_TASK = "paraphrase"
 
 def guess_text(*, among_candidates: bool) -> str:
     """What guesses without reading an example are: the best constant class, or a choice among candidates."""
-    return "Choosing at random" if among_candidates else "Always giving the same answer"
+    return "Choosing at random" if among_candidates else "Always giving the most frequent answer"
 
 
 def task_name(given: object) -> str:

@@ -17,18 +17,19 @@ from headlens.tasks.catalogue import CATALOGUE, find_task
 from headlens.tasks.classification import ChoiceTask
 from headlens.tasks.task_options import CHOICES
 
+MOST_FREQUENT = "Always giving the most frequent answer has"
 NO_BETTER = (
-    "The model is not significantly better than always giving the same answer: train it further, or evaluate it on "
-    "more examples."
+    "The model is not significantly better than always giving the most frequent answer: train it further, or evaluate "
+    "it on more examples."
 )
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("sst2", ["Always giving the same answer has an accuracy of 0.750.", NO_BETTER]),
-        ("mrpc", ["Always giving the same answer has an f1 of 0.857."]),
-        ("cola", ["Always giving the same answer has a matthews of 0.000."]),
+        ("sst2", ["Always giving the most frequent answer has an accuracy of 0.750.", NO_BETTER]),
+        ("mrpc", ["Always giving the most frequent answer has an f1 of 0.857."]),
+        ("cola", ["Always giving the most frequent answer has a matthews of 0.000."]),
         ("swag", ["Choosing at random has an accuracy of 0.250."]),
         ("stsb", []),
     ],
@@ -44,10 +45,13 @@ def test_what_guessing_gives(name: str, expected: list[str]) -> None:
     [
         (
             "sst2",
-            "Always giving the same answer has an accuracy of 0.750 on all 4 examples, and of 0.500 on the 2 that",
+            f"{MOST_FREQUENT} an accuracy of 0.750 on all 4 examples, and of 0.500 on the 2 that",
         ),
-        ("mrpc", "Always giving the same answer has an f1 of 0.857 on all 4 examples, and of 0.667 on the 2 that"),
-        ("cola", "Always giving the same answer has a matthews of 0.000."),
+        (
+            "mrpc",
+            "Always giving the most frequent answer has an f1 of 0.857 on all 4 examples, and of 0.667 on the 2 that",
+        ),
+        ("cola", "Always giving the most frequent answer has a matthews of 0.000."),
         ("swag", "Choosing at random has an accuracy of 0.250."),
     ],
 )
@@ -57,14 +61,24 @@ def test_what_guessing_gives_of_the_part_that_pruned_models_are_evaluated_on(nam
     assert note == (expected if expected.endswith(".") else f"{expected} pruned models are evaluated on.")
 
 
-WORSE = "The model is significantly worse than always giving the same answer: train it further."
+WORSE = "The model is significantly worse than always giving the most frequent answer: train it further."
 
 
 @pytest.mark.parametrize(("wrong", "told"), [(30, []), (45, [NO_BETTER]), (55, [NO_BETTER]), (70, [WORSE])])
 def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]) -> None:
     chance, *more = record_notes(find_task("sst2").task, answers(wrong))
-    assert chance == "Always giving the same answer has an accuracy of 0.500."
+    assert chance == "Always giving the most frequent answer has an accuracy of 0.500."
     assert more == told
+
+
+def test_the_most_frequent_answer_of_few_examples_is_compared_in_pairs() -> None:
+    """Of ten answers 3 right are below the 7 of one class, which was found on the same ten examples."""
+    labels = np.array([1.0] * 7 + [0.0] * 3)
+    records = np.stack([labels, 1 - labels, np.linspace(0, 1, 10)], axis=1)
+    records[:3, 1] = 1.0
+    chance, told = record_notes(find_task("sst2").task, records)
+    assert chance == f"{MOST_FREQUENT} an accuracy of 0.700."
+    assert told == NO_BETTER
 
 
 def test_a_model_that_chooses_worse_than_at_random_is_told() -> None:

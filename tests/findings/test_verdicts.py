@@ -187,7 +187,7 @@ def test_sentences_give_the_bound_and_claim_nothing(command: str) -> None:
     text = report_of(command).findings(recorded(command, made(SMALL)))[-1]
     assert text.startswith(f"m: sst2 with {what} loses less than the margin of 1 point: accuracy 0.800")
     text = report_of(command).findings(recorded(command, made(LARGE)))[-1]
-    assert text.startswith(f"m: sst2 with {what} already loses significantly: accuracy 0.600")
+    assert text.startswith(f"m: sst2 with {what} loses significantly: accuracy 0.600")
     corrected = report_of(command).findings(recorded(command, made(LARGE, LARGE)))
     assert any("(corrected for 2 " in text for text in corrected)
 

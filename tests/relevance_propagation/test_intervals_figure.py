@@ -144,7 +144,7 @@ def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None
     figure = relevance_intervals(frame)
     assert figure is not None
     np.testing.assert_array_equal(points(figure.axes[0]).get_offsets()[:, 1], frame["relevance"][:3])
-    assert figure.texts[0].get_text().endswith("(rule taylor, target class)")
+    assert figure.texts[0].get_text().replace("\n", " ").endswith("(rule taylor, magnitudes, target class)")
 
 
 SHAPES = (

@@ -125,8 +125,10 @@ def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None
     (axes,) = panels(figure)
     np.testing.assert_array_equal(np.asarray(mesh(axes).get_array()).ravel(), frame["relevance"][:72])
     assert figure is not None
-    assert figure.texts[0].get_text() == "Relevance of attention heads (rule taylor, target class)"
-    assert figure.texts[1].get_text().endswith("need not be symmetric. Pale: the interval contains 0.")
+    assert figure.texts[0].get_text() == "Relevance of attention heads (rule taylor, magnitudes, target class)"
+    note = figure.texts[1].get_text().replace("\n", " ")
+    assert note.startswith("Magnitudes: this rule does not tell which heads work against the target. Shares compare")
+    assert note.endswith("need not be symmetric.")
 
 
 def test_one_head_per_layer(make_relevance: Make) -> None:

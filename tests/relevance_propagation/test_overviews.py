@@ -38,7 +38,7 @@ def intervals(table: PageTable) -> list[Interval | None]:
 
 def shares(values: list[float]) -> dict[str, pd.DataFrame]:
     """Relevance of the six heads under the rule that was asked for; another rule says the opposite."""
-    frame = relevance_tables(rules=("epsilon", "taylor"))["relevance"]
+    frame = relevance_tables(rules=("epsilon", "gradxact"))["relevance"]
     own = frame["rule"] == "epsilon"
     frame.loc[own, "relevance"] = values
     frame.loc[~own, "relevance"] = [-value for value in values]
@@ -118,7 +118,7 @@ def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
     heads = ["encoder.0.1", "encoder.0.0", "encoder.1.2", "encoder.1.0", "encoder.1.1"]
     assert column(table, "head") == heads
     assert column(table, "raw") == ["-5.000", "3.000", "1.500", "0.500", "0.000"]
-    assert column(table, "of all heads") == ["50.0%", "30.0%", "15.0%", "5.0%", "0.0%"]
+    assert column(table, "of all magnitudes") == ["50.0%", "30.0%", "15.0%", "5.0%", "0.0%"]
     assert column(table, "share of its layer")[3] == "0.900"
     assert "95 % CI" not in {own.name for own in table.columns}  # runs of before have none
     bounded = {"relevance": tables["relevance"].assign(raw_low=-6.0, raw_high=4.0)}
@@ -144,23 +144,37 @@ def test_an_outlier_has_numbers_but_no_picture() -> None:
 def test_runs_stand_below_each_other() -> None:
     runs = [run(relevance_tables("one"), "first"), run({}, "second"), run(relevance_tables("two"), "third")]
     assert column(top_heads(runs), "run") == ["first"] * 6 + ["third"] * 6
-    assert column(rule_agreement_table(runs), "run") == ["first"] * 2 + ["third"] * 2
+    assert column(rule_agreement_table(runs), "run") == ["first", "third"]
 
 
 def test_rules_and_what_they_agree_in() -> None:
-    table = rule_agreement_table([run(relevance_tables())])
+    tables = relevance_tables()
+    tables["correlations"] = tables["correlations"].assign(other_rule="gradxact")
+    table = rule_agreement_table([run(tables)])
     names = ["model", "stack", "rule", "other rule", "of", "over", "heads", "Spearman", "95 % CI"]
     assert [c.name for c in table.columns] == names
     first, second = ([cell.text for cell in row] for row in table.rows)
-    both = ["epsilon", "taylor"]
+    both = ["epsilon", "gradxact"]
     assert first == ["demo", "encoder", *both, "relevance", SHARES, "6", "0.500", "0.250 to 0.750"]
     assert second == ["demo", "all", *both, "its magnitude", "within layers", "6", "-0.250", ""]
     assert intervals(table) == [pytest.approx((0.625, 0.75, 0.875, 0.5)), None]
 
 
+def test_a_rule_without_signs_is_compared_by_magnitudes_alone() -> None:
+    (row,) = rule_agreement_table([run(relevance_tables())]).rows
+    assert [cell.text for cell in row][2:5] == ["epsilon", "taylor", "its magnitude"]
+
+
+def test_a_rule_without_signs_says_nothing_of_serving_the_target() -> None:
+    tables = {"relevance": relevance_tables(rules=("taylor",))["relevance"].assign(raw=1.0)}
+    assert set(column(top_heads([run(tables)]), "its layer")) == {"magnitudes, no sign"}
+    (found,) = relevance_findings(run(tables))
+    assert "contributes most in magnitude (rule taylor)" in found
+
+
 def test_over_all_heads_raw_stands_in_place_of_shares() -> None:
     rows = [("relevance", "heads"), ("relevance", "layers"), ("raw", "heads"), ("raw magnitude", "heads")]
-    known = relevance_tables()["correlations"].iloc[:1]
+    known = relevance_tables()["correlations"].iloc[:1].assign(other_rule="gradxact")
     frame = pd.concat([known.assign(of=of, scope=scope, spearman=n / 8) for n, (of, scope) in enumerate(rows)])
     for kept, expected in (
         (frame, [("relevance", "within layers"), ("raw", "all heads"), ("magnitude of raw", "all heads")]),

@@ -32,6 +32,12 @@ def heads_of(make: Make, model: str = "demo", shapes: dict[str, list[int]] | Non
     return heads.assign(relevance=np.linspace(-0.05, 0.2, len(heads)))
 
 
+def within_layers(rows: pd.DataFrame, first: str, second: str) -> float:
+    """The mean over layers of Spearman's correlation between the heads of a layer."""
+    own = [stats.spearmanr(layer[first], layer[second]).statistic for _, layer in rows.groupby("layer")]
+    return float(np.mean(own))
+
+
 def test_dots_are_the_heads_in_the_colour_of_their_role(make_heads: Make) -> None:
     heads = heads_of(make_heads)
     figure = confidence_against_relevance(heads)
@@ -49,21 +55,21 @@ def test_the_title_has_the_rank_correlation(make_heads: Make) -> None:
     heads = heads_of(make_heads)
     heads.loc[5, "relevance"] = np.nan
     known = heads.drop(index=5)
-    value = stats.spearmanr(known["confidence"], known["relevance"]).statistic
+    value = within_layers(known, "confidence", "relevance")
     figure = confidence_against_relevance(heads)
     assert figure is not None
     title = figure.axes[0].get_title(loc="left")
-    assert title == f"demo, encoder\nSpearman of shares {value:.2f} (n = 71)".replace("-", "−")
+    assert title == f"demo, encoder\nSpearman within layers {value:.2f} (n = 71)".replace("-", "−")
 
 
 def test_a_correlation_of_nothing_has_no_sign(make_heads: Make) -> None:
     heads = make_heads(shapes={"encoder": [12] * 6})
     order = np.random.default_rng(195).permutation(72)
-    heads = heads.assign(confidence=np.arange(72) / 72, relevance=order / 72)
-    assert -0.005 < stats.spearmanr(heads["confidence"], heads["relevance"]).statistic < 0
+    heads = heads.assign(layer=0, head=np.arange(72), confidence=np.arange(72) / 72, relevance=order / 72)
+    assert -0.005 < within_layers(heads, "confidence", "relevance") < 0
     figure = confidence_against_relevance(heads)
     assert figure is not None
-    assert figure.axes[0].get_title(loc="left") == "demo, encoder\nSpearman of shares 0.00 (n = 72)"
+    assert figure.axes[0].get_title(loc="left") == "demo, encoder\nSpearman within layers 0.00 (n = 72)"
 
 
 def test_the_most_relevant_heads_are_named(make_heads: Make) -> None:
@@ -131,8 +137,8 @@ def test_every_other_rule_has_a_panel_with_the_same_heads(make_relevance: Make) 
     assert {axes.get_xlabel() for axes in figure.axes} == {"share under rule epsilon"}
     for axes, other in zip(figure.axes, (gradxact, taylor), strict=True):
         assert offsets(axes) == pairs(asked["relevance"], other["relevance"])
-        value = stats.spearmanr(asked["relevance"], other["relevance"]).statistic
-        expected = f"m, encoder\nSpearman of shares {value:.2f} (n = 20)".replace("-", "−")
+        value = within_layers(asked.assign(other=other["relevance"]), "relevance", "other")
+        expected = f"m, encoder\nSpearman within layers {value:.2f} (n = 20)".replace("-", "−")
         assert axes.get_title(loc="left") == expected
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["same share under both rules"]
 

@@ -19,6 +19,7 @@ from headlens.relevance_propagation.shares import (
     requested_rule,
     rules_of_table,
     span,
+    warned_title,
 )
 from headlens.statistics.weighted_means import spearman_of_known
 
@@ -122,3 +123,17 @@ def test_ranks_are_correlated_as_by_hand() -> None:
 @pytest.mark.parametrize("second", [[1.0, 1, 1], [1.0, 2, np.nan], [np.nan] * 3])
 def test_without_ranks_there_is_no_correlation(second: list[float]) -> None:
     assert np.isnan(spearman_of_known(np.array([1.0, 2, 3]), np.array(second)))
+
+
+def test_titles_warn_of_what_shares_do_not_show() -> None:
+    raw = [-3.0, 1.0, 2.0, 2.0]
+    rows = pd.DataFrame({"model": "m", "stack": "encoder", "layer": [0, 0, 1, 1], "head": [0, 1, 0, 1], "raw": raw})
+    rows = rows.assign(rule="epsilon", target="class", same_output=True)
+    assert warned_title("Roles", rows) == (
+        "Roles (rule epsilon, target class)\nm: the same output for every example\n"
+        "shares of layers that work against the target: 0"
+    )
+    without = warned_title("Roles", rows.assign(rule="taylor", same_output=False))
+    assert without == "Roles (rule taylor, magnitudes, target class)"
+    assert warned_title("Roles", None) == warned_title("Roles", rows.iloc[:0]) == "Roles"
+    assert set(layer_signs(rows.assign(rule="taylor"))) == {"magnitudes, no sign"}

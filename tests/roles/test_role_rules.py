@@ -357,6 +357,8 @@ def test_a_coreference_head_beats_both_baselines(
 ) -> None:
     columns = {"coreference_nearest": nearest, "coreference_same_word": same_word, "mentions": mentions}
     assert roles(coreference=0.5, **columns) == expected
+    # an interval that holds a baseline shows nothing
+    assert roles(coreference=0.5, coreference_ci_low=max(nearest, same_word) - 0.01, **columns) == ""
     assert roles(coreference=math.nan, **columns) == ""
 
 

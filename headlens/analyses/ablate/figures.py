@@ -158,15 +158,20 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     if not has_numbers(pruning[pruning["n_pruned"] > 0], "value"):
         return None
     models = [str(name) for name in pruning["model"].unique()]
+    sets = pruning[~pruning["strategy"].isin([NONE, RANDOM])]
+    named = [
+        name + "\nthe same answer to all examples" * (len(own) > 0 and has_no_verdicts(own))
+        for name, own in ((name, sets[sets["model"].astype(str) == name]) for name in models)
+    ]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     told = verdicts_told(pruning[pruning["strategy"] != RANDOM])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{told})"
     lines, width, abreast = _legend_lines(pruning), _width(models), 1 if style.in_column() else len(models)
     slot = (width - 0.1) / abreast
     inches = slot - _LEFT - _RIGHT
-    room = 0.06 + LINE * max(style.heading_lines(model, inches) for model in models)
+    room = 0.06 + LINE * max(style.heading_lines(name, inches) for name in named)
     box = _LEFT, _RIGHT, room, _HEIGHT, _BOTTOM
-    figure, drawn = panels(title, models, (width, slot, abreast), box, _LINE * lines)
+    figure, drawn = panels(title, named, (width, slot, abreast), box, _LINE * lines)
     (low, high), values, apart = _span(pruning, inches)
     for axes, model in zip(drawn, models, strict=True):
         style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))

@@ -399,7 +399,8 @@ def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
 def _other_strategies(rows: pd.DataFrame) -> str:
     """What other strategies reach with as many heads pruned: the one that is told did best on these examples."""
     texts = [f"{row['strategy']} {number_text(float(row['value']))}" for row in rows.to_dict("records")]
-    return f" With as many heads pruned by others: {', '.join(texts)}." if texts else ""
+    others = "With as many heads pruned by other strategies, of which this one is the best on these examples"
+    return f" {others}: {', '.join(texts)}." if texts else ""
 
 
 def _random_orders(pruning: pd.DataFrame, count: int) -> str:

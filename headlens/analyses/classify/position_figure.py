@@ -29,6 +29,7 @@ _FARTHEST = 8
 _SLOT, _PANEL = 1.6, 1.25  # inches: width and height of a panel of a relation
 _TOP, _ABOVE = 1.28, 1.15  # of the axis of shares, and where the numbers stand
 _BEST: dict[str, Any] = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (4, 2)), "zorder": 3}
+_BEST_LABEL = "accuracy of the best head (layer.head), dependent to governor"
 _HATCHED: dict[str, Any] = {"hatch": "//////", "edgecolor": "white", "linewidth": 0}
 
 
@@ -49,7 +50,8 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     shares = [np.fmax(*(head_grid.float_column(p.rows, name) for name in columns)) for p in pieces]
     panels = [(p.model, head_grid.panel(p.rows, share, p.name)) for p, share in zip(pieces, shares, strict=True)]
     rows = head_grid.flow(panels)
-    sheet = head_grid.head_grid_figure(rows, "Most frequent offset of the most attended token", side=BAR_SLOT + 0.15)
+    title = "Most frequent offset of the most attended token, special tokens left out"
+    sheet = head_grid.head_grid_figure(rows, title, side=BAR_SLOT + 0.15)
     # cells of a column are too narrow for more than a sign and a digit
     letters = 2 if style.in_column() else 5
     scale = Scale("share of tokens at that offset")
@@ -227,7 +229,9 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
         best = scored.iloc[int(np.nanargmax(accuracy))]
         told = f"{int(best['layer'])}.{int(best['head'])}: {best['accuracy']:.0%}"
         axes.text(_FARTHEST + 1.3, _ABOVE, told, color=VERMILION, ha="right", **looks)
-        axes.axhline(float(best["accuracy"]), label="accuracy of the best head (layer.head)", **_BEST)
+        axes.axhline(
+            float(best["accuracy"]), label="accuracy of the best head (layer.head), dependent to governor", **_BEST
+        )
     axes.set_xlim(-_FARTHEST - 1.6, _FARTHEST + 1.6)
     axes.set_ylim(0, _TOP)
     axes.set_yticks([0, 0.5, 1])

@@ -136,8 +136,8 @@ def classify_figures(
     if len(heads) and "similarity" in tables:
         yield "similarity", similarity_figure.similarity_map(tables["similarity"], heads)
     if len(heads) and "relevance" in tables:
-        yield "relevance_roles", relevance_roles(heads)
-        yield "confidence_relevance", confidence_against_relevance(heads)
+        yield "relevance_roles", relevance_roles(heads, tables["relevance"])
+        yield "confidence_relevance", confidence_against_relevance(heads, tables["relevance"])
     if layer_smoothness.NAME in tables:
         yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     yield from relevance_figures(tables)
@@ -189,7 +189,7 @@ _CAPTIONS = {
         "Confidence against relevance",
         "Every dot is a head: its confidence, and its share of its layer's relevance, coloured by its "
         "role. The most relevant heads are named by layer and head, the dashed line is an equal share for every "
-        "head. Spearman's correlation is near 1 where confident heads are the relevant ones. Triangles "
+        "head. Spearman's correlation, within layers, is near 1 where confident heads are the relevant ones. Triangles "
         "mark values beyond the axis.",
     ),
     "functions": Caption(

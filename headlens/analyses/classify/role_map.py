@@ -16,6 +16,7 @@ from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, edges, fittin
 from headlens.plots.heatmaps import centred_scale
 from headlens.plots.role_colours import ARROW_WORDS, COLOURS, FAMILIES, NONE, families, family, legend_handles, short
 from headlens.plots.style import DIVERGING, FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, ink_on
+from headlens.relevance_propagation.shares import warned_title
 from headlens.roles.role_rules import even_heads
 
 _LEGEND, _GAP = 0.42, 0.04  # inches: two lines, and what is between them and the note
@@ -142,7 +143,7 @@ def _write_upright(axes: Axes, words: head_grid.Entries, inks: head_grid.Entries
             axes.text(head, layer - 0.5 + 0.55 * below / cell[1], arrow, **looks)
 
 
-def relevance_roles(heads: pd.DataFrame) -> Figure | None:
+def relevance_roles(heads: pd.DataFrame, relevance: pd.DataFrame | None = None) -> Figure | None:
     """Draws relevance, confidence and role of the same heads as three maps abreast, a row for each model and stack.
 
     After Voita et al. (2019), figure 1. There the heads of a layer stand in the order of their relevance, here in that
@@ -150,6 +151,7 @@ def relevance_roles(heads: pd.DataFrame) -> Figure | None:
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
+        relevance: rows of `relevance.csv` of the same, which tell rule, target and what layers do.
 
     Returns:
         The figure, or None unless there are relevance, confidence and roles.
@@ -165,13 +167,13 @@ def relevance_roles(heads: pd.DataFrame) -> Figure | None:
             head_grid.panel(part.rows, head_grid.float_column(part.rows, name), title) for name, title in titles.items()
         ]
         rows.append([*numbers, role_panel(part, "strongest role")])
-    relevance = centred_scale("share of the layer's relevance", heads, "relevance", DIVERGING)
-    scales = relevance, Scale("confidence (mean largest weight)")
+    shares = centred_scale("share of the layer's relevance", heads, "relevance", DIVERGING)
+    scales = shares, Scale("confidence (mean largest weight)")
     # In a column every scale stands beside its own panel.
     beside = len(scales) if head_grid.sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     # Three panels abreast leave narrow cells, whose words run upwards.
     room: dict[str, float] = {"side": BAR_SLOT * beside + 0.15, "foot": LEGEND_FOOT, "lowest_cell": UPRIGHT}
-    title = "Relevance, confidence and roles of attention heads"
+    title = warned_title("Relevance, confidence and roles of attention heads", relevance)
     sheet = head_grid.head_grid_figure(rows, title, **room, note=lambda _: note)
     for part, row, panels in zip(pieces, sheet.axes, rows, strict=True):
         for axes, item, scale in zip(row, panels, scales, strict=False):

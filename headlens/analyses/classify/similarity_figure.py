@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.spatial.distance import pdist
 
 from headlens.plots import style
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
@@ -57,7 +58,7 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     for part, (matrix, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
         _matrix(matrix, part, pairs[part.name], scale)
         bar_beside(figure, scale, matrix)
-        _plane(plane, part, reach)
+        _plane(plane, part, pairs[part.name], reach)
     handles = legend_handles({*families(heads["role"])})
     figure.legend(handles=handles, loc="outside lower left", ncols=4 * columns, **style.LEGEND)
     figure.draw_without_rendering()
@@ -103,11 +104,16 @@ def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> N
     for place in np.flatnonzero(np.diff(float_column(rows, "similarity_cluster"))) if divided else ():
         axes.axhline(place + 0.5, color="white", linewidth=0.7)
         axes.axvline(place + 0.5, color="white", linewidth=0.7)
-    style.heading(axes, f"{part.name}: distances", _BOX)
+    queries = float_column(pairs, "tokens")
+    told = f", {np.nanmax(queries):,.0f} queries" if np.isfinite(queries).any() else ""
+    style.heading(axes, f"{part.name}: distances{told}", _BOX)
 
 
-def _plane(axes: Axes, part: StackRows, reach: float) -> None:
-    """Draws the heads of a stack as points, in a square that is as large in all planes of a figure."""
+def _plane(axes: Axes, part: StackRows, pairs: pd.DataFrame, reach: float) -> None:
+    """Draws the heads of a stack as points, in a square that is as large in all planes of a figure.
+
+    The heading has Pearson's correlation of distances in the plane with those of the table.
+    """
     style.dress(axes, "dimension 1", "dimension 2")
     x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
     names = families(part.rows["role"])
@@ -115,7 +121,13 @@ def _plane(axes: Axes, part: StackRows, reach: float) -> None:
     (left, right), (low, high) = _ends(x), _ends(y)
     across, up = (left + right) / 2, (low + high) / 2
     axes.set(xlim=(across - reach, across + reach), ylim=(up - reach, up + reach), aspect="equal")
-    style.heading(axes, "distances in two dimensions", _BOX)
+    matrix, rows = distances(part, pairs)
+    places = np.stack([float_column(rows, name) for name in ("similarity_x", "similarity_y")], axis=1)
+    true, flat = matrix[np.triu_indices(len(rows), 1)], pdist(places)
+    both = np.isfinite(true) & np.isfinite(flat)
+    fits = both.sum() > 2 and np.ptp(true[both]) > 0 and np.ptp(flat[both]) > 0
+    told = f" (r = {np.corrcoef(true[both], flat[both])[0, 1]:.2f} with them)" if fits else ""
+    style.heading(axes, f"distances in two dimensions{told}", _BOX)
 
 
 def _ends(places: Grid) -> tuple[float, float]:

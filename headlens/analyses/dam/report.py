@@ -154,6 +154,8 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
         if group["run"].str.endswith(NO_DIAGONAL).any():
             parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", ""]
             parts += _diagonals(group, metrics)
+    told = penalty_sentences(positions) if len(positions) else []
+    parts += ["", *told] if told else []
     if len(positions):
         title = "Which positions the penalty leaves: mean P of all heads (share of the positions that stay)"
         about = "Of what is learned: positions of the training texts that are held neither open nor closed."

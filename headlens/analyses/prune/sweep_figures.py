@@ -132,15 +132,14 @@ def _draw_quality(axes: Axes, panel: _Set) -> None:
     inits = [init for init in LOOKS if (panel.runs["init"] == init).any()]
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart
-        unit = _APART * 1.1 * most / _inches(axes)
+        shift = _APART * (number - (len(inits) - 1) / 2) * 1.1 * most / _inches(axes)
         rows = panel.runs[panel.runs["init"] == init].sort_values("left", kind="stable")
-        # Runs with as many heads, too, from left to right in the order in which they are named above.
-        alike = rows.groupby("left")["left"]
-        apart = rows.groupby("left").cumcount() - (alike.transform("size") - 1) / 2
-        shift = unit * (number - (len(inits) - 1) / 2 + len(inits) * apart.to_numpy(float))
         (colour, marker, label), at = LOOKS[init], float_column(rows, "left") + shift
         values = float_column(rows, "value")
-        axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
+        # Runs that left as many heads are points above each other, and the line goes through their mean.
+        line = pd.Series(values).groupby(at).mean()
+        axes.plot(line.index.to_numpy(float), line.to_numpy(float), color=colour, linewidth=1.0)
+        axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linestyle="none", label=label)
         draw_intervals(axes, at, rows, colour)
         draw_verdicts(axes, at, rows, colour, marker)
     _name_runs(axes, panel.runs)

@@ -211,7 +211,7 @@ def test_guessing_is_drawn_where_it_is_near(chance: float, drawn: bool) -> None:
     assert figure is not None
     dotted = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_label() == CHANCE_LABEL]
     assert dotted == ([chance] if drawn else [])
-    for task, guess in (("sst2", "Always giving the same answer"), ("paraphrase", "Choosing at random")):
+    for task, guess in (("sst2", "Always giving the most frequent answer"), ("paraphrase", "Choosing at random")):
         assert (f"\n{guess} has {chance:.3f} (accuracy of {task})." in study_markdown(table.assign(task=task))) == bool(
             np.isfinite(chance)
         )

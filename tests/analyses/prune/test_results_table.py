@@ -88,7 +88,7 @@ def swept(heads: int, between: float | None, verdict: str | None) -> pd.DataFram
     [
         (2, 0, "not decided", "whether sst2 needs the 2 of 4 heads pruned (λ = 1) is not decided"),
         (2, 1, "not decided", "whether sst2 needs the 2 of 4 heads pruned and 1 scaled down (λ = 1) is not decided"),
-        (2, None, "needed", "sst2 with 2 of 4 heads pruned (λ = 1) already loses significantly"),
+        (2, None, "needed", "sst2 with 2 of 4 heads pruned (λ = 1) loses significantly"),
         (4, 4, None, "with λ = 1 4 heads stay (4 scaled down): accuracy on sst2 0.700, unpruned 0.800."),
         # As in runs of earlier versions.
         (
