@@ -97,7 +97,8 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
     scale = _scale(f"contribution (raw), {unit}", rows, "raw")
     several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
     colours = _NO_SIGN.strip() if unsigned(rows) else "Blue for the target, red against it."
-    cells = Cells("raw", remark=f"Comparable between layers. {colours}{several}")
+    pale = "" if unsigned(rows) else f"{_PALE}."
+    cells = Cells("raw", remark=f"Comparable between layers. {colours}{several}", pale=pale)
     return interval_map(rows, cells, scale, figure_title("Contributions of attention heads", rows))
 
 
