@@ -24,11 +24,11 @@ from headlens.relevance_propagation.shares import (
     cancelling,
     even_shares,
     figure_title,
+    gives_magnitudes,
     layer_signs,
     opposing,
     requested_rule,
     span,
-    unsigned,
 )
 
 # inches
@@ -65,10 +65,10 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
         "relevance",
         warned=opposing,
         warning=_AGAINST,
-        remark=f"{_NO_SIGN * unsigned(rows)}{_WITHIN}" if has_numbers(rows, "raw") else "",
+        remark=f"{_NO_SIGN * gives_magnitudes(rows)}{_WITHIN}" if has_numbers(rows, "raw") else "",
         unsure=lambda part: holds_zero(part) | cancelling(part),
         pale=""
-        if unsigned(rows)
+        if gives_magnitudes(rows)
         else _PALE + (", or the heads of the layer cancel, and shares mean nothing." if cancel else "."),
     )
     return interval_map(rows, cells, scale, figure_title("Relevance of attention heads", rows))
@@ -96,8 +96,8 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
     unit = "units of the output" if not power else f"10{f'-{power}'.translate(_RAISED)} units of the output"
     scale = _scale(f"contribution (raw), {unit}", rows, "raw")
     several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
-    colours = _NO_SIGN.strip() if unsigned(rows) else "Blue for the target, red against it."
-    pale = "" if unsigned(rows) else f"{_PALE}."
+    colours = _NO_SIGN.strip() if gives_magnitudes(rows) else "Blue for the target, red against it."
+    pale = "" if gives_magnitudes(rows) else f"{_PALE}."
     cells = Cells("raw", remark=f"Comparable between layers. {colours}{several}", pale=pale)
     return interval_map(rows, cells, scale, figure_title("Contributions of attention heads", rows))
 
@@ -105,7 +105,7 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
 def _scale(label: str, rows: pd.DataFrame, column: str) -> Scale:
     """Colours with 0 in their middle, or, of a rule that gives magnitudes alone, from 0 on."""
     centred = centred_scale(label, rows, column, style.DIVERGING)
-    if not unsigned(rows):
+    if not gives_magnitudes(rows):
         return centred
     beyond: Ends = "max" if centred.beyond in ("max", "both") else "neither"
     return Scale(f"{label}, magnitude", 0.0, centred.high, style.SEQUENTIAL, beyond)

@@ -39,7 +39,7 @@ def requested_rule(relevance: pd.DataFrame) -> tuple[str, pd.DataFrame]:
 def described(rows: pd.DataFrame) -> str:
     """Rule and target of rows, for a title."""
     words = {name: ", ".join(map(str, rows[name].dropna().unique())) for name in ("rule", "target") if name in rows}
-    magnitudes = ", magnitudes" if unsigned(rows) else ""
+    magnitudes = ", magnitudes" if gives_magnitudes(rows) else ""
     return f"rule {words['rule']}{magnitudes}" + (f", target {words['target']}" if words.get("target") else "")
 
 
@@ -83,7 +83,7 @@ def layer_signs(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
     The 95 % interval of the layer's sum decides. Where it contains 0 and the sum is less than a tenth of the magnitudes
     of its heads, they cancel. Runs of before have no interval: the size of the sum decides, then its sign.
     """
-    if unsigned(rows):
+    if gives_magnitudes(rows):
         return np.full(len(rows), UNSIGNED, object)
     raw = float_column(rows, "raw")
     total, size = _of_layer(rows, raw), _of_layer(rows, np.abs(raw))
@@ -94,7 +94,7 @@ def layer_signs(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
     return np.select(cases, np.array([CANCEL, OPEN, OPPOSES], object), SERVES)
 
 
-def unsigned(rows: pd.DataFrame) -> bool:
+def gives_magnitudes(rows: pd.DataFrame) -> bool:
     """Whether rows are of a rule that gives magnitudes, and does not tell what serves the target."""
     return "rule" in rows and set(map(str, rows["rule"])) <= UNSIGNED_RULES and len(rows) > 0
 
