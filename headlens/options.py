@@ -48,7 +48,8 @@ class Option:
         panel: the group of options that it stands in.
         metavar: what the help shows in place of a value.
         parse: makes the value of a text, or of what a TOML file holds; raises ValueError with what is wrong.
-        flags: how it is written, where that is not its name: `--from`, or `--figures/--no-figures`.
+        flags: how it is written, where that is not its name: `--from`, or `--figures/--no-figures`; of an option of a
+            group how it was called before, without dashes.
         shown: what the help shows as default, where the value does not say it; empty for nothing.
         at_least: the smallest number.
         at_most: the largest number.
@@ -122,8 +123,7 @@ class DeclaredOption:
         """How the command line wrote an option of a group by itself, without dashes before it."""
         if not self.option.group:
             return set()
-        flags = {flag.removeprefix("--") for flags in self.option.flags for flag in flags.split("/")}
-        return flags | {self.name.replace("_", "-")}
+        return {*self.option.flags, self.name.replace("_", "-")}
 
     @property
     def repeated(self) -> bool:
@@ -228,6 +228,7 @@ class CommandOptions:
             OptionError: if there is no option of a name.
         """
         flags = {flag: own.name for own in self.options.values() for flag in own.option.flags}
+        flags |= {f"--{flag}": own.name for own in self.options.values() for flag in own.former_names}
         named = {
             flags.get(f"--{name.replace('_', '-')}", name.replace("-", "_")): value for name, value in values.items()
         }

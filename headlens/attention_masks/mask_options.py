@@ -42,7 +42,7 @@ class MaskOptions:
         group="mask-rules",
         metavar="LAYERS",
         shown="all",
-        flags=("--mask-layers",),
+        flags=("mask-layers",),
     )
     keep: float | None = option(
         None,

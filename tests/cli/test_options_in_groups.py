@@ -58,7 +58,7 @@ def test_what_is_none_is_refused(command: str, group: str, texts: tuple[str, ...
     [
         (("classify", "--sink", "0.3"), "--sink is a part of --thresholds now: --thresholds sink=VALUE."),
         (("train", "--warmup", "10"), "--warmup is a part of --optimizer now: --optimizer warmup=VALUE."),
-        (("train-dam", "--soft"), "--soft is a part of --law now: --law straight-through=VALUE."),
+        (("train-dam", "--noise", "never"), "--noise is a part of --law now: --law noise=VALUE."),
         (("ablate", "--mask-layers", "1"), "--mask-layers is a part of --mask-rules now: --mask-rules layers=VALUE."),
     ],
 )

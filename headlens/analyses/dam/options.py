@@ -74,7 +74,6 @@ class DamOptions:
         "Whether M is exactly 0 or 1, or any value in between.",
         _PANEL,
         group="law",
-        flags=("--straight-through/--soft",),
     )
     penalty: Literal["sum", "mean"] = option(
         "sum", "Whether λ multiplies the sum of M over heads and positions, or its mean.", _PANEL
