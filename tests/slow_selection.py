@@ -155,7 +155,7 @@ class SlowSelection:
         items[:] = [by_name[name] for name in taken]
         files = ", ".join(sorted({name.split("::")[0] for name in left})) or "none"
         self.told = (
-            f"{len(taken)} slow tests that the change can reach; left to the night: {len(left)} more of "
+            f"{len(taken)} slow tests that the change can reach; left to the night: {len(left)} more of at most "
             f"{sum(seconds[name] for name in left) / 60:.0f} CPU minutes ({files}), "
             f"and {len(by_name) - len(taken) - len(left)} that it cannot reach"
         )
