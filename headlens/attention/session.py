@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from headlens.attention.kernels.block_sparse import BlockSparseKernel
 from headlens.attention.kernels.blocked_softmax import BlockedSoftmax, blocked_softmax_attention, blocks, terms_of
 from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_as, check_core
 from headlens.attention.persistent_edit import persistent_edits, set_aside
+from headlens.attention.reversible_context import ReversibleContext
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import SelfCheckError, UnsupportedModelError
 from headlens.weights.head_slicing import output_weight
@@ -39,7 +40,7 @@ from headlens.weights.head_slicing import output_weight
 _LOST_BY_SDPA = ("softcap", "s_aux")
 
 
-class AttentionSession:
+class AttentionSession(ReversibleContext):
     """Observes and edits the attention of a model inside `with`.
 
         with AttentionSession(model, observers=[statistics]) as session:
@@ -107,30 +108,19 @@ class AttentionSession:
         # Modules whose rows of weights were summed, and whether they add up to 1.
         self._summed: dict[nn.Module, bool] = {}
         self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparseKernel()
-        self._undo: ExitStack | None = None
 
-    def __enter__(self) -> Self:
-        if self._undo is not None:
-            raise RuntimeError("this session is already open")
+    def _change(self, undo: ExitStack) -> None:
         if any(s.shared for s in self.sites) and recomputes(self.model):
             raise UnsupportedModelError(
                 f"{type(self.model).__name__} shares weights between layers and recomputes them in the backward "
                 "pass (gradient checkpointing): it is not clear which layer a recomputed call belongs to.",
                 "Switch its gradient checkpointing off.",
             )
-        with ExitStack() as undo:  # undone at once if one of the steps fails
-            undo.enter_context(set_aside(self.model))
-            link = SessionLink(self._attend, self._passes)
-            install(self.model, self._name, link, undo)
-            undo.enter_context(self._passes.hooks())
-            self._unchecked = set(self._modules) if self.normalizer is not None else set()
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._undo is not None:
-            undo, self._undo = self._undo, None
-            undo.close()
+        undo.enter_context(set_aside(self.model))
+        link = SessionLink(self._attend, self._passes)
+        install(self.model, self._name, link, undo)
+        undo.enter_context(self._passes.hooks())
+        self._unchecked = set(self._modules) if self.normalizer is not None else set()
 
     @contextmanager
     def batch(self, tokens: BatchTokens) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.finite_values import not_finite
+from headlens.attention.reversible_context import ReversibleContext
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
@@ -66,7 +67,7 @@ class OpenGates(Edit):
         return gates
 
 
-class ImportanceSession:
+class ImportanceSession(ReversibleContext):
     """Estimates the importance of heads for a loss while inside `with`.
 
         with ImportanceSession(model) as session:
@@ -99,24 +100,15 @@ class ImportanceSession:
         self._per = per
         self._gates = OpenGates(removed, per)
         self._attention = AttentionSession(model, edits=[self._gates])
-        self._undo: ExitStack | None = None
 
     @property
     def sites(self) -> list[Site]:
         """Attention sites of the model, one for each attention layer."""
         return self._attention.sites
 
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            undo.enter_context(frozen(self.model))
-            undo.enter_context(self._attention)
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._undo is not None:
-            undo, self._undo = self._undo, None
-            undo.close()
+    def _change(self, undo: ExitStack) -> None:
+        undo.enter_context(frozen(self.model))
+        undo.enter_context(self._attention)
 
     def derivatives(self, inputs: Inputs, loss: Loss, rows: Sequence[int] | None = None) -> dict[Site, Tensor]:
         """Absolute derivatives for every example of a batch, from one forward and one backward pass.
@@ -135,7 +127,7 @@ class ImportanceSession:
             ModelError: if a derivative is not finite.
             SelfCheckError: if the losses are no such numbers.
         """
-        if self._undo is None:
+        if not self.is_open:
             raise RuntimeError("importance can only be computed inside the `with` block")
         cache = {"use_cache": False} if any(s.stack == "decoder" for s in self.sites) else {}
         with torch.inference_mode(mode=False), torch.enable_grad():

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.attention.finite_values import not_finite
+from headlens.attention.reversible_context import ReversibleContext
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
@@ -80,7 +81,7 @@ _PLANS: dict[Rule, _Plan] = {
 }
 
 
-class RelevanceSession:
+class RelevanceSession(ReversibleContext):
     """Passes relevance back through a model while inside `with`; afterwards, also after errors, nothing is left of it.
 
         with RelevanceSession(model, PredictedClass()) as session:
@@ -116,26 +117,17 @@ class RelevanceSession:
         self._outputs = HeadOutputs(plan.attention, plan.reading, self._tracer)
         normalizer = normalizer_of(model, plan.attention)
         self._attention = AttentionSession(model, edits=[self._outputs], normalizer=normalizer)
-        self._undo: ExitStack | None = None
 
     @property
     def sites(self) -> list[Site]:
         """The sites of the attention heads whose relevance is measured."""
         return self._attention.sites
 
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            undo.enter_context(frozen(self.model))
-            undo.enter_context(self._attention)
-            if isinstance(self._idle, GradientRules):
-                undo.enter_context(kept_as_a_whole(self.model, self._tracer))
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._undo is not None:
-            undo, self._undo = self._undo, None
-            undo.close()
+    def _change(self, undo: ExitStack) -> None:
+        undo.enter_context(frozen(self.model))
+        undo.enter_context(self._attention)
+        if isinstance(self._idle, GradientRules):
+            undo.enter_context(kept_as_a_whole(self.model, self._tracer))
 
     def relevance(self, inputs: Mapping[str, Any]) -> HeadRelevance:
         """The relevance of every head for every example of a batch.
@@ -149,7 +141,7 @@ class RelevanceSession:
             UnsupportedModelError: if a part of the model has no rule.
             OptionError: if the target does not fit the model or the batch.
         """
-        if self._undo is None:
+        if not self.is_open:
             raise RuntimeError("relevance can only be computed inside the `with` block")
         with torch.inference_mode(mode=False), torch.enable_grad():
             if self.rule != "alpha-beta":

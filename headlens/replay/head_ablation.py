@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import install, is_eager, put
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
 from headlens.attention.persistent_edit import persistent_edits, set_aside
+from headlens.attention.reversible_context import ReversibleContext
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
@@ -36,7 +37,7 @@ TOKENS = {"cpu": 2**11, "other": 2**15}
 BATCH_TOKENS = {"cpu": 2**8, "other": 2**13}
 
 
-class Replay:
+class Replay(ReversibleContext):
     """Takes the heads of a model out, one at a time, while inside `with`; afterwards nothing is left of it.
 
         with Replay(model) as replay:
@@ -96,7 +97,6 @@ class Replay:
         self._silent = depth_mask(model)
         self._chain = {m for m in model.modules() if m is not model and not sites.isdisjoint(m.modules())}
         self._tape: ActivationCache | PartialForward | None = None
-        self._undo: ExitStack | None = None
         self._checked: set[Site] = set()
         self._batches = 0
         # The largest magnitude in each tensor of the outputs, over all batches.
@@ -106,29 +106,19 @@ class Replay:
         # The number of the next attention call among those of a whole pass.
         self._turn = 0
 
-    def __enter__(self) -> Self:
-        if self._undo is not None:
-            raise RuntimeError("this replay is already open")
+    def _change(self, undo: ExitStack) -> None:
         if self.model.training:
             raise RuntimeError(
                 "a model in training mode applies different dropout in every pass: call model.eval() first"
             )
-        with ExitStack() as undo:
-            # No hooks of the passes are set: a replay leaves sites out on purpose.
-            undo.enter_context(set_aside(self.model))
-            link = SessionLink(self._attend, ForwardTracker(self.model, self.sites, _nothing))
-            install(self.model, self._name, link, undo)
-            # Modules with attention inside, and what stands beside them: layers, projections, normalisation.
-            beside = [m for parent in (self.model, *self._chain) for m in parent.children()]
-            for module in dict.fromkeys([*self._chain, *beside]):
-                put(module, "forward", partial(self._call, module, module.forward), undo)
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._undo is not None:
-            undo, self._undo = self._undo, None
-            undo.close()
+        # No hooks of the passes are set: a replay leaves sites out on purpose.
+        undo.enter_context(set_aside(self.model))
+        link = SessionLink(self._attend, ForwardTracker(self.model, self.sites, _nothing))
+        install(self.model, self._name, link, undo)
+        # Modules with attention inside, and what stands beside them: layers, projections, normalisation.
+        beside = [m for parent in (self.model, *self._chain) for m in parent.children()]
+        for module in dict.fromkeys([*self._chain, *beside]):
+            put(module, "forward", partial(self._call, module, module.forward), undo)
 
     def run(self, inputs: Mapping[str, Any]) -> BaselinePass:
         """The intact pass over a batch.
@@ -160,7 +150,7 @@ class Replay:
         Raises:
             RuntimeError: outside of `with`.
         """
-        if self._undo is None:
+        if not self.is_open:
             raise RuntimeError("a replay only runs inside its `with` block")
         self._tape = tape
         self._turn = tape.depth if isinstance(tape, PartialForward) else 0
