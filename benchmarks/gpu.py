@@ -128,7 +128,7 @@ class Bench:
         return self.ends - time.monotonic()
 
     def config(self, *, positions: int = 512, layers: int | None = None, **more: Any) -> BertConfig:
-        """A BERT-base, or a tiny one."""
+        """The configuration of BERT-base, or of a model of two layers where the run is a trial of the script."""
         sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "intermediate_size": 128}
         shape = sizes if self.tiny else {}
         shape |= {} if layers is None else {"num_hidden_layers": layers}
@@ -196,7 +196,7 @@ def peaked(config: BertConfig) -> BertModel:
 
 
 def gpu_tests(bench: Bench) -> list[Table]:
-    """The tests marked `gpu`."""
+    """The result line of the tests marked `gpu`, with what was skipped or failed, as a table."""
     files = [
         str(p) for p in sorted((PROJECT / "tests").rglob("test_*.py")) if "mark.gpu" in p.read_text(encoding="utf-8")
     ]
@@ -546,7 +546,7 @@ def write(
 
 
 def main() -> None:
-    """Run all parts."""
+    """Runs the parts that were asked for while there is time, and prints and writes their tables."""
     options = arguments()
     if not (options.tiny or torch.cuda.is_available()):
         sys.exit("No GPU. --tiny shows that all parts run.")

@@ -30,7 +30,7 @@ TEXTS, HEADS, WIDTH = 8, 12, 64
 
 
 def masks(n: int, patterns: Sequence[str] = PATTERNS) -> dict[str, Tensor]:
-    """(1, heads or 1, n, n) each."""
+    """Which positions are open under each pattern for n tokens, by name, (1, heads or 1, n, n)."""
     found = {name: PatternMask(parse_pattern(name)).block(n) for name in patterns}
     apart = (torch.arange(n)[:, None] - torch.arange(n)).abs()
     # Near offsets are likelier to stay, and some far ones do.

@@ -61,7 +61,7 @@ def plain(model: PreTrainedModel, batches: list[Inputs], *, parameters: bool) ->
 
 
 def forward(model: PreTrainedModel, batches: list[Inputs]) -> Contender:
-    """Forward only."""
+    """The model's forward passes alone, which others are compared with."""
 
     def run() -> None:
         with torch.no_grad():
@@ -130,7 +130,7 @@ def contenders(model: PreTrainedModel, batches: list[Inputs], undo: ExitStack) -
 
 
 def print_costs(title: str, model: PreTrainedModel, batches: list[Inputs], rounds: int) -> None:
-    """A table of one model."""
+    """Prints the CPU time of every contender on a model, and its ratio to a forward and backward pass."""
     with ExitStack() as undo:
         found = measure(contenders(model, batches, undo), rounds)
     base = found["forward + backward"]

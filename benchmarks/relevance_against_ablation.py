@@ -30,7 +30,7 @@ from headlens.runs.corpus_reader import CorpusReader
 
 
 def pooled(outputs: Any, inputs: Any) -> Tensor:
-    """Mean of the tokens, (rows, d)."""
+    """Sentence embeddings as the mean over the tokens that are no padding, (rows, d)."""
     real = inputs["attention_mask"][..., None].to(outputs.last_hidden_state.dtype)
     mean: Tensor = (outputs.last_hidden_state * real).sum(1) / real.sum(1)
     return mean

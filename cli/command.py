@@ -234,7 +234,9 @@ def _group_parameter(group: str, options: Sequence[DeclaredOption]) -> inspect.P
         own.name.replace("_", "-") + (f" {own.default}" if isinstance(own.default, int | float | str) else "")
         for own in options
     )
-    declared = replace(GROUPS[group], help=f"{GROUPS[group].help}: {shown}.", metavar="NAME=VALUE,…|FILE", shown="")
+    declared = replace(
+        GROUPS[group], help=f"{GROUPS[group].help}: {shown}.", metavar="NAME=VALUE,…|FILE.toml", shown=""
+    )
     return _parameter(DeclaredOption(group.replace("-", "_"), tuple[str, ...], (), declared))
 
 

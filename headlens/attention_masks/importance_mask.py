@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from headlens.attention_masks.attention_mask import AttentionMask, DerivedMask
-from headlens.attention_masks.kept_text import PROBABILITIES, KeepOrder, kept_text
+from headlens.attention_masks.learned_mask_names import PROBABILITIES, KeepOrder, kept_text
 from headlens.attention_masks.mask_options import MASK_RULES
 from headlens.attention_masks.mask_parametrization import Offsets, PositionPairs
 from headlens.errors import OptionError, read_errors

@@ -15,7 +15,7 @@ from headlens.attention.sites import find_sites
 from headlens.attention_masks.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
 from headlens.attention_masks.attention_mask_edit import MaskEdit
 from headlens.attention_masks.importance_mask import parse_kept
-from headlens.attention_masks.kept_text import kept_text
+from headlens.attention_masks.learned_mask_names import kept_text
 from headlens.attention_masks.mask_options import MaskOptions, read_layers
 from headlens.attention_masks.patterns import PATTERNS, Full, parse_pattern
 from headlens.heads import Stack

@@ -17,9 +17,9 @@ from transformers import PreTrainedModel
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.attention_masks.attention_mask_edit import MaskEdit
-from headlens.attention_masks.kept_text import CLASSES
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
 from headlens.attention_masks.learned_mask_model import MaskedModel
+from headlens.attention_masks.learned_mask_names import CLASSES
 from headlens.attention_masks.mask_distributions import GumbelSigmoid, MaskDistribution
 from headlens.attention_masks.mask_options import read_layers
 from headlens.attention_masks.mask_parametrization import at_ends

@@ -25,6 +25,9 @@ from headlens.tasks.task_options import TaskData
 START = 12.0
 # Bytes of a process that has read torch, transformers and pandas, and drawn figures.
 PROCESS = 750e6
+# What relevance of all heads costs beside a forward and backward pass, and a step with a learned mask beside a plain
+# one (benchmarks/dam.py).
+RELEVANCE, MASKED = 0.75, 1.15
 # Of weights that are trained: themselves, a gradient, and two moments of AdamW.
 _TRAINED = 4
 
@@ -251,10 +254,3 @@ def plan_evaluations(planner: Planner, every: int, loop: TrainingSteps, held_out
     times = max(1.0, loop.steps // every if every and loop.steps is not None else math.ceil(loop.epochs))
     text, size = f"evaluate {times:.0f} times", loop.options.batch_tokens
     planner.add(Work(text, tokens=held_out.tokens, each=times, batch_tokens=size, length=loop.length))
-
-
-RELEVANCE = 0.75  # relevance of all heads, beside a forward and backward pass
-
-
-# What a step with a learned mask costs beside a plain one (benchmarks/dam.py).
-MASKED = 1.15

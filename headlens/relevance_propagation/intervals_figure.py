@@ -13,9 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headlens.plots import style
-from headlens.plots.cell_drawing import Ends, Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
-from headlens.plots.heatmaps import Cells, centred_scale, holds_zero, interval_map, short_number
+from headlens.plots.heatmaps import Cells, holds_zero, interval_map, short_number
 from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
 from headlens.relevance_propagation.shares import (
     CANCEL,
@@ -27,6 +26,7 @@ from headlens.relevance_propagation.shares import (
     gives_magnitudes,
     layer_signs,
     opposing,
+    relevance_scale,
     requested_rule,
     span,
 )
@@ -59,7 +59,7 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     _, rows = requested_rule(relevance)
     if not has_numbers(rows, "relevance"):
         return None
-    scale = _scale("share of the layer's relevance", rows, "relevance")
+    scale = relevance_scale("share of the layer's relevance", rows, "relevance", rows)
     cancel = cancelling(rows).any()
     cells = Cells(
         "relevance",
@@ -94,21 +94,12 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
     names = {"raw": "raw", "raw_low": "ci_low", "raw_high": "ci_high"}
     rows = rows.assign(**{name: float_column(rows, column) * 10.0**power for column, name in names.items()})
     unit = "units of the output" if not power else f"10{f'-{power}'.translate(_RAISED)} units of the output"
-    scale = _scale(f"contribution (raw), {unit}", rows, "raw")
+    scale = relevance_scale(f"contribution (raw), {unit}", rows, "raw", rows)
     several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
     colours = _NO_SIGN.strip() if gives_magnitudes(rows) else "Blue for the target, red against it."
     pale = "" if gives_magnitudes(rows) else f"{_PALE}."
     cells = Cells("raw", remark=f"Comparable between layers. {colours}{several}", pale=pale)
     return interval_map(rows, cells, scale, figure_title("Contributions of attention heads", rows))
-
-
-def _scale(label: str, rows: pd.DataFrame, column: str) -> Scale:
-    """Colours with 0 in their middle, or, of a rule that gives magnitudes alone, from 0 on."""
-    centred = centred_scale(label, rows, column, style.DIVERGING)
-    if not gives_magnitudes(rows):
-        return centred
-    beyond: Ends = "max" if centred.beyond in ("max", "both") else "neither"
-    return Scale(f"{label}, magnitude", 0.0, centred.high, style.SEQUENTIAL, beyond)
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:

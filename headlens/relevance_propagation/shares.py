@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from headlens.plots import style
+from headlens.plots.cell_drawing import Ends, Scale
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.heatmaps import limit
+from headlens.plots.heatmaps import centred_scale, limit
 
 Marks = npt.NDArray[np.bool_]
 # What the heads of a layer do together.
@@ -97,6 +99,22 @@ def layer_signs(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
 def gives_magnitudes(rows: pd.DataFrame) -> bool:
     """Whether rows are of a rule that gives magnitudes, and does not tell what serves the target."""
     return "rule" in rows and set(map(str, rows["rule"])) <= UNSIGNED_RULES and len(rows) > 0
+
+
+def relevance_scale(label: str, rows: pd.DataFrame, column: str, relevance: pd.DataFrame) -> Scale:
+    """Colours with 0 in their middle, or, of a rule that gives magnitudes alone, from 0 on.
+
+    Args:
+        label: of the colour bar.
+        rows: with the numbers.
+        column: of them.
+        relevance: rows of relevance.csv of the rule that they are of.
+    """
+    centred = centred_scale(label, rows, column, style.DIVERGING)
+    if not gives_magnitudes(relevance):
+        return centred
+    beyond: Ends = "max" if centred.beyond in ("max", "both") else "neither"
+    return Scale(f"{label}, magnitude", 0.0, centred.high, style.SEQUENTIAL, beyond)
 
 
 def opposing(rows: pd.DataFrame) -> Marks:

@@ -1,4 +1,4 @@
-"""Two models on the same examples of a task."""
+"""Which metric of a task is looked at, and two models compared by it on the same examples."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.attention_masks.importance_mask import ImportanceMask, parse_kept
-from headlens.attention_masks.kept_text import PROBABILITIES
+from headlens.attention_masks.learned_mask_names import PROBABILITIES
 from headlens.errors import OptionError
 
 

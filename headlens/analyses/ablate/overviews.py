@@ -397,9 +397,9 @@ def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
 
 
 def _other_strategies(rows: pd.DataFrame) -> str:
-    """What other strategies reach with as many heads pruned: the one that is told did best on these examples."""
+    """What other strategies reach with as many heads pruned: the one that is told was picked on these examples."""
     texts = [f"{row['strategy']} {number_text(float(row['value']))}" for row in rows.to_dict("records")]
-    others = "With as many heads pruned by other strategies, of which this one is the best on these examples"
+    others = "This strategy was picked on these examples; others with as many heads pruned"
     return f" {others}: {', '.join(texts)}." if texts else ""
 
 

@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from headlens.plots import head_grid
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, edges, fitting_size, paint, write
-from headlens.plots.heatmaps import centred_scale
 from headlens.plots.role_colours import ARROW_WORDS, COLOURS, FAMILIES, NONE, families, family, legend_handles, short
-from headlens.plots.style import DIVERGING, FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, ink_on
-from headlens.relevance_propagation.shares import warned_title
+from headlens.plots.style import FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, ink_on
+from headlens.relevance_propagation.shares import relevance_scale, requested_rule, warned_title
 from headlens.roles.role_rules import even_heads
 
 _LEGEND, _GAP = 0.42, 0.04  # inches: two lines, and what is between them and the note
@@ -167,7 +166,8 @@ def relevance_roles(heads: pd.DataFrame, relevance: pd.DataFrame | None = None) 
             head_grid.panel(part.rows, head_grid.float_column(part.rows, name), title) for name, title in titles.items()
         ]
         rows.append([*numbers, role_panel(part, "strongest role")])
-    shares = centred_scale("share of the layer's relevance", heads, "relevance", DIVERGING)
+    _, own = requested_rule(pd.DataFrame() if relevance is None else relevance)
+    shares = relevance_scale("share of the layer's relevance", heads, "relevance", own)
     scales = shares, Scale("confidence (mean largest weight)")
     # In a column every scale stands beside its own panel.
     beside = len(scales) if head_grid.sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from headlens.attention_masks.kept_text import KeepOrder, kept_text
+from headlens.attention_masks.learned_mask_names import KeepOrder, kept_text
 from headlens.attention_masks.mask_options import LEARNED_MASK, read_layers
 from headlens.errors import OptionError
 from headlens.learning.hyperparameters import LoopOptions, check_strength

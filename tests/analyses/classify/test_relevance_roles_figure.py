@@ -81,3 +81,13 @@ def test_without_one_of_the_three_there_is_no_figure(make_heads: Make) -> None:
     assert relevance_roles(heads.drop(columns="confidence")) is None
     assert relevance_roles(heads.drop(columns="role")) is None
     assert relevance_roles(heads.iloc[:0]) is None
+
+
+@pytest.mark.parametrize(("rule", "lowest"), [("epsilon", -0.4), ("taylor", 0.0)])
+def test_magnitudes_have_no_colours_below_0(make_heads: Make, rule: str, lowest: float) -> None:
+    heads = make_heads(shapes={"encoder": [3] * 2}).assign(relevance=[0.1, 0.3, 0.4, 0.2, 0.2, 0.4])
+    relevance = heads[["model", "stack", "layer", "head", "relevance"]].assign(rule=rule, target="class", raw=1.0)
+    figure = relevance_roles(heads, relevance)
+    assert figure is not None
+    assert mesh(panels(figure)[0]).get_clim() == pytest.approx((lowest, 0.4))
+    assert ("magnitudes" in figure.texts[0].get_text()) == (rule == "taylor")

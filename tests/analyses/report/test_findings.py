@@ -253,7 +253,7 @@ def test_the_best_of_as_many_heads_counts_and_random_orders_are_no_choice() -> N
         assert f"1 of 6 heads pruned ({best})" in text
         # it was chosen on these examples: what the other one has stands beside it
         other = {"greedy": "ranked 0.825", "ranked": "greedy 0.824"}[best]
-        others = "With as many heads pruned by other strategies, of which this one is the best on these examples"
+        others = "This strategy was picked on these examples; others with as many heads pruned"
         assert f" {others}: {other}. 2 random orders" in text
     assert of("ablate", pruning=table.drop(columns="delta")) == []
 
