@@ -29,8 +29,7 @@ class MaskOptions:
     mask: str | None = option(
         None,
         "Positions to which queries may attend: a mask.safetensors or its folder, or a pattern such as "
-        "'window:3|global:1', strided, "
-        "star.",
+        "'window:3|global:1' (three keys to each side, and the first token), strided, star.",
         MASK,
         metavar="MASK",
         shown="everywhere",

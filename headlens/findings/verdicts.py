@@ -84,7 +84,7 @@ def has_no_verdicts(rows: pd.DataFrame) -> bool:
 
 
 def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> pd.DataFrame:
-    """Fills `SWEEP_VERDICT`, the last columns of a sweep, every family corrected apart.
+    """Fills `SWEEP_VERDICT`, columns of a sweep, every family corrected apart.
 
     Args:
         table: with the columns of the sweep, in which those of `UNCORRECTED` are as they were measured; rows without a
@@ -220,6 +220,24 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
     told = "; ".join(filter(None, (bound_text(row), to_decide_text(number, more="evaluation "))))
     undecided = f"whether {row['task']} needs the {what} is not decided for a margin of {margin}: {measured}"
     return f"{undecided}; {told}." if told else f"{undecided}."
+
+
+def one_answer_text(metric: str, n: int, examples: str, what: str) -> str:
+    """What is said instead of a verdict where a model gives one answer to everything, with and without what is removed.
+
+    Args:
+        metric: of the task.
+        n: how many examples there are.
+        examples: their name.
+        what: is removed.
+    """
+    answer = f"the model gives the same answer to all {n:,} {examples}"
+    return f"{answer}, so that nothing can be measured about {what} with {metric}."
+
+
+def gives_one_answer(row: Mapping[Any, Any]) -> bool:
+    """Whether a row of a sweep tells that its model gives one answer to everything; older tables do not tell."""
+    return str(row.get("same_answer")) == "True"
 
 
 def verdict_cells(row: Mapping[Any, Any]) -> dict[str, Any]:

@@ -37,6 +37,8 @@ Record = dict[str, Any]
 Kept = TypeVar("Kept")
 MODELS = "models"  # folder of the checkpoints
 COMPARED = (*DIFFERENCE, *UNCORRECTED)
+# What every row of a sweep has at its end: the metric of guesses, and whether all examples get the same answer.
+KNOWN_WITHOUT_READING = ("chance", "same_answer")
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,10 @@ class Trainings:
         assert result.evaluation is not None
         records, keys = result.evaluation.records, result.evaluation.keys
         rows: list[Any] = result.metrics[result.metrics["metric"].isin(lesson.task.reported)].to_dict("records")
+        for row in rows:
+            metric, chance = row["metric"], lesson.task.chance(records)
+            row["chance"] = chance if metric == lesson.task.metrics[0] else None
+            row["same_answer"] = lesson.task.constant(records, metric)
         narrow: list[str] = []
         # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:

@@ -16,6 +16,7 @@ from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 
 VALUES = ("value", "ci_low", "ci_high")
 CHANCE_LABEL = "chance level"
+BAND = " (band: 95 %)"  # of a level, in legends
 _LEVEL, _DASH = "level", 4.0  # the length in line widths
 
 
@@ -30,8 +31,10 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
         place = "xdata" if sideways else "ydata"
         below = sum(getattr(other, f"get_{place}")()[0] == value for other in axes.lines if other.get_gid() == _LEVEL)
         dashes = _DASH * (below % 2), (_DASH, _DASH)
-        line(value, color=colour, linewidth=0.8, linestyle=dashes, label=label, zorder=1, gid=_LEVEL)
-        if np.isfinite([low, high]).all():
+        banded = bool(np.isfinite([low, high]).all() and low < high)
+        told = label + BAND * banded
+        line(value, color=colour, linewidth=0.8, linestyle=dashes, label=told, zorder=1, gid=_LEVEL)
+        if banded:
             band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
 
 

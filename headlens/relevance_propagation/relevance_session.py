@@ -16,7 +16,7 @@ from headlens.attention.finite_values import not_finite
 from headlens.attention.reversible_context import ReversibleContext
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
-from headlens.errors import SelfCheckError
+from headlens.errors import ModelError, SelfCheckError
 from headlens.models.freezing import frozen
 from headlens.relevance_propagation.alpha_beta import AlphaBetaRules
 from headlens.relevance_propagation.attention_rules import (
@@ -175,9 +175,11 @@ class RelevanceSession(ReversibleContext):
         if not torch.isfinite(torch.cat([numbers, found.start, ends])).all():
             raise not_finite(self.model, f"the relevance of heads by {self.rule}")
         if not numbers.any():
-            raise SelfCheckError(
-                f"No head has any relevance (rule {self.rule}): the target does not depend on attention.",
-                "Perhaps the logit that relevance starts from is exactly 0.",
+            value = "exactly 0" if not found.start.any() else "the same whatever the heads give"
+            raise ModelError(
+                f"No head has any relevance (rule {self.rule}): the target is {value} for these texts, as where the "
+                "weights of a classifier are 0.",
+                "Train the model first, or choose another --relevance-target.",
             )
         # A logit near 0 is a difference of large numbers, whose rounding must not look like a loss.
         scale = float(found.start.abs().sum()) + abs(found.inputs) + abs(found.biases)

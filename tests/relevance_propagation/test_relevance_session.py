@@ -268,8 +268,14 @@ def test_nothing_and_not_a_number_are_errors() -> None:
         def parts(self, outputs: Any, inputs: Any) -> Tensor:
             return super().parts(outputs, inputs) * float("nan")
 
-    with pytest.raises(SelfCheckError, match="No head has any relevance"):
+    class Fixed(FirstNeurons):
+        def parts(self, outputs: Any, inputs: Any) -> Tensor:
+            return super().parts(outputs, inputs) * 0 + 1
+
+    with pytest.raises(ModelError, match=r"No head has any relevance .* the target is exactly 0"):
         relevance(model, inputs, target=Nothing())
+    with pytest.raises(ModelError, match="the target is the same whatever the heads give"):
+        relevance(model, inputs, target=Fixed())
     with pytest.raises(ModelError, match="NaN or infinity in float32, first in the relevance of heads by"):
         relevance(model, inputs, target=NotANumber())
 

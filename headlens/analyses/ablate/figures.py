@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import (
+    BAND,
     CHANCE_LABEL,
     draw_chance,
     draw_intervals,
@@ -48,6 +50,7 @@ _REPLACED = {
     KEEP_ONLY: "with each head as the only one in its layer",
 }
 NONE, RANDOM = "none", "random"
+_WHOLE, _ONE_ORDER = "no heads pruned", "one random order"
 # Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
 _COLOURS = (style.BLUE, style.ORANGE, style.PURPLE, style.GREEN, style.VERMILION, style.SKY, style.BROWN)
 _MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
@@ -176,7 +179,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     for axes, model in zip(drawn, models, strict=True):
         style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))
         rows = pruning[pruning["model"] == model]
-        draw_level(axes, rows[rows["strategy"] == NONE], "no heads pruned")
+        draw_level(axes, rows[rows["strategy"] == NONE], _WHOLE)
         strategies = _strategies(rows)
         for number, strategy in enumerate(strategies):
             # beside each other, so that intervals can be told apart
@@ -256,7 +259,8 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
     axes.plot(places, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
     at, value = float_column(rows, "n_pruned") + shift, float_column(rows, "value")
     if orders > 1:
-        axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2)
+        single: dict[str, Any] = {"label": _ONE_ORDER, "linestyle": "none", "zorder": 2}
+        axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, **single)
         return
     draw_intervals(axes, at, rows, colour)
     if strategy != RANDOM:
@@ -265,7 +269,7 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:
     """One line, or more where the names are too long for one."""
-    levels = ["no heads pruned"] + [CHANCE_LABEL] * math.isfinite(_chance(pruning))
+    levels = [_WHOLE + BAND, _ONE_ORDER] + [CHANCE_LABEL] * math.isfinite(_chance(pruning))
     letters = [min(len(name), _LETTERS) for name in [*levels, *_strategies(pruning)]]
     mean = len(", mean of 10")  # of the strategy that is drawn several times
     width = _width(list(pruning["model"].unique()))

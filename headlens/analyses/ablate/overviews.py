@@ -24,6 +24,7 @@ from headlens.findings.verdicts import (
     foremost,
     has_no_verdicts,
     known_verdicts,
+    one_answer_text,
     taken_away_text,
     tied,
     verdict_cells,
@@ -301,7 +302,7 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     for (model, _), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
         if has_no_verdicts(rows):
             constant.add(str(model))
-            sentences.append(f"{model}: {_constant(rows, 'examples', 'heads')}{_without_any(rows)}")
+            sentences.append(f"{model}: {_one_answer(rows, 'examples', 'heads')}{_without_any(rows)}")
         elif rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
             sentences.append(f"{model}: {_needed(rows)}")
     if "pruning" in tables:
@@ -309,11 +310,8 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     return sentences
 
 
-def _constant(rows: pd.DataFrame, examples: str, what: str) -> str:
-    """What is said of a model instead of verdicts where it gives one answer to everything."""
-    metric, n = rows["metric"].iloc[0], int(rows["n"].iloc[0])
-    answer = f"the model gives the same answer to all {n:,} {examples}"
-    return f"{answer}, so that nothing can be measured about {what} with {metric}."
+def _one_answer(rows: pd.DataFrame, examples: str, what: str) -> str:
+    return one_answer_text(str(rows["metric"].iloc[0]), int(rows["n"].iloc[0]), examples, what)
 
 
 def _without_any(rows: pd.DataFrame) -> str:
@@ -383,7 +381,7 @@ def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
         sets = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)]
         chosen = known_verdicts(sets)
         if len(sets) and has_no_verdicts(sets) and str(model) not in constant:
-            sentences.append(f"{model}: {_constant(sets, 'evaluation examples', 'pruned heads')}")
+            sentences.append(f"{model}: {_one_answer(sets, 'evaluation examples', 'pruned heads')}")
         if len(chosen):
             row = foremost(chosen, "n_pruned")
             gone, left = int(row["n_pruned"]), int(row["n_heads"])

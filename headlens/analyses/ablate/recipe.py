@@ -232,9 +232,9 @@ def idle_notes(task: Task, metric: str, records: sweep.HeadRecords) -> list[str]
         records: of all examples.
 
     Raises:
-        SelfCheckError: as in `headlens.analyses.ablate.sweep.check_effect`.
+        ModelError, SelfCheckError: as in `headlens.analyses.ablate.sweep.check_effect`.
     """
-    idle = sweep.check_effect(records, counts=task.generates)
+    idle = sweep.check_effect(records, counts=task.generates, constant=task.constant(records.intact))
     if not idle or task.constant(records.intact, metric):
         return []
     change = "changes" if len(idle) == 1 else "change"

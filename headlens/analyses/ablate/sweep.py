@@ -18,7 +18,7 @@ from headlens.analyses.ablate.options import FEWEST
 from headlens.attention.edits_and_observers import BatchTokens, real_tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
-from headlens.errors import OptionError, SelfCheckError
+from headlens.errors import ModelError, OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.memory import SplitWhenOutOfMemory, attempt
@@ -274,19 +274,27 @@ def _written(model: PreTrainedModel, task: Task, batch: TaskBatch, heads: Sequen
     return np.stack(records)
 
 
-def check_effect(records: HeadRecords, *, counts: bool = False) -> list[Head]:
+def check_effect(records: HeadRecords, *, counts: bool = False, constant: bool = False) -> list[Head]:
     """The heads whose removal changed nothing at all.
 
     Args:
         records: of a sweep.
         counts: whether they are nothing but counts, as of written texts, which a poor model may leave at 0.
+        constant: whether the model gives every example the same answer.
 
     Raises:
-        SelfCheckError: if that is so for every head of a model that has some, unless records are mere counts: nothing
-            was taken out.
+        ModelError: if that is so for every head of a model that has some and gives every example the same answer: what
+            it says does not come from its heads.
+        SelfCheckError: if its answers differ, unless records are mere counts: nothing was taken out.
     """
     idle = [head for head, record in records.items() if (record == records.intact).all()]
     if idle and len(idle) == len(records.heads) and not counts:
+        if constant:
+            raise ModelError(
+                "The model gives every example exactly the same answer, with all heads and without any of them: what "
+                "it answers does not come from its heads, as where the weights of its classifier are 0.",
+                "Train it on the task first, with headlens train.",
+            )
         raise SelfCheckError(
             "Removing heads changed nothing for any example: the model does not use the changed outputs.",
             "Please report the model.",

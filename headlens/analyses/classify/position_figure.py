@@ -168,7 +168,8 @@ def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame) -> Figure 
     width = style.page_width()
     abreast = min(len(names), int(width // _SLOT))
     lines = -(-len(names) // abreast)
-    title = f"Position of the governor relative to its dependent, by relation\n{part.name}"
+    part_of = f" (the {len(names)} of {len(counts)} with most instances)" * (len(names) < len(counts))
+    title = f"Position of the governor relative to its dependent, by relation{part_of}\n{part.name}"
     figure = style.constrained_figure(width, _WORDS + _PANEL * lines, title)
     grid = figure.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(names) :]:

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headlens.errors import counted
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells, mark_cells
@@ -41,14 +42,17 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
         The figure, or None where no head is above the offset.
     """
     scored = syntax.assign(gain=gain(syntax))[np.isfinite(gain(syntax))]
-    above = scored[scored.groupby(["model", "stack", "relation", "direction"])["gain"].transform("max") > 0]
+    key = ["model", "stack", "relation", "direction"]
+    above = scored[scored.groupby(key)["gain"].transform("max") > 0]
     pieces = by_model_and_stack(above)
     if not pieces:
         return None
     heights = [len(part.rows.drop_duplicates(["relation", "direction"])) for part in pieces]
     columns = max(len(part.rows.drop_duplicates(["layer", "head"])) for part in pieces)
     width = style.page_width(max(_NARROWEST, _SIDES + _COLUMN * columns))
-    figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE)
+    below = scored[key].drop_duplicates().shape[0] - sum(heights)
+    left_out = f"\nwithout {counted(below, 'row')} in which no head is above it" * bool(below)
+    figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE + left_out)
     grid = figure.subplots(len(pieces), 1, squeeze=False, height_ratios=heights)
     high = max(float(above["gain"].max()), _NOTABLE)
     scale = Scale("gain in accuracy over the offset (white: none)", high=high, colours=PALE)

@@ -20,7 +20,9 @@ from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     VERDICTS,
     VERDICTS_TOLD,
+    gives_one_answer,
     known_verdicts,
+    one_answer_text,
     taken_away_text,
     verdict_cells,
 )
@@ -38,7 +40,7 @@ from headlens.pages.page_tables import PageTable, difference_cell, page_table
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
-from headlens.plots.curves import VALUES, draw_intervals, draw_level, legend_below
+from headlens.plots.curves import VALUES, draw_chance, draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
@@ -62,6 +64,7 @@ _EMPTY: dict[str, Any] = {"facecolor": "none", "edgecolor": style.FAINT, "hatch"
 # inches
 _LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.28, 0.32, 0.16, 0.08, 0.24
 _MOST_HEADS, _LARGEST = 12, 1.5
+_SAME_PLACE = 0.02  # of the span of all points
 
 
 def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]) -> Figures:
@@ -235,18 +238,30 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
     others = rows[rows["penalty"].isna()]
     title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals)"
-    figure = style.constrained_figure(style.FULL_WIDTH / 2, 2.5, title)
+    entries = rows["penalty"].nunique() + len(others) + 2  # of the legend, in lines of their own
+    figure = style.constrained_figure(style.FULL_WIDTH / 2, 2.1 + 0.15 * entries, title)
     axes = figure.subplots()
     measured = f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}"
     style.dress(axes, SHARE_LABEL, style.one_line(measured, 0.66 * 2.6, style.LABEL_SIZE))
-    for penalty, colour, is_control, own in _by_penalty(rows[rows["penalty"].notna()]):
+    masked = rows[rows["penalty"].notna()]
+    spans = [float(np.ptp(float_column(masked, name))) or 1.0 for name in ("sparsity_texts", "value")]
+    drawn = list[tuple[float, float]]()
+    for penalty, colour, is_control, own in _by_penalty(masked):
         x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
         marker, label = ("x", "no diagonal") if is_control else ("o", penalty)
-        axes.plot(x, y, marker, color=colour, markersize=4, label=label)
+        for at in zip(float_column(own, "sparsity_texts") / spans[0], y / spans[1], strict=True):
+            # A point where others are is a ring around them.
+            below = sum(max(abs(at[0] - other[0]), abs(at[1] - other[1])) < _SAME_PLACE for other in drawn)
+            look: dict[str, Any] = {"markerfacecolor": "none" if below else colour, "linestyle": "none"}
+            place = 100 * at[0] * spans[0], at[1] * spans[1]
+            axes.plot(*place, marker, color=colour, markersize=4 + 3.5 * below, gid=label, **look)
+            axes.plot([], [], marker, color=colour, markersize=4, label=label, **look)
+            drawn.append(at)
         draw_intervals(axes, x, own, colour)
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "trained without a mask")
+    draw_chance(axes, float(chance[0]) if len(chance := float_column(rows, "chance")) else np.nan)
     legend_below(figure, [axes])
     return figure
 
@@ -419,13 +434,19 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
     tests, compared = known["metric"].value_counts(), known.to_dict("index")
     for place, row in sweep.to_dict("index").items():
         share = float(row["sparsity_texts"])
+        one_answer = " It gives the same answer to all examples." * gives_one_answer(row)
         if place in compared:
             masked = f"{share:.1%} of text positions masked ({row['run']})"
             told = taken_away_text(compared[place], masked, int(tests[row["metric"]]), "masks")
-            sentences.append(f"{row['model']}: {told}")
+            sentences.append(f"{row['model']}: {told}{one_answer}")
+        elif one_answer and np.isfinite(float(row.get("delta", np.nan))):
+            told = one_answer_text(str(row["metric"]), int(row["n"]), "evaluation examples", "masked positions")
+            sentences.append(f"{row['model']}, {row['run']}: with and without the mask {told}")
         elif np.isfinite(share):
             measured = f"{row['metric']} on {row['task']} {value_text(*(float(row[name]) for name in VALUES))}"
-            sentences.append(f"{row['model']}, {row['run']}: {share:.1%} of text positions masked, {measured}.")
+            sentences.append(
+                f"{row['model']}, {row['run']}: {share:.1%} of text positions masked, {measured}.{one_answer}"
+            )
     return sentences
 
 
@@ -458,7 +479,8 @@ CAPTIONS = {
         "Quality by sparsity",
         "Task performance under the final masks, with 95 % intervals, against the share of text positions that is "
         "masked; the dashed lines are without a mask: grey for the original model, black for one trained in the "
-        "same way. Crosses are the same masks learned without the diagonal.",
+        "same way, dotted for the chance level where it is not far below. Crosses are the same masks learned without "
+        "the diagonal. A ring around a point is another mask in the same place.",
     ),
     "importance": Caption(
         "Which positions the penalty leaves",
@@ -493,6 +515,7 @@ REPORT = CommandReport(
             identity=("run", "metric"),
             filled=("metric",),
             together=(DIFFERENCE, SWEEP_VERDICT),
+            optional=("chance",),
         ),
         "positions": Columns(numbers=("penalty", "offset", "p"), words={"class": (*CLASSES, "offset"), "mask": ()}),
         "importance": Columns(

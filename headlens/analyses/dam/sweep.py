@@ -22,7 +22,7 @@ from headlens.learning.mask_learning import (
     unmasked,
 )
 from headlens.learning.saved_masks import MASKS, load_mask, save_mask
-from headlens.learning.sweep import Baseline, Record, Trainings, run_name
+from headlens.learning.sweep import KNOWN_WITHOUT_READING, Baseline, Record, Trainings, run_name
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
@@ -32,6 +32,7 @@ SWEEP_COLUMNS = [
     *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
     *("model", "task", "n", "mask", "checkpoint", "diagonal", *DIAGONAL_DIFFERENCE),
     *SWEEP_VERDICT,
+    *KNOWN_WITHOUT_READING,
 ]
 
 IMPORTANCE_COLUMNS = ["run", "penalty", "step", "class", "p"]

@@ -68,7 +68,8 @@ CAPTIONS = {
         "Quality by heads left",
         "Task performance with fewer heads, with 95 % intervals: blue for models that were trained and then pruned, "
         "orange for the same architectures trained from scratch. Dashed lines with bands are the models with all "
-        "heads. The penalty λ that left this number of heads is printed above. If models from scratch were trained "
+        "heads; the dotted line is the chance level, where it is not far below. The penalty λ that left this number of "
+        "heads is printed above. If models from scratch were trained "
         "for as long as the model itself, and orange falls faster below its dashed line than blue, the heads that are "
         "gone do more for learning the task than for doing it. Intervals are of each model alone: whether the task "
         "needs the heads that are gone, the paired differences and verdicts in the table tell.",
@@ -109,6 +110,7 @@ REPORT = CommandReport(
             counts=("heads_encoder", "heads_decoder", "heads_cross"),
             filled=("model", "run"),
             together=(DIFFERENCE, SWEEP_VERDICT),
+            optional=("chance",),
         ),
         "gates": Columns(
             keys=("layer", "head"),

@@ -13,7 +13,14 @@ from headlens.analyses.prune import sweep_runs
 from headlens.analyses.prune.sweep_figures import role_sets
 from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.errors import counted
-from headlens.findings.verdicts import VERDICTS_TOLD, known_verdicts, taken_away_text, verdict_cells
+from headlens.findings.verdicts import (
+    VERDICTS_TOLD,
+    gives_one_answer,
+    known_verdicts,
+    one_answer_text,
+    taken_away_text,
+    verdict_cells,
+)
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import (
     DELTA,
@@ -298,8 +305,15 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
         pruned = rows[~sweep_runs.is_unpruned(rows) & (rows["init"] == TRAINED)]
         if pruned.empty:
             continue
-        left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
         heads = int(sweep_runs.count_heads_left(unpruned)[0]) if len(unpruned) else 0
+        whole = (sweep_runs.count_heads_left(pruned) == heads) & ~(float_column(pruned, "between") > 0)
+        if whole.any():
+            penalties = ", ".join(f"{penalty:g}" for penalty in float_column(pruned[whole], "penalty"))
+            sentences.append(f"{model}: no head is pruned with λ = {penalties}.")
+            pruned = pruned[~whole]
+        if pruned.empty:
+            continue
+        left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
         scaled = float_column(pruned, "between")
         for place in dict.fromkeys((int(np.argmax(left)), int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
@@ -308,7 +322,8 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 gone += f" and {scaled[place]:.0f} scaled down" * bool(scaled[place] > 0)
                 gone += f" (λ = {float(row['penalty']):g})"
                 text = taken_away_text(known[row.name], gone, len(known), "pruned models")
-                sentences.append(f"{model}: {text}")
+                one_answer = " It gives the same answer to all examples." * gives_one_answer(row.to_dict())
+                sentences.append(f"{model}: {text}{one_answer}")
                 continue
             value = value_text(*(float(row[name]) for name in VALUES))
             stay = "stays" if count == 1 else "stay"
@@ -321,5 +336,8 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 text += f", unpruned {number_text(float(unpruned['value'].iloc[0]))}"
             difference = [float(row.get(name, np.nan)) for name in DELTA]
             text += f", a change of {value_text(*difference)}" * bool(np.isfinite(difference[0]))
+            if gives_one_answer(row.to_dict()):
+                text = f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} {stay}: "
+                text += one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")[:-1]
             sentences.append(text + ".")
     return sentences

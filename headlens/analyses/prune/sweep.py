@@ -22,7 +22,7 @@ from headlens.files import output_errors
 from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 from headlens.learning.gate_training import from_scratch, gated_heads, train_gates
-from headlens.learning.sweep import COMPARED, MODELS, Baseline, Record, Trainings, run_name
+from headlens.learning.sweep import COMPARED, KNOWN_WITHOUT_READING, MODELS, Baseline, Record, Trainings, run_name
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
@@ -38,8 +38,9 @@ SWEEP_COLUMNS = [
     *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
     *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
     *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
-    *(*DIFFERENCE, *SWEEP_VERDICT),
+    *(*DIFFERENCE, *SWEEP_VERDICT, *KNOWN_WITHOUT_READING),
 ]
+_MEASURED = ("metric", "value", "ci_low", "ci_high", "n", *KNOWN_WITHOUT_READING)
 ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2
@@ -145,7 +146,7 @@ def _measured(outcome: PenaltyOutcome, heads: Sequence[Head], gated: Sequence[St
             # What a model from scratch lacks is more than heads: whether these are needed it does not tell.
             # Nor does one that lacks none, but of which gates scale heads.
             compared = COMPARED if init == TRAINED and outcome.removed else DIFFERENCE
-            kept = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", *compared) if k in row}
+            kept = {k: row[k] for k in (*_MEASURED, *compared) if k in row}
             yield counts | kept | {"init": init, "checkpoint": checkpoint}
 
 

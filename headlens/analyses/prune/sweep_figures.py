@@ -17,6 +17,7 @@ from headlens.heads import STACKS
 from headlens.plots import style
 from headlens.plots.axis_labels import drawable_text
 from headlens.plots.curves import (
+    draw_chance,
     draw_intervals,
     draw_level,
     draw_verdicts,
@@ -83,8 +84,8 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     # names of runs stand upright above the axes
     names = _DIGIT * max(len(name) for own in sets for name in _shared_names(own.runs))
     room = names + 0.14 + LINE * max(style.heading_lines(text, slot - _LEFT - _RIGHT) for text in titles)
-    # The legend may have four entries: a single panel is narrower than the page, and they do not fit one line.
-    lines = 2 if style.in_column() or single else 1
+    # The legend may have five entries; a single panel is narrower than the page.
+    lines = 3 if style.in_column() or single else 2
     box = _LEFT, _RIGHT, room, _HEIGHT, _BOTTOM
     figure, drawn = panels(title, titles, (width, slot, abreast), box, _LEGEND * lines)
     for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
@@ -142,6 +143,7 @@ def _draw_quality(axes: Axes, panel: _Set) -> None:
         axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linestyle="none", label=label)
         draw_intervals(axes, at, rows, colour)
         draw_verdicts(axes, at, rows, colour, marker)
+    draw_chance(axes, float(chance[0]) if len(chance := float_column(panel.runs, "chance")) else np.nan)
     _name_runs(axes, panel.runs)
 
 
@@ -166,7 +168,8 @@ def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
     above.set_xticks(list(names), [drawable_text(name) for name in names.values()], rotation=90)
     above.tick_params(labelsize=style.TICK_SIZE - 1, length=2, width=0.5, pad=1.5, colors=style.INK)
     above.spines["top"].set_linewidth(0.5)
-    place = (0, 1), (0, 3), "axes fraction", "offset points"
+    tall = 72 * _DIGIT * max(map(len, names.values()), default=0)
+    place = (0, 1), (0, 5 + tall), "axes fraction", "offset points"
     axes.annotate("penalty λ", *place, fontsize=style.TICK_SIZE, color=style.INK, ha="left")
 
 

@@ -17,8 +17,8 @@ from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
-from headlens.plots.curves import draw_intervals, draw_level, legend_below
-from headlens.plots.head_grid import has_numbers, head_name
+from headlens.plots.curves import draw_chance, draw_intervals, draw_level, legend_below
+from headlens.plots.head_grid import float_column, has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
 
 _SPECIAL = "special"  # what special tokens have in the place of a part of speech
@@ -111,13 +111,16 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
         panels.append(("value", "task_sparsity", label, "the task", tried))
     across = 1 if style.in_column() else len(panels)
     stacked = len(panels) // across
+    shown = "recall, task and sparsity" if len(panels) > 1 else "recall and sparsity"
+    width = min(style.page_width(), style.FULL_WIDTH * across / 2)
+    names = [*points["model"].astype(str).unique(), *points.get("attention", pd.Series(dtype=str)).dropna().unique()]
+    title = "\n".join([f"Predicted attention: {shown}", ", ".join(names)])
     lines, below = _LEGEND[stacked, across]
     if not MARKERS.keys().isdisjoint(methods["method"]):
         lines, below = lines * 4 // 3, below * 4 / 3
-    height = _TOP + _PANEL + _WORDS + below + (stacked - 1) * (_PANEL + _WORDS)
-    figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
-    shown = "recall, task and sparsity" if len(panels) > 1 else "recall and sparsity"
-    style.headline(figure, f"Predicted attention: {shown}")
+    height = _TOP + style.further_lines(title, width) + stacked * (_PANEL + _WORDS) + below
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
     for number, (column, place, label, title, rows) in enumerate(panels):
         line, slot = divmod(number, across)
         bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
@@ -132,6 +135,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
             axes.plot([0, 1], [1, 0], label="chance level", **faint)
         else:
             draw_level(axes, gold, "entmax itself")
+            draw_chance(axes, float(next(iter(float_column(gold, "chance")), np.nan)))
             low, high = axes.get_ylim()
             if high - low < _LEAST_HEIGHT:  # the metric is the same everywhere, but for rounding
                 axes.set_ylim((low + high - _LEAST_HEIGHT) / 2, (low + high + _LEAST_HEIGHT) / 2)

@@ -53,7 +53,8 @@ class ParameterGrid:
 
     windows: tuple[int, ...] = option(
         (0, *range(1, 28, 2)),
-        "Window sizes in keys, including the query's own position: odd numbers, 0 for no window.",
+        "Window sizes in keys, including the query's own position: odd numbers, 0 for no window; 3 is what --mask "
+        "window:1 has, one key to each side.",
         **_WHOLE_NUMBERS,
     )
     thresholds: tuple[float, ...] = option(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
@@ -52,6 +53,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     with open_run("sparsefinder", request.model, request, reporter, alone=True) as run:
         loaded = run.load(request.model, request.model_options)
+        trained_with = attention_name(loaded.model)
         notes = _switched(request, loaded)
         corpus, held_out, summary = _split(request, run)
         held_out_summary = summarise(held_out)
@@ -76,6 +78,9 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         points = of_stacks(swept.heads)
         restricted = _restricted(request, run, loaded, opened, points, swept.fitted)
         tables = Findings(request, loaded, held_out, held, swept, points, restricted).tables()
+        attention = attention_name(loaded.model)
+        switched = "" if attention == trained_with else f", switched from {trained_with} without training"
+        tables["pareto"]["attention"] = f"{attention}{switched}"
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
         dev = held_out.name if request.dev else None
@@ -204,7 +209,9 @@ def _restricted(
                 # Attention that is not restricted comes first.
                 baseline = baseline or Baseline(content.records, content.keys)
             advance(1)
-    return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
+    records = np.array(baseline.records, np.float64) if baseline is not None else np.empty((0, len(task.columns)))
+    chance = task.chance(records) if len(records) and restricted.metric == task.metrics[0] else None
+    return RestrictedTaskResult(task.name, restricted.metric, results, stacks, chance=chance)
 
 
 def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) -> list[str]:

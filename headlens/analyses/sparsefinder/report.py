@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
+from headlens.errors import counted
 from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     VERDICTS,
@@ -118,7 +119,7 @@ def _graph(row: Mapping[Any, Any]) -> str:
     parts = [_name(str(row["method"]))]
     if row["method"] != "window" and np.isfinite(float(row["value_of_parameter"])):
         parts.append(f"{str(row['parameter']).replace('_', ' ')} {float(row['value_of_parameter']):g}")
-    parts.append(f"window {float(row['window']):g}" if row["window"] else "no window")
+    parts.append(f"window of {counted(int(row['window']), 'key')}" if row["window"] else "no window")
     return ", ".join(parts)
 
 
@@ -197,7 +198,8 @@ CAPTIONS = {
         "on the right, if there is a task, its metric with attention restricted to the predicted pairs, with 95 % "
         "intervals, against the sparsity of that attention (whether the task needs what a graph leaves out, paired "
         "differences and verdicts in the table tell). Lines join points; the areas in tables are under their "
-        "convex hull, which may lie above the lines. The vertical line is the sparsity of entmax itself; the grey line "
+        "convex hull, which may lie above the lines. The vertical line is the sparsity of entmax itself, the dotted one the chance level of the task, where it is near; "
+        "the grey line "
         "from 1 to 0 is the recall of random graphs.",
     ),
     "heads": Caption(
@@ -242,6 +244,7 @@ REPORT = CommandReport(
             words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "metric": (), "task": ()},
             identity=("model", *KEY_COLUMNS, "method", "value_of_parameter", "window", "global_tokens"),
             truths=("on_curve",),
+            optional=("chance",),
         ),
         "metrics": Columns(
             numbers=("value_of_parameter", "window", "global_tokens", "value", "ci_low", "ci_high", "task_sparsity"),
@@ -250,6 +253,7 @@ REPORT = CommandReport(
             identity=("model", "stack", "method", "value_of_parameter", "window", "global_tokens", "metric"),
             counts=("window", "global_tokens"),
             together=(DIFFERENCE, SWEEP_VERDICT),
+            optional=("chance",),
         ),
         "heads": Columns(keys=("layer", "head"), numbers=("sparsity",), words=_SITE, identity=("model", *KEY_COLUMNS)),
         "clusters": Columns(

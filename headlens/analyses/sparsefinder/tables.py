@@ -49,11 +49,11 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.corpus_reader import CorpusReader
 
-_ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity"]
+_ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity", "chance"]
 PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]
 METRICS_COLUMNS = [
     *("stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"),
-    *(*DIFFERENCE, *SWEEP_VERDICT, "n"),
+    *(*DIFFERENCE, *SWEEP_VERDICT, "n", "chance"),
 ]
 EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
 # The point where no pair is predicted, so that queries look at their own places.
@@ -73,6 +73,7 @@ class RestrictedTaskResult:
         results: by stack and point, see `key_of`.
         stacks: those that were restricted.
         notes: what the reader should know about the task.
+        chance: the drawn metric of guesses made without reading; None where that is not known.
     """
 
     task: str = ""
@@ -80,6 +81,7 @@ class RestrictedTaskResult:
     results: Mapping[tuple[Any, ...], CurvePointResult] = field(default_factory=dict)
     stacks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    chance: float | None = None
 
     @property
     def examples(self) -> int:
@@ -182,6 +184,7 @@ class Findings:
                 **asdict(metric),
                 **result.differences.get(name, {}),
                 "n": self.restricted.examples,
+                "chance": self.restricted.chance if name == self.restricted.metric else None,
             }
             for point in self.points.to_dict("records")
             if (result := self.restricted.results.get((point["stack"], *key_of(point)))) is not None

@@ -50,7 +50,7 @@ def training_curve(
         return None
     width = min(page_width(), FULL_WIDTH / 2)
     about = [
-        f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("on", data)) if name
+        f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("data:", data)) if name
     ]
     shown = "Training and held-out loss" if "loss" in evaluations else "Training loss"
     figure = constrained_figure(width, 2.4, "\n".join([" ".join([shown, *about[:1]]), *about[1:]]))

@@ -28,6 +28,9 @@ def drawn(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+WHOLE = "no heads pruned (band: 95 %)"
+
+
 def lines(axes: Axes) -> dict[str, Line2D]:
     return {str(line.get_label()): line for line in axes.get_lines() if not str(line.get_label()).startswith("_")}
 
@@ -40,7 +43,7 @@ def test_lines_go_through_the_values(make_pruning: Make) -> None:
     frame = make_pruning()
     (axes,) = drawn(frame).axes
     found = lines(axes)
-    assert list(found) == ["no heads pruned", "ranked", "importance", "random, mean of 3"]
+    assert list(found) == [WHOLE, "ranked", "importance", "random, mean of 3", "one random order"]
     found["random"] = found["random, mean of 3"]
     for strategy in ("ranked", "importance", "random"):
         own = frame[frame["strategy"] == strategy].groupby("n_pruned")["value"].mean()
@@ -48,7 +51,7 @@ def test_lines_go_through_the_values(make_pruning: Make) -> None:
         # beside each other, but at their number
         np.testing.assert_allclose(found[strategy].get_xdata(), own.index, atol=1.0)
     assert len({found[s].get_xdata()[0] for s in ("ranked", "importance", "random")}) == 3
-    assert found["no heads pruned"].get_ydata()[0] == frame["value"].iloc[0]
+    assert found[WHOLE].get_ydata()[0] == frame["value"].iloc[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("heads pruned", "accuracy")
     assert axes.get_title(loc="left") == "demo"
 
@@ -142,7 +145,8 @@ def test_nothing_is_cut_off_or_covered(make_pruning: Make, strategies: tuple[str
     frame = pd.concat([make_pruning(f"model {n}", strategies) for n in range(models)])
     figure = drawn(frame)
     assert fits_a_page(figure)
-    assert [name.removesuffix(", mean of 3") for name in legend(figure)] == ["no heads pruned", *strategies]
+    single = ["one random order"] * ("random" in strategies)
+    assert sorted(name.removesuffix(", mean of 3") for name in legend(figure)) == sorted([WHOLE, *strategies, *single])
     box = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0
     assert box.x1 <= figure.bbox.x1
@@ -165,7 +169,9 @@ def test_models_have_panels_with_the_same_axes(make_pruning: Make) -> None:
     assert first.get_xticks().tolist() == second.get_xticks().tolist() == [3, 10, 20, 30, 60]
     assert [axes.get_title(loc="left") for axes in (first, second)] == ["bert", "albert"]
     # a legend for all panels
-    assert set(legend(drawn(frame))) == {"no heads pruned", "ranked", "importance", "random, mean of 3", "greedy"}
+    assert set(legend(drawn(frame))) == {
+        *(WHOLE, "ranked", "importance", "random, mean of 3", "one random order", "greedy")
+    }
 
 
 @pytest.mark.parametrize("counts", [(3, 10, 20, 30), (7,), (1, 2), range(1, 70), (1, 2, 3, 100, 200, 300)])
@@ -183,7 +189,7 @@ def test_numbers_of_heads_can_be_read(make_pruning: Make, counts: tuple[int, ...
 def test_strategies_do_not_stand_at_other_numbers(make_pruning: Make) -> None:
     (axes,) = drawn(make_pruning(strategies=STRATEGIES, counts=range(1, 40))).axes
     for name, line in lines(axes).items():
-        if name != "no heads pruned":
+        if name not in {WHOLE, "one random order"}:
             np.testing.assert_allclose(line.get_xdata(), range(1, 40), atol=0.5)
 
 
@@ -196,7 +202,9 @@ def test_nothing_to_draw(make_pruning: Make) -> None:
 
 def test_values_without_intervals(make_pruning: Make) -> None:
     figure = drawn(make_pruning().assign(ci_low=np.nan, ci_high=np.nan))
-    assert len(lines(figure.axes[0])) == 4
+    assert list(lines(figure.axes[0])) == [
+        *("no heads pruned", "ranked", "importance", "random, mean of 3", "one random order")
+    ]
 
 
 @pytest.mark.parametrize("name", rest_slow([*HOSTILE, "a very long name " * 12]))

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, check_effect, task_heads
 from headlens.attention.sites import find_sites
-from headlens.errors import OptionError, ResumeError, SelfCheckError
+from headlens.errors import ModelError, OptionError, ResumeError, SelfCheckError
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.replay.modes import Mode
@@ -298,5 +298,7 @@ def test_heads_that_change_nothing_are_told() -> None:
     found.put([0, 1], np.stack([part] * 3))
     with pytest.raises(SelfCheckError, match="changed nothing for any example"):
         check_effect(found)
+    with pytest.raises(ModelError, match="what it answers does not come from its heads"):
+        check_effect(found, constant=True)
     assert check_effect(found, counts=True) == heads, "a poor model may write nothing right with any heads"
     assert check_effect(HeadRecords([], 0, 1)) == []

@@ -20,6 +20,7 @@ from headlens.analyses.dam.report import (
     REPORT,
     dam_figures,
     dam_markdown,
+    dam_sentences,
     importance_by_place,
     importance_over_training,
     known_positions,
@@ -105,7 +106,7 @@ def test_quality_shows_the_masks_by_sparsity_and_the_plain_model() -> None:
     figure = quality_by_sparsity(sweep())
     assert figure is not None
     (axes,) = figure.axes
-    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if "λ" in line.get_label()}
+    points = {line.get_gid(): line.get_xydata().tolist() for line in axes.lines if "λ" in str(line.get_gid())}
     assert points == {"penalty λ 0.1": [[35.0, 0.8]], "penalty λ 1": [[47.5, 0.6]]}
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [0.9]
 
@@ -117,17 +118,46 @@ def test_quality_shows_the_same_training_without_a_mask() -> None:
     assert figure is not None
     (axes,) = figure.axes
     levels = {line.get_label(): line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"}
-    assert levels == {"before training, no mask": 0.9, "trained without a mask": 0.95}
+    known = {"before training, no mask": 0.9, "trained without a mask": 0.95}
+    assert levels == {f"{name} (band: 95 %)": value for name, value in known.items()}
 
 
 def test_quality_shows_controls_as_crosses() -> None:
     figure = quality_by_sparsity(controlled())
     assert figure is not None
     (axes,) = figure.axes
-    points = [line for line in axes.lines if line.get_marker() in {"o", "x"}]
+    points = [line for line in axes.lines if line.get_marker() in {"o", "x"} and len(line.get_xdata())]
     assert [line.get_xydata().tolist() for line in points] == [[[35.0, 0.8]], [[40.0, 0.85]], [[47.5, 0.6]]]
     assert [line.get_marker() for line in points] == ["o", "x", "o"]
     assert np.array_equal(points[0].get_color(), points[1].get_color())
+
+
+def test_quality_shows_every_mask_in_one_place_and_the_chance_level() -> None:
+    """Of three masks with the same numbers each has a mark of its own size, and guesses have a line."""
+    rows = pd.concat([sweep(), *[sweep().iloc[2:].assign(penalty=p, run=f"penalty-{p}") for p in (5.0, 9.0)]])
+    figure = quality_by_sparsity(rows.assign(chance=0.55))
+    assert figure is not None
+    (axes,) = figure.axes
+    last = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())][1:]
+    assert {tuple(line.get_xydata()[0]) for line in last} == {(47.5, 0.6)}
+    sizes = [line.get_markersize() for line in last]
+    assert sizes == sorted(set(sizes))
+    assert [line.get_markerfacecolor() for line in last[1:]] == ["none", "none"]
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_label() == "chance level"] == [0.55]
+
+
+@pytest.mark.parametrize("verdict", [None, "not needed"])
+def test_masks_under_which_a_model_gives_one_answer_say_so(verdict: str | None) -> None:
+    """A constant model's unchanged metric does not mean that its masked positions cost nothing."""
+    known = {"p_margin": 0.01, "p_margin_holm": 0.01, "margin": 0.01, "p_holm": 1.0, "n_to_decide": np.nan, "n": 50}
+    rows = sweep().assign(verdict=[None, verdict, verdict], same_answer=[verdict is None, True, True], **known)
+    whole, *told = dam_sentences(rows)
+    if verdict is None:
+        start = "with and without the mask the model gives the same answer to all 50 evaluation examples"
+        assert whole.endswith(" It gives the same answer to all examples.")
+        assert all(start in text and "nothing can be measured about masked positions" in text for text in told)
+    else:
+        assert all(text.endswith(" It gives the same answer to all examples.") for text in told)
 
 
 def test_masks_that_close_all_or_nothing_say_so() -> None:

@@ -36,7 +36,7 @@ def test_lines_go_through_the_values_at_their_numbers_of_heads() -> None:
     tables = gate_tables(MADE)
     (axes,) = drawn(tables).axes
     found = lines(axes)
-    assert list(found) == ["unpruned model", "from the trained model", "from scratch"]
+    assert list(found) == ["unpruned model (band: 95 %)", "from the trained model", "from scratch"]
     for label, init in (("from the trained model", "trained"), ("from scratch", "scratch")):
         sweep = tables["sweep"]
         own = sweep[(sweep["init"] == init) & (sweep["run"] != "unpruned")]
@@ -82,7 +82,7 @@ def test_intervals_and_the_level_of_the_unpruned_model() -> None:
     (axes,) = drawn(tables).axes
     sweep = tables["sweep"].set_index(["run"])
     whole = sweep.loc["unpruned"]
-    assert lines(axes)["unpruned model"].get_ydata()[0] == whole["value"]
+    assert lines(axes)["unpruned model (band: 95 %)"].get_ydata()[0] == whole["value"]
     (band,) = axes.patches
     ends = (band.get_y(), band.get_y() + band.get_height())
     assert ends == pytest.approx((whole["ci_low"], whole["ci_high"]))
@@ -99,10 +99,10 @@ def test_all_heads_from_scratch_have_a_level_of_their_own() -> None:
     lower = whole.assign(init="scratch", value=whole["value"] - 2, ci_low=whole["ci_low"] - 2, ci_high=None)
     (axes,) = drawn(tables | {"sweep": pd.concat([sweep, lower])}).axes
     levels = lines(axes)
-    assert levels["unpruned model"].get_ydata()[0] == whole["value"].iloc[0]
+    assert levels["unpruned model (band: 95 %)"].get_ydata()[0] == whole["value"].iloc[0]
     scratch = levels["all heads, from scratch"]
     assert scratch.get_ydata()[0] == whole["value"].iloc[0] - 2
-    assert scratch.get_color() == LOOKS["scratch"][0] != levels["unpruned model"].get_color()
+    assert scratch.get_color() == LOOKS["scratch"][0] != levels["unpruned model (band: 95 %)"].get_color()
 
 
 def test_penalties_stand_above_their_models() -> None:
@@ -140,7 +140,7 @@ def test_models_with_different_metrics_have_axes_of_their_own() -> None:
 
 def test_without_scratch_or_whole_model() -> None:
     tables = gate_tables(Made(penalties=(0.1,), scratch=False, steps=STEPS))
-    assert list(lines(drawn(tables).axes[0])) == ["unpruned model", "from the trained model"]
+    assert list(lines(drawn(tables).axes[0])) == ["unpruned model (band: 95 %)", "from the trained model"]
     only = {"sweep": tables["sweep"].iloc[1:]}
     (axes,) = drawn(only).axes
     assert list(lines(axes)) == ["from the trained model"]

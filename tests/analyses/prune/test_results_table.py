@@ -106,6 +106,31 @@ def test_sentences_tell_what_was_done_to_heads(
     assert sentence.startswith(f"m: {told}")
 
 
+def test_runs_that_pruned_nothing_are_no_headline() -> None:
+    """Their change is that of training further; the run with most heads among those that lost some is told."""
+    whole = swept(4, 0, None).assign(penalty=[np.nan, 0.001], run=["unpruned", "penalty-0.001"], value=0.9)
+    told = gate_sentences(pd.concat([whole, swept(2, 0, "needed").iloc[1:]], ignore_index=True))
+    assert told[0] == "m: no head is pruned with λ = 0.001."
+    assert [text.partition(" loses")[0] for text in told[1:]] == ["m: sst2 with 2 of 4 heads pruned (λ = 1)"]
+    assert gate_sentences(whole) == told[:1]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "end"),
+    [
+        (None, "2 heads stay: the model gives the same answer to all 50 evaluation examples, so that nothing can be "
+            "measured about pruned heads with accuracy."),
+        ("needed", "n = 50. It gives the same answer to all examples."),
+    ],
+)  # fmt: skip
+def test_a_pruned_model_with_one_answer_is_told(verdict: str | None, end: str) -> None:
+    """Read as "costs nothing" a constant model's unchanged metric would mislead."""
+    (sentence,) = gate_sentences(
+        swept(2, 0, verdict).assign(ci_low=np.nan, ci_high=np.nan, same_answer=[verdict is None, True])
+    )
+    assert sentence.endswith(end)
+
+
 def test_p_values_beside_verdicts_are_those_they_rest_on() -> None:
     text = "-0.100 [-0.200, 0.000], p"
     assert f"{text} (Holm) 0.06" in results_markdown(swept(2, 0, "not decided"))

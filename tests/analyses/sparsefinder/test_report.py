@@ -66,7 +66,7 @@ def test_every_method_has_a_curve(metric: bool) -> None:
     assert len(figure.axes) == 1 + metric
     for axes, column in zip(figure.axes, ("recall", "value"), strict=False):
         lines = {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
-        others = ["sparsity of entmax", "entmax itself" if column == "value" else "chance level"]
+        others = ["sparsity of entmax", "entmax itself (band: 95 %)" if column == "value" else "chance level"]
         place = "task_sparsity" if column == "value" else "sparsity"
         assert list(lines) == [*(label for _, _, label in LOOKS.values()), *others]
         for method, (_, _, label) in LOOKS.items():
@@ -74,7 +74,7 @@ def test_every_method_has_a_curve(metric: bool) -> None:
             assert lines[label].get_xydata().tolist() == own[[place, column]].to_numpy().tolist()
         assert lines["sparsity of entmax"].get_xdata() == pytest.approx([0.85 * (0.9 if column == "value" else 1)] * 2)
         if column == "value":
-            assert lines["entmax itself"].get_ydata() == [33, 33]
+            assert lines["entmax itself (band: 95 %)"].get_ydata() == [33, 33]
             assert axes.get_ylabel() == "BLEU of translations"
             other = pareto_curves(table.assign(task="sst2", metric="accuracy"), "encoder")
             assert other.axes[1].get_ylabel() == "accuracy on sst2"

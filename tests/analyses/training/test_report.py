@@ -41,12 +41,12 @@ def test_both_losses_are_drawn_where_they_were_measured() -> None:
 def test_the_curve_is_named_after_model_and_data() -> None:
     figure = training_curve(LOG, HELD, "new:marian", "train.de+train.en")
     assert figure is not None
-    assert figure.get_suptitle() == "Training and held-out loss of new:marian\non train.de+train.en"
+    assert figure.get_suptitle() == "Training and held-out loss of new:marian\ndata: train.de+train.en"
     run = recorded(log=LOG)
     run.record["models"], run.record["data"] = [{"model": "m"}], {"name": "sst2.tsv"}  # type: ignore[index]
     ((_, again),) = REPORT.figures(run)
     assert again is not None
-    assert again.get_suptitle() == "Training loss of m\non sst2.tsv"
+    assert again.get_suptitle() == "Training loss of m\ndata: sst2.tsv"
 
 
 @pytest.mark.parametrize(
