@@ -168,9 +168,6 @@ def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
     above.set_xticks(list(names), [drawable_text(name) for name in names.values()], rotation=90)
     above.tick_params(labelsize=style.TICK_SIZE - 1, length=2, width=0.5, pad=1.5, colors=style.INK)
     above.spines["top"].set_linewidth(0.5)
-    tall = 72 * _DIGIT * max(map(len, names.values()), default=0)
-    place = (0, 1), (0, 5 + tall), "axes fraction", "offset points"
-    axes.annotate("penalty λ", *place, fontsize=style.TICK_SIZE, color=style.INK, ha="left")
 
 
 def _shared_names(rows: pd.DataFrame) -> list[str]:
@@ -182,7 +179,9 @@ def _shared_names(rows: pd.DataFrame) -> list[str]:
 
 def _names(rows: pd.DataFrame) -> list[str]:
     pairs = zip(rows["run"], float_column(rows, "penalty"), strict=True)
-    return [sweep_runs.penalty_text(str(run), penalty) for run, penalty in pairs]
+    return [
+        f"{'λ ' * bool(np.isfinite(penalty))}{sweep_runs.penalty_text(str(run), penalty)}" for run, penalty in pairs
+    ]
 
 
 class Bar(NamedTuple):

@@ -198,9 +198,9 @@ CAPTIONS = {
         "on the right, if there is a task, its metric with attention restricted to the predicted pairs, with 95 % "
         "intervals, against the sparsity of that attention (whether the task needs what a graph leaves out, paired "
         "differences and verdicts in the table tell). Lines join points; the areas in tables are under their "
-        "convex hull, which may lie above the lines. The vertical line is the sparsity of entmax itself, the dotted one the chance level of the task, where it is near; "
-        "the grey line "
-        "from 1 to 0 is the recall of random graphs.",
+        "convex hull, which may lie above the lines. The vertical line is the sparsity of entmax itself, the "
+        "dotted one the chance level of the task, where it is near; the grey line from 1 to 0 is the recall of "
+        "random graphs.",
     ),
     "heads": Caption(
         "Sparse heads",

@@ -110,10 +110,10 @@ def test_penalties_stand_above_their_models() -> None:
     (axes,) = drawn(tables).axes
     (above,) = axes.child_axes
     names = {label.get_text(): x for label, x in zip(above.get_xticklabels(), above.get_xticks(), strict=True)}
-    assert set(names) == {"0.005", "0.02", "0.1"}
+    assert set(names) == {"λ 0.005", "λ 0.02", "λ 0.1"}
     rows = tables["sweep"][tables["sweep"]["init"] == "trained"].set_index("penalty")
     for name, x in names.items():
-        assert x == rows.loc[float(name), ["heads_encoder", "heads_decoder", "heads_cross"]].sum()
+        assert x == rows.loc[float(name.removeprefix("λ ")), ["heads_encoder", "heads_decoder", "heads_cross"]].sum()
 
 
 def test_only_stacks_with_gates_are_counted_each_set_in_a_panel() -> None:
