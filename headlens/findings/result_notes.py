@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +14,8 @@ from headlens.corpora.sentence import broken_note
 from headlens.errors import counted
 from headlens.options import DEMO
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.intervals import wilson
-from headlens.statistics.non_inferiority import FEW_CHANGES, LEVEL
+from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import mcnemar
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.task import Floats, Task
@@ -101,36 +99,6 @@ def _on_both(chance: float, on_part: float | None, part: Chosen) -> str:
         return ""
     both = f" on all {len(part):,} examples, and of {on_part:.3f} on the {part.sum():,}"
     return f"{both} that pruned models are evaluated on"
-
-
-def narrow_interval_notes(
-    task: Task, metric: str, keys: Sequence[str], baseline: Floats, others: Iterable[Floats]
-) -> list[str]:
-    """What to know about bootstrap intervals of differences that rest on few examples: one note, none if all hold.
-
-    How often intervals cover was simulated for F1, Matthews' correlation and shares of 222 examples, of which those
-    that change do so to one side, or half of them to either: shares cover most, F1 with changes to either side least.
-
-    Args:
-        task: task of the records.
-        metric: a metric of the task.
-        keys: keys of the examples, (n,).
-        baseline: records of what others are compared with, (n, k).
-        others: records of each of the others, (n, k).
-    """
-    score_intervals = task.right(baseline, metric) is not None and len(set(keys)) == len(keys)
-    if score_intervals or len(keys) < FEWEST:
-        return []
-    decided = task.deciding(baseline, metric)
-    changes = [int((task.deciding(records, metric) != decided).any(axis=1).sum()) for records in others]
-    few = sum(number < FEW_CHANGES for number in changes)
-    if not few:
-        return []
-    return [
-        f"The intervals of {few} of {counted(len(changes), 'difference')} of {metric} are too narrow, because fewer "
-        f"than {FEW_CHANGES} examples change. In simulations, such intervals cover in 86 to 96 % of data sets instead "
-        "of 95 % where 5 examples are expected to change, and in 63 to 98 % where 2 are. Give more --data."
-    ]
 
 
 def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | None) -> list[str]:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path
-from headlens.findings.result_notes import left_out_notes, narrow_interval_notes
+from headlens.findings.result_notes import left_out_notes
 from headlens.findings.verdicts import UNCORRECTED, margin_of
 from headlens.learning.hyperparameters import TrainingOptions
 from headlens.learning.loop import TrainingData
@@ -156,16 +156,13 @@ class Trainings:
             metric, chance = row["metric"], lesson.task.chance(records)
             row["chance"] = chance if metric == lesson.task.metrics[0] else None
             row["same_answer"] = lesson.task.constant(records, metric)
-        narrow: list[str] = []
         # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:
-            theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
             for row in rows:
                 row.update(self.difference(lesson.task, row["metric"], records, keys, baseline))
-                narrow += narrow_interval_notes(lesson.task, row["metric"], keys, theirs, [records])
         limit = Reader.of(loaded, lesson.task.labels, self.longest).told_limit
         left_out = left_out_notes(result.evaluation.counts, lesson.held.name, limit)
-        return TrainedResult(rows, [*left_out, *result.notes, *narrow], Baseline(records.tolist(), list(keys)))
+        return TrainedResult(rows, [*left_out, *result.notes], Baseline(records.tolist(), list(keys)))
 
     def difference(
         self, task: Task, metric: str, records: Floats, keys: Sequence[str], baseline: Baseline

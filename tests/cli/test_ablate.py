@@ -465,7 +465,6 @@ def test_what_few_examples_cannot_tell_is_said_everywhere(
     headlens: Headlens, run: Callable[..., Any], limit: int, told: bool
 ) -> None:
     few = "29 examples, fewer than 30: too few to tell which heads"
-    narrow = r"Pruned models. The intervals of \d of \d differences of matthews are too narrow, because fewer than 10"
     done = run("--limit", limit, *OTHER_TASK, "--prune", 1)
     assert done.code == 0, done.err
     report = headlens("report", "run", "--out", "page")
@@ -474,7 +473,6 @@ def test_what_few_examples_cannot_tell_is_said_everywhere(
     page = Path("page/report.html").read_text(encoding="utf-8")
     for said in (" ".join(done.out.split()), notes, page):
         assert (few in said) == told
-        assert re.search(narrow, said)
     if told:
         assert "Largest losses without a head" not in done.out
         assert "Largest losses without a head" not in page

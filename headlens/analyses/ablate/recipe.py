@@ -21,7 +21,7 @@ from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.errors import counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
-from headlens.findings.result_notes import cut_translations, left_out_notes, narrow_interval_notes, record_notes, were
+from headlens.findings.result_notes import cut_translations, left_out_notes, record_notes, were
 from headlens.findings.test_set_predictions import predicted_rows, write_predictions
 from headlens.findings.verdicts import tied
 from headlens.models.loading import LoadedModel
@@ -145,17 +145,12 @@ class _Ablated:
         tables, ranked_on = {"ablation": ablation.table}, None
         bench = self._bench(examples, metric, records)
         notes = self._notes(examples, records, metric, ~bench.ranked_on if self.request.pruning.prune else None)
-        swept = [record for own in ablation.records.values() for record in own.without]
-        notes += narrow_interval_notes(task, metric, examples.keys, records.intact, swept)
         arrays = {"heads": np.array([str(h) for h in records.heads])}
         arrays |= {mode: own.without for mode, own in ablation.records.items()}
         if self.request.pruning.prune:
             ranked_on = bench.ranked_on
             tables["pruning"], arrays["pruned"] = bench.outcome()
             notes += bench.notes
-            whole, *pruned = arrays["pruned"][:, ~ranked_on]
-            keys = [key for key, ranked in zip(examples.keys, ranked_on, strict=True) if not ranked]
-            notes += [f"Pruned models. {note}" for note in narrow_interval_notes(task, metric, keys, whole, pruned)]
         tables["examples"] = example_table(examples, records.intact, ranked_on)
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
         intact = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
