@@ -10,7 +10,7 @@ from typing import Any
 from headlens.analyses.commands import commands
 from headlens.analyses.reproduce.options import ReproduceRequest
 from headlens.analyses.reproduce.paper_recipe import Step, read_recipe, recipe_names
-from headlens.errors import HeadlensError, OptionError
+from headlens.errors import HeadlensError, ModelError, OptionError
 from headlens.visible_text import visible_text
 
 from .command import command
@@ -36,6 +36,11 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
                 named = declared.named(options, f"{recipe.name}.toml")
                 declared.refuse_trust(named, f"{recipe.name}.toml")
                 plan = plan_of(declared.request(named)).summary()
+            except ModelError:
+                # Its weights may lie on the hub alone: what other steps need is told nevertheless.
+                model = Step(step.name, step.command, step.why, options).model
+                missing[step.name] = f"the model {model}, which is not on this machine"
+                plan = {"plan": step.command, "seconds": None, "bytes": None, "notes": []}
             except HeadlensError as error:
                 error.add_note(f"That is in step {step.name} of {recipe.name}.")
                 raise
@@ -48,7 +53,7 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
                 "what": step.why,
                 "command": step.command,
                 "time (approx.)": "unknown" if plan["seconds"] is None else duration(plan["seconds"]),
-                "memory (approx.)": size_text(plan["bytes"]),
+                "memory (approx.)": "unknown" if plan["bytes"] is None else size_text(plan["bytes"]),
                 "cannot run here: needs": missing.get(step.name),
             }
         )
@@ -60,7 +65,8 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
         in_all = "How long the whole recipe takes depends on data that is not available here"
     else:
         in_all = f"{duration(total)} in all"
-    screen.notes([*[recipe.setting] * bool(recipe.setting), *notes, f"{in_all}, on {plan['device']}."])
+    device = next((f", on {plan['device']}" for plan in plans.values() if "device" in plan), "")
+    screen.notes([*[recipe.setting] * bool(recipe.setting), *notes, f"{in_all}{device}."])
     words = [word for word in sys.argv[1:] if word != "--dry-run"]
     screen.finish({"paper": recipe.name, "seconds": total, "steps": plans}, [], shlex.join(["headlens", *words]))
 

@@ -19,7 +19,7 @@ from huggingface_hub import close_session, constants, get_session
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from headlens.corpora.sources import HubCorpus
-from headlens.errors import InputError
+from headlens.errors import InputError, ModelError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
@@ -177,7 +177,8 @@ def test_the_clients_own_requests_are_not_sent_either(connections: list[Any]) ->
 @pytest.mark.usefixtures("no_connections")
 def test_a_plan_without_the_hub_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planned_sizes, "hub_answers", lambda: False)
-    assert planned_sizes.planned_model("nobody/albert-base-v2", ModelOptions()).heads == 144
+    with pytest.raises(ModelError, match="nobody/albert-base-v2"):
+        planned_sizes.planned_model("nobody/albert-base-v2", ModelOptions())
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -1,8 +1,4 @@
-"""The sizes of models and data of a plan: counted where they are on this machine, known or asked for elsewhere.
-
-Of well-known models and data sets the shapes are those of the published configurations, counts of examples those of
-the data sets' pages, and words of an example rounded means.
-"""
+"""The sizes of models and data of a plan: counted where they are on this machine, not known of data elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sentence import summarise
 from headlens.corpora.sources import open_corpus
-from headlens.errors import CorpusError, ModelError
+from headlens.errors import CorpusError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.learning.new_models import PREFIX, shape_of
 from headlens.models.checkpoint_files import CheckpointFiles, load_tokenizer
@@ -35,16 +31,6 @@ from headlens.tasks.examples import texts_of, words_of
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task_options import TaskData
 
-# Shapes of well-known models as published, for machines that cannot ask the hub.
-# By the last part of the hub's name.
-MODELS: dict[str, PreTrainedConfig] = {
-    "bert-base-uncased": transformers.BertConfig(),
-    "albert-base-v2": transformers.AlbertConfig(
-        vocab_size=30000, hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=12
-    ),
-    "roberta-base": transformers.RobertaConfig(vocab_size=50265, max_position_embeddings=514),
-    "distilbert-base-uncased": transformers.DistilBertConfig(),
-}
 HUB = "hub:"
 _SAMPLE = 200  # texts that say how many tokens a word has
 _PIECES = 1.3  # tokens of a word of English, for BERT's vocabulary, where no tokenizer can be asked
@@ -103,7 +89,7 @@ def planned_model(
         longest: of a new model.
 
     Raises:
-        InputError: see `load`, and if the hub cannot be asked for a model whose shape is not known.
+        InputError: see `load`, and if the hub cannot be asked for a model that is not here.
     """
     options = options or ModelOptions()
     if name.startswith(PREFIX):
@@ -112,16 +98,8 @@ def planned_model(
     if name == DEMO or isinstance(local_or_hub(name), Path):
         loaded = load(name, options)
         return PlannedModel(loaded.name, loaded.model, loaded.tokenizer, "the model itself")
-    try:
-        config, tokenizer = _from_hub(name, options)
-        return PlannedModel(name, _random(config, options), tokenizer, "its configuration; weights not fetched")
-    except ModelError:
-        known = MODELS.get(name.rsplit("/", 1)[-1])
-        if known is None:
-            raise
-        return PlannedModel(
-            name, _random(known, options), None, "its shape as recorded in headlens; the hub did not answer"
-        )
+    config, tokenizer = _from_hub(name, options)
+    return PlannedModel(name, _random(config, options), tokenizer, "its configuration; weights not fetched")
 
 
 def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
@@ -140,33 +118,6 @@ def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:
     dtype = torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype)
     placed: PreTrainedModel = model.eval().to(device=choose_device(options.device), dtype=dtype)
     return placed
-
-
-def _glue(words: float, train: int, validation: int) -> dict[str, tuple[int, float]]:
-    return {"train": (train, words), "validation": (validation, words)}
-
-
-_WIKITEXT = {"validation": (3_760, 57.9), "test": (4_358, 56.4)}
-
-# Examples of well-known data sets by their parts, and the words of one, all its texts together, for machines that
-# cannot ask the hub: counts of their pages, rounded means of words.
-DATA: dict[str, dict[str, tuple[int, float]]] = {
-    "nyu-mll/glue:cola": _glue(7.7, 8_551, 1_043),
-    "nyu-mll/glue:sst2": {"train": (67_349, 9.4), "validation": (872, 19.5)},
-    "nyu-mll/glue:mrpc": _glue(44.0, 3_668, 408),
-    "nyu-mll/glue:stsb": _glue(22.0, 5_749, 1_500),
-    "nyu-mll/glue:qqp": _glue(22.0, 363_846, 40_430),
-    "nyu-mll/glue:mnli": {
-        "train": (392_702, 30.0),
-        "validation_matched": (9_815, 30.0),
-        "validation_mismatched": (9_832, 30.0),
-    },
-    "nyu-mll/glue:qnli": _glue(37.0, 104_743, 5_463),
-    "nyu-mll/glue:rte": _glue(53.0, 2_490, 277),
-    "wmt/wmt19:ru-en": {"validation": (3_000, 21.0)},
-    "Salesforce/wikitext:wikitext-2-raw-v1": _WIKITEXT | {"train": (36_718, 56.9)},
-    "Salesforce/wikitext:wikitext-103-raw-v1": _WIKITEXT | {"train": (1_801_350, 57.3)},
-}
 
 
 @dataclass(frozen=True)
@@ -258,12 +209,7 @@ def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: boo
 
 
 def _of_hub(name: str, split: str, limit: int | None) -> DataSize:
-    known = DATA.get(name, {}).get(split)
-    if known is None:
-        return DataSize(f"{name}:{split}", limit, None, _PIECES, "not downloaded, and its size is unknown")
-    examples, words = known
-    examples = examples if limit is None else min(limit, examples)
-    return DataSize(f"{name}:{split}", examples, words, _PIECES, "its size as recorded in headlens")
+    return DataSize(f"{name}:{split}", limit, None, _PIECES, "not downloaded, and its size is unknown")
 
 
 def _pieces(model: PlannedModel | None, sample: Iterable[tuple[str, int]]) -> float:

@@ -1,4 +1,4 @@
-"""How fast this machine is with a model, and how much memory that takes: a batch or two are run and watched."""
+"""How fast this machine is with a model, and how much memory that takes: one batch of each kind is run and watched."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from headlens.attention.session import AttentionSession
 from headlens.learning.hyperparameters import Precision
 
 Kind = Literal["forward", "backward", "written"]
-_FIRST = 256  # tokens of the first batch that is timed
-_ENOUGH = 0.7  # seconds after which a batch is large enough
-_AGAIN = 2  # further batches of that size
+_TIMED = 512  # tokens of the batch that is timed, or those of the command's where that has fewer
 _WRITTEN = 8  # tokens that are written of each text
 
 
@@ -63,12 +61,12 @@ def measure_speed(
     precision: Precision = "no",
     attention: ModelNormalizer | None = None,
 ) -> Speed:
-    """Run batches of random tokens and look at the clock. Takes some seconds; weights stay as they are.
+    """Run a batch of random tokens of each kind and look at the clock; weights stay as they are.
 
     Args:
         model: its weights do not matter, its shape does.
         length: tokens of a text.
-        batch_tokens: of the batches of the command; smaller ones are timed where these take long.
+        batch_tokens: of the batches of the command; a batch of at most 512 tokens is timed.
         kinds: what is to be known besides forward passes.
         precision: of the passes that are trained.
         attention: what the model's attention would be switched to.
@@ -98,18 +96,20 @@ def _measured(
     def backward(inputs: dict[str, Tensor]) -> None:
         loss(inputs).backward()  # type: ignore[no-untyped-call]
 
-    seconds, rows = _timed(forward, model, length, batch_tokens)
-    measured = {"forward": seconds, "forward_bytes": _peak(forward, _inputs(model, rows, length)) / (rows * length)}
+    rows = max(1, min(_TIMED, batch_tokens) // length)
+    peak = _peak(forward, _inputs(model, rows, length))
+    measured = {"forward": _timed(forward, model, rows, length), "forward_bytes": peak / (rows * length)}
     if "backward" in kinds:
         model.train()
         try:
-            measured["backward"], rows = _timed(backward, model, length, batch_tokens)
+            measured["backward"] = _timed(backward, model, rows, length)
             # Most is kept where the backward pass begins; gradients of weights come while it is given back.
             measured["backward_bytes"] = _peak(loss, _inputs(model, rows, length)) / (rows * length)
             # A step of AdamW that changes nothing.
             fused = model.device.type != "mps"
             optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=fused)
-            measured["update"] = min(seconds_of(optimiser.step, model.device) for _ in range(2))
+            optimiser.step()
+            measured["update"] = seconds_of(optimiser.step, model.device)
         finally:
             model.eval()
             model.zero_grad(set_to_none=True)
@@ -118,22 +118,11 @@ def _measured(
     return Speed(**measured)
 
 
-def _timed(
-    run: Callable[[dict[str, Tensor]], None], model: PreTrainedModel, length: int, batch_tokens: int
-) -> tuple[float, int]:
-    """Seconds of a token, and the texts of the batch that they were measured on."""
-    rows = max(1, min(_FIRST, batch_tokens) // length)
-    run(_inputs(model, rows, length))  # what is slow only once
-
-    def seconds() -> float:
-        return seconds_of(partial(run, _inputs(model, rows, length)), model.device)
-
-    elapsed = seconds()
-    while elapsed < _ENOUGH and rows * length * 2 <= batch_tokens:
-        rows *= 2
-        elapsed = seconds()
-    # What others do on the machine makes a batch slower and never faster: the least of several is nearest to the truth.
-    return min(elapsed, *(seconds() for _ in range(_AGAIN))) / (rows * length), rows
+def _timed(run: Callable[[dict[str, Tensor]], None], model: PreTrainedModel, rows: int, length: int) -> float:
+    """Seconds of a token of a batch, the second time that it is run: some things are slow only once."""
+    inputs = _inputs(model, rows, length)
+    run(inputs)
+    return seconds_of(partial(run, inputs), model.device) / (rows * length)
 
 
 def seconds_of(run: Callable[[], object], device: torch.device) -> float:

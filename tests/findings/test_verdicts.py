@@ -166,7 +166,10 @@ TAKEN = {
     "prune": (prune, "2 of 8 heads pruned (λ = 1)"),
     "train-dam": (dam, "50.0% of text positions masked (penalty-0)"),
     "masks": (masks, "50% of text positions masked (window:0 in all layers)"),
-    "sparsefinder": (sparsefinder, "50.0% of the pairs left out (Sparsefinder, distance, threshold 1.5, window of 3 keys)"),
+    "sparsefinder": (
+        sparsefinder,
+        "50.0% of the pairs left out (Sparsefinder, distance, threshold 1.5, window of 3 keys)",
+    ),
 }
 
 
