@@ -22,6 +22,12 @@ def test_versions_agree() -> None:
     assert metadata.version("headlens") == headlens.__version__, "install again: the version has changed"
 
 
+def test_entries_of_the_changelog_are_lines() -> None:
+    for number, line in enumerate((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines(), start=1):
+        assert not line or line.startswith(("#", "- ")), f"line {number} is neither a heading nor an entry"
+        assert len(line) <= 120, f"line {number} has {len(line)} characters"
+
+
 def test_hooks_are_the_versions_of_ci() -> None:
     """What pre-commit installs for itself is what `constraints.txt` names, so that a hook says what CI will say."""
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
