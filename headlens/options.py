@@ -145,8 +145,8 @@ class DeclaredOption:
                 check_text(self.flag, str(text), is_place=self.option.metavar in _PLACES)
         if self.option.parse is None and (isinstance(kind, type) or self.repeated):
             one = get_args(kind)[0] if self.repeated else kind
-            for part in values if self.repeated else (given,):
-                _check_kind(self.flag, part, one)
+            values = [_of_kind(self.flag, part, one) for part in (values if self.repeated else (given,))]
+            given = values if self.repeated else values[0]
         if self.repeated:
             return tuple(map(folder, values)) if get_args(kind)[0] is Path else tuple(values)
         if self.option.parse is not None or kind is Path:
@@ -294,13 +294,14 @@ _GIVEN: Mapping[Any, tuple[Any, str]] = {
 }
 
 
-def _check_kind(flag: str, given: Any, kind: Any) -> None:
+def _of_kind(flag: str, given: Any, kind: Any) -> Any:
+    """The value for a field of a type: of a path its text, of 3.0 and of numpy's 3 the whole number."""
     if kind not in _GIVEN:
-        return
+        return given
     allowed, words = _GIVEN[kind]
     is_whole = kind is int and isinstance(given, float) and given.is_integer()
     if is_whole or (isinstance(given, allowed) and (kind is bool or not isinstance(given, bool))):
-        return
+        return kind(given) if kind in (int, str) and not isinstance(given, kind) else given
     if hasattr(given, "to_csv"):
         table = type(given).__name__
         raise OptionError(f"{flag} cannot be a {table}.", "Write it to a file with to_csv, and name the file.")

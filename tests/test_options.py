@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
@@ -25,7 +26,7 @@ from headlens.errors import OptionError
 from headlens.learning.gate_options import START as GATE_START
 from headlens.learning.stochastic_gates import START
 from headlens.option_values import amount, names, names_or_none, numbers, share, whole_numbers
-from headlens.options import GROUPS, build, declared_options
+from headlens.options import GROUPS, Given, build, declared_options
 from headlens.runs.output_options import arguments
 from headlens_cli.app import app
 
@@ -141,6 +142,14 @@ def test_lists_are_read_from_text_and_from_sequences() -> None:
             read("x")
     with pytest.raises(ValueError, match="nan is not a number from 0 to 1"):
         share("nan")
+
+
+def test_numbers_and_paths_become_what_the_field_holds() -> None:
+    read = build(ClassifyRequest, {"limit": np.int64(3), "seed": 4.0, "target": Path("b.txt"), "column": 3})
+    told = arguments(read)
+    assert [told[name] for name in ("limit", "seed", "target", "column")] == [3, 4, "b.txt", "3"]
+    assert [type(told[name]) for name in ("limit", "seed", "target")] == [int, int, str]
+    assert arguments(build(ClassifyRequest, {"corpus": Given("own", None)}))["corpus"].value is None
 
 
 def test_gates_begin_where_the_options_say() -> None:
