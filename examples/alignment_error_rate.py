@@ -16,8 +16,7 @@ import headlens
 
 def main(model: str, source: str, target: str, alignments: str) -> None:
     """Classify the heads with the gold alignment, and print the error rates, the best head first."""
-    options = {"frequency": "none", "similarity": "off", "figures": False}
-    found = headlens.classify(model, source, target=target, alignments=alignments, **options)
+    found = headlens.classify(model, source, target=target, alignments=alignments, frequency="none", similarity="off")
     heads = found.tables["heads"].query("stack == 'cross'")
     columns = ["layer", "head", "aer_written", "aer", "aligned", "aligned_chance"]
     print(heads.sort_values(["aer_written", "aer"])[columns].to_string(index=False))

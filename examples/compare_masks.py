@@ -23,11 +23,11 @@ def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFr
         values = masked.pivot_table(index="seed", columns="pattern", values="value")
         if first not in values:
             continue
-        for other in others or [name for name in values if name != first]:
+        for other in others or [str(name) for name in values if name != first]:
             if other in values:
                 by_seed = (values[first] - values[other]).dropna()
                 mean, seeds = by_seed.mean(), len(by_seed)
-                interval = stats.t.interval(0.95, seeds - 1, mean, by_seed.sem())
+                interval = stats.t.interval(0.95, seeds - 1, mean, by_seed.std() / seeds**0.5)
                 rows.append((task, metric, layers, other, seeds, mean, *interval))
     columns = ["task", "metric", "layers", f"{first} less", "seeds", "difference", "ci_low", "ci_high"]
     return pd.DataFrame(rows, columns=columns)

@@ -20,7 +20,8 @@ def main(name: str, data: str, *models: str) -> None:
     task, source = headlens.open_task(name, file, headlens.DataOptions(target=target or None))
     metric = task.metrics[0]
     options = headlens.EvaluationOptions(replicates=10_000)
-    found, heads, keys = [], [], []
+    found, heads = [], []
+    keys: list[str] = []
     for model in models:
         loaded = headlens.load(model)
         heads.append(sum(site.n_heads for site in headlens.find_sites(loaded.model)))

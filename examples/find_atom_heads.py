@@ -48,7 +48,7 @@ def main() -> None:
         most = 1 + weights[..., 1:middle].argmax(-1)  # (layers, heads, queries)
         hits.append(sum(np.isin(most[..., after[a]], [before[o] for o in own]) for a, own in known.items()))
         atoms.append(len(known))
-    share = sum(hits) / sum(atoms)
+    share = np.asarray(sum(hits) / sum(atoms))
     width = 1.96 * np.sqrt(sum((own - share * n) ** 2 for own, n in zip(hits, atoms, strict=True))) / sum(atoms)
     best = [np.unravel_index(flat, share.shape) for flat in np.argsort(-share, axis=None, kind="stable")[:8]]
     rows = [("encoder.{}.{}".format(*p), share[p], share[p] - width[p], share[p] + width[p]) for p in best]

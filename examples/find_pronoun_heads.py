@@ -28,8 +28,8 @@ def main() -> None:
         weights, labels, words = maps.weights["encoder"].numpy(), maps.labels["encoder"][0], iter(example.source.words)
         tags, word = [], next(words, None)
         for label in labels:  # the words in their order, with special tokens among them
-            here = word is not None and label == word.form
-            tags.append(word.upos if here else None)
+            here = word if word is not None and label == word.form else None
+            tags.append(here.upos if here else None)
             word = next(words, None) if here else word
         for query, label in enumerate(labels):
             nouns = [key for key in range(query) if tags[key] in NOUNS]

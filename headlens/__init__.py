@@ -123,16 +123,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        value = getattr(import_module(f"headlens.{_HOME_OF[name]}"), name)
-    # A module is none of the commands, whose options may be what imports it.
-    elif name.startswith("_") or find_spec(f"headlens.{name}") or (command := _command(name)) is None:
-        raise AttributeError(f"module 'headlens' has no attribute {name!r}")
-    else:
-        value = import_module("headlens.api").function_of(command)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a checker would take every name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOME_OF:
+            value = getattr(import_module(f"headlens.{_HOME_OF[name]}"), name)
+        # A module is none of the commands, whose options may be what imports it.
+        elif name.startswith("_") or find_spec(f"headlens.{name}") or (command := _command(name)) is None:
+            raise AttributeError(f"module 'headlens' has no attribute {name!r}")
+        else:
+            value = import_module("headlens.api").function_of(command)
+        globals()[name] = value
+        return value
 
 
 def _command(name: str) -> Any:

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 import pandas as pd
 
@@ -41,10 +41,12 @@ from headlens.result import Result
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from headlens import keywords
     from headlens.corpora.sentence import Corpus
+    from headlens.heads import Head
     from headlens.metrics.metric import Metric
 
-    Model = str | Path | LoadedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase]
+    Model = str | Path | LoadedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase | None]
 
 F = TypeVar("F", bound=Callable[..., Result])
 
@@ -74,7 +76,7 @@ def classify(
     corpus: str | Path | Corpus | Iterable[str] = DEMO,
     *,
     metrics: Sequence[Metric] = (),
-    **options: Any,
+    **options: Unpack[keywords.Classify],
 ) -> Result:
     """Describes what every attention head does (confidence, positions, syntax, rare words) and names its role.
 
@@ -94,7 +96,9 @@ def classify(
 
 
 @_documented
-def relevance(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] = DEMO, **options: Any) -> Result:
+def relevance(
+    model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] = DEMO, **options: Unpack[keywords.Relevance]
+) -> Result:
     """Measures what every attention head contributes to the output, by layer-wise relevance propagation.
 
     Args:
@@ -112,7 +116,9 @@ def relevance(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] =
 
 
 @_documented
-def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **options: Any) -> Result:
+def ablate(
+    model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **options: Unpack[keywords.Ablate]
+) -> Result:
     """Measures what every attention head is worth: task performance without each head, and with many heads pruned.
 
     Args:
@@ -130,13 +136,20 @@ def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **op
 
 
 @_documented
-def attend(model: Model = DEMO, text: str | Sequence[str] = (), **options: Any) -> Result:
+def attend(
+    model: Model = DEMO,
+    text: str | Sequence[str] = (),
+    *,
+    second: Model | None = None,
+    **options: Unpack[keywords.Attend],
+) -> Result:
     """Shows where every head looks in given sentences, for exploration in a notebook: `headlens.attend("A sentence.")`.
 
     Args:
         model: the model; a text with a space that names no folder is a sentence for the demo model.
         text: one sentence or several; by default an example sentence.
-        options: those of `headlens attend`; the second model can be given in the same forms as the first.
+        second: another model, shown beside the first.
+        options: those of `headlens attend`.
 
     Returns:
         No table; the maps are in the result folder as `attention.safetensors`, and are drawn as its figures; the page
@@ -148,13 +161,12 @@ def attend(model: Model = DEMO, text: str | Sequence[str] = (), **options: Any) 
     texts = (text,) if isinstance(text, str) else tuple(text)
     if isinstance(model, str) and is_sentence(model):
         model, texts = DEMO, (model, *texts)
-    if options.get("second") is not None:
-        options["second"] = _model(options["second"])
-    return _run("attend", {"model": _model(model), "text": texts or None, **options}, attend_figures)
+    models = {"model": _model(model), "second": None if second is None else _model(second)}
+    return _run("attend", {**models, "text": texts or None, **options}, attend_figures)
 
 
 @_documented
-def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Result:
+def masks(model: Model = DEMO, task: str | None = None, **options: Unpack[keywords.Masks]) -> Result:
     """Counts and draws fixed attention patterns, and with a task trains models under them.
 
     Args:
@@ -172,7 +184,9 @@ def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Resul
 
 
 @_documented
-def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] = DEMO, **options: Any) -> Result:
+def sparsefinder(
+    model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str] = DEMO, **options: Unpack[keywords.Sparsefinder]
+) -> Result:
     """Predicts which attention weights of an entmax model will be zero, and measures how good the predictions are.
 
     Args:
@@ -190,7 +204,7 @@ def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus | Iterable[str
 
 
 @_documented
-def probe(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
+def probe(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Unpack[keywords.Probe]) -> Result:
     """Finds the governor of every word from the attention of all heads, with a learned weight per head and direction.
 
     Args:
@@ -208,7 +222,7 @@ def probe(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: An
 
 
 @_documented
-def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
+def prune(model: Model = DEMO, task: str = "paraphrase", **options: Unpack[keywords.Prune]) -> Result:
     """Prunes heads with learned gates: continues training a model while a penalty closes the gates of heads.
 
     Args:
@@ -226,7 +240,7 @@ def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Resu
 
 
 @_documented
-def compact(model: Model = DEMO, heads: Sequence[str] | str = (), **options: Any) -> Result:
+def compact(model: Model = DEMO, heads: str | Sequence[str | Head] = (), **options: Unpack[keywords.Compact]) -> Result:
     """Cuts attention heads out of a model: a smaller and faster checkpoint, equal to the model with these heads at 0.
 
     Args:
@@ -244,7 +258,7 @@ def compact(model: Model = DEMO, heads: Sequence[str] | str = (), **options: Any
 
 
 @_documented
-def train(model: Model = DEMO, task: str = "mlm", **options: Any) -> Result:
+def train(model: Model = DEMO, task: str = "mlm", **options: Unpack[keywords.Train]) -> Result:
     """Trains a model on labelled examples of a task, on masked language modelling, or on translation.
 
     Args:
@@ -262,7 +276,7 @@ def train(model: Model = DEMO, task: str = "mlm", **options: Any) -> Result:
 
 
 @_documented
-def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
+def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Unpack[keywords.TrainDam]) -> Result:
     """Learns which positions attention needs: trains a model together with masks, and shows how sparse they can be.
 
     Args:
@@ -280,7 +294,7 @@ def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> 
 
 
 @_documented
-def report(*runs: str | Path | Result, **options: Any) -> Result:
+def report(*runs: str | Path | Result, **options: Unpack[keywords.Report]) -> Result:
     """Draws the figures of runs again from their tables, and writes one self-contained page, `report.html`.
 
     Args:
@@ -300,7 +314,7 @@ def report(*runs: str | Path | Result, **options: Any) -> Result:
 
 
 @_documented
-def reproduce(paper: str, **options: Any) -> Result:
+def reproduce(paper: str | Path, **options: Unpack[keywords.Reproduce]) -> Result:
     """Runs the setting of a paper, command by command, and puts our numbers next to the published ones.
 
     Args:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from make_reference import keywords_stub
 from matplotlib.figure import Figure
 from saved import build, save
 from small_vocabulary import small_wordpiece  # noqa: F401
@@ -97,6 +98,11 @@ def test_options_and_defaults_are_those_of_the_command(name: str, command: Comma
         if option.name not in {"heads", "text"}:
             assert parameters[option.name].default == option.default, option.name
         assert f"{option.name}: " in function.__doc__
+
+
+def test_type_checkers_see_the_options_of_today() -> None:
+    stub = Path(headlens.__file__).with_name("keywords.pyi").read_text(encoding="utf-8")
+    assert stub == keywords_stub(), "Run: python docs/make_reference.py"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From top to bottom; a file imports from its own folder and from the layers below.
 LAYERS = [
     {"headlens_cli", "api"},
-    {"result"},
+    {"result", "keywords"},
     {"analyses"},
     {"planning"},
     {"learning", "roles"},
@@ -47,7 +47,8 @@ INTERNAL_NAMES = {"AttentionInterface", "AttentionMaskInterface", "ALL_ATTENTION
 
 
 def files() -> list[Path]:
-    return sorted([*(ROOT / "headlens").rglob("*.py"), *(ROOT / "cli").rglob("*.py")])
+    found = [path for part in ("headlens", "cli") for path in (ROOT / part).rglob("*")]
+    return sorted(path for path in found if path.suffix in {".py", ".pyi"})
 
 
 def module_of(path: Path) -> list[str]:
