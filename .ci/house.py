@@ -10,8 +10,11 @@ from __future__ import annotations
 import ast
 import io
 import re
+import statistics
+import subprocess
 import sys
 import tokenize
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -24,6 +27,7 @@ PATTERN = {
 }
 FEW_WORDS = 3
 MOST_FILES = 25  # of a folder
+COMMITS = 100  # the last ones, of which it is told how many files they change
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = Function | ast.ClassDef
 
@@ -68,6 +72,20 @@ def definitions(tree: ast.Module, kind: type[ast.AST] | tuple[type[ast.AST], ...
             yield str(getattr(node, "name", ""))
 
 
+def ignored_dependencies() -> list[str]:
+    """Requirements that deptry is told not to look for."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    return list(tools["deptry"].get("per_rule_ignores", {}).get("DEP002", []))
+
+
+def files_of_commits() -> list[int]:
+    """How many files of headlens and cli each of the last commits changes that change any; none without git."""
+    words = ["git", "log", f"-{COMMITS}", "--name-only", "--format=%x00", "--", "headlens", "cli"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    changed = [commit.split() for commit in done.stdout.split("\0")[1:]]
+    return [sum(name.endswith(".py") for name in commit) for commit in changed]
+
+
 def main() -> None:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in files()}
     names = {path: path.relative_to(ROOT).as_posix() for path in trees}
@@ -90,6 +108,7 @@ def main() -> None:
     inside = {p: tree for p, tree in trees.items() if p.is_relative_to(ROOT / "headlens")}
     public = twice((name, names[p]) for p, tree in inside.items() for name in definitions(tree, Function))
     largest, most = folders.most_common(1)[0]
+    ignored, changed = ignored_dependencies(), files_of_commits()
     rows: list[tuple[str, object, str, Iterable[str]]] = [
         ("files", len(trees), "", ()),
         ("lines of code", total, "30000 at most", ()),
@@ -100,6 +119,8 @@ def main() -> None:
         ("public functions of the same name", len(public), "0", told(public)),
         ("functions of at most 3 lines, %", round(100 * sum(s <= 3 for s in sizes) / len(sizes)), "", ()),
         ("docstrings of at most 3 words", len(short), "0", short),
+        ("dependencies that are not looked for", len(ignored), "", ignored),
+        (f"files of a commit, median of the last {len(changed)}", statistics.median(changed or [0]), "", ()),
     ]
     for what, number, goal, places in rows:
         print(f"{what:60} {number!s:>8}  {goal}")
