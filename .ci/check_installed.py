@@ -46,7 +46,20 @@ where = { pattern = "star" }
 # The words of a small run of each command, and a file that the run leaves.
 _FEW = ["--limit", "16", "--seed", "1"]
 _STEPS = ["--task", "paraphrase", "--steps", "2", *_FEW]
-_GRAPHS = ["--epochs", "1", "--clusters", "2", "--thresholds", "1", "--groups", "2", "--top", "1", "--windows", "1"]
+_GRAPHS = [
+    "--epochs",
+    "1",
+    "--methods",
+    "clusters=2",
+    "--thresholds",
+    "1",
+    "--groups",
+    "2",
+    "--methods",
+    "top=1",
+    "--windows",
+    "1",
+]
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "classify": (["--limit", "30", "--out", "classify"], "classify/heads.csv"),
     "relevance": (["--limit", "6", "--replicates", "20", "--out", "relevance"], "relevance/relevance.csv"),
@@ -56,7 +69,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     ),
     "ablate": (["--replicates", "20", *_FEW, "--out", "ablate"], "ablate/ablation.csv"),
     "masks": (["--length", "32", "--out", "masks"], "masks/sparsity.csv"),
-    "sparsefinder": ([*_GRAPHS, "--points", "1", "--no-figures", *_FEW, "--out", "sf"], "sf/pareto.csv"),
+    "sparsefinder": ([*_GRAPHS, "--methods", "points=1", "--no-figures", *_FEW, "--out", "sf"], "sf/pareto.csv"),
     "probe": (["--replicates", "20", "--limit", "30", "--out", "probe"], "probe/probe_weights.csv"),
     "prune": (["--lambdas", "0.1", *_STEPS, "--out", "prune"], "prune/sweep.csv"),
     "compact": (["demo", "--heads", "encoder.3.1", "--limit", "4", "--rounds", "2", "--out", "c"], "c/compact.csv"),

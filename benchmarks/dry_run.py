@@ -21,8 +21,8 @@ COMMANDS = (
     ("ablate", "--prune", "3,10"),
     ("prune", "--lambdas", "0.1,0.3", "--steps", "40"),
     ("train", "--task", "mlm", "--steps", "30"),
-    ("train", "new:bert-small", "--task", "mlm", "--steps", "60", "--vocabulary", "500"),
-    ("train-dam", "--lambdas", "0.01,0.1", "--steps", "40", "--longest", "32"),
+    ("train", "new:bert-small", "--task", "mlm", "--steps", "60", "--model-args", "vocabulary=500"),
+    ("train-dam", "--lambdas", "0.01,0.1", "--steps", "40", "--data-args", "longest=32"),
     ("masks", "--task", "paraphrase", "--pattern", "star", "--no-controls", "--steps", "20"),
     ("sparsefinder", "--limit", "100", "--task", "none"),
 )

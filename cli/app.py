@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import os
@@ -25,7 +26,7 @@ from headlens.errors import HeadlensError, InputError, Interrupted, OutputError
 from headlens.visible_text import visible_text
 
 from . import models, serve
-from .command import COMMANDS, ListsOnce, rank
+from .command import ALSO, COMMANDS, ListsOnce, program_parameters, rank, takes
 
 _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
@@ -72,8 +73,8 @@ for _file in iter_modules([str(Path(__file__).parent)]):
         import_module(f".{_file.name}", __package__)
 for _name in sorted(COMMANDS, key=lambda name: (name not in _FIRST, name)):
     _panel, _function = COMMANDS[_name]
-    app.command(_name, cls=ListsOnce, rich_help_panel=_panel)(_function)
-app.command("serve", cls=ListsOnce, rich_help_panel="Analyses")(serve.SERVE_COMMAND)
+    app.command(_name, cls=ListsOnce, rich_help_panel=_panel, epilog=ALSO)(_function)
+app.command("serve", cls=ListsOnce, rich_help_panel="Analyses", epilog=ALSO)(serve.SERVE_COMMAND)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 
@@ -85,16 +86,15 @@ def _version(given: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def options(
-    ctx: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
+def options(**given: Any) -> None:
     """What every attention head of a transformer does, and what a model loses without it."""
-    ctx.obj = {"debug": debug, "version": version}
+
+
+_VERSION = typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+_SHOWS_VERSION = inspect.Parameter(
+    "version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, _VERSION]
+)
+app.callback()(takes(options, [*program_parameters(), _SHOWS_VERSION]))
 
 
 def main() -> None:

@@ -14,15 +14,16 @@ from dataclasses import MISSING, replace
 from functools import wraps
 from pathlib import Path
 from types import GenericAlias
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from headlens.analyses.commands import commands
 from headlens.errors import OptionError, of_readable_length
 from headlens.nested_text import parse_toml
 from headlens.options import GROUPS, OUTPUT, CommandOptions, DeclaredOption, Option, without_none
+from headlens.shared_options import FIGURES, OFFLINE
 from headlens.visible_text import visible_text
 
 from .config import GROUPED, load_config, load_run
@@ -30,14 +31,43 @@ from .screen import Screen, show_plan
 
 Plan = Callable[[Any, Screen, Path | None], None]
 _HELP_ALL = "help_all"
-_ALL = "headlens.all"
-_ALWAYS = ("out", "dry_run", "resume", "config", _HELP_ALL, "help")  # in the help of every command
-_FILE = "DEFAULT_MAP"  # how Typer calls the source of values that a file gave
+_TOLD = "headlens.program"  # where options of the program are kept that were given
+_ALWAYS = ("out", "dry_run", "resume", "config")  # in the help of every command
+_TYPED, _FILE = "COMMANDLINE", "DEFAULT_MAP"  # how Typer calls the source of values that are typed, or come from a file
+# The last line of the help of every command.
+ALSO = "--help-all shows every option, and headlens --help those of every command."
+_DEFAULT = " (default: "
 # By name the group that a command stands in, and what Typer runs.
 COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {}
 
 
-class ListsOnce(TyperCommand):
+class _OfProgram:
+    """A command that understands the options of the program, which its own help does not repeat."""
+
+    params: list[Any]
+    shows_its_own, add_help_option = False, True
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options of the command, and those of the program as the program declares them."""
+        own: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        program = ctx.find_root().command
+        if program is self or self.shows_its_own:
+            return own
+        return [*own, *(option for option in program.params if option.name in PROGRAM)]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show the defaults of the command, and not those of a file of `--config`, which may come from anybody."""
+        ctx.default_map = None
+        shown = copy.copy(self)
+        shown.shows_its_own, shown.add_help_option = True, False
+        super(_OfProgram, shown).format_help(ctx, formatter)  # type: ignore[misc]
+
+
+class Folder(_OfProgram, TyperGroup):
+    """A command that has further commands below it, and understands the options of the program."""
+
+
+class ListsOnce(_OfProgram, TyperCommand):
     """A command that refuses a list that is given a second time, which would silently take the place of the first.
 
     Lists are what the help calls by a plural: HEADS, NAMES, NUMBERS. Of the options of a large command `--help` shows
@@ -46,6 +76,8 @@ class ListsOnce(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as ever, and look at what was given how often."""
+        if told(ctx).get(_HELP_ALL):
+            _show_help(ctx)
         try:
             _, _, given = self.make_parser(ctx).parse_args(list(args))
         except Exception as error:
@@ -55,8 +87,7 @@ class ListsOnce(TyperCommand):
             found = next((o for o in own.values() if refused in o.former_names), None)
             if found is None:
                 raise
-            told = f"--{refused} is a part of --{found.option.group} now: {found.flag}=VALUE."
-            raise typer.BadParameter(told, ctx=ctx) from error
+            raise typer.BadParameter(found.moved(refused), ctx=ctx) from error
         for parameter, times in Counter(given).items():
             metavar = getattr(parameter, "metavar", None) or ""
             if times > 1 and metavar.isupper() and metavar.endswith("S") and not getattr(parameter, "multiple", True):
@@ -69,25 +100,46 @@ class ListsOnce(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Show the defaults of the command, and not those of a file of `--config`, which may come from anybody."""
-        ctx.default_map = None
+        """Show what most people need of a large command, unless everything is asked for."""
         shown, declared = copy.copy(self), commands().get(self.name or "")
-        if declared is not None and declared.first and not ctx.meta.get(_ALL):
+        if declared is not None and declared.first and not told(ctx).get(_HELP_ALL):
             # What few people need is hidden from the help; a shell still completes it.
             shown.params = [copy.copy(own) for own in self.params]
             for own in shown.params:
                 if isinstance(own, TyperOption):
                     own.hidden = own.hidden or own.name not in (*declared.first, *_ALWAYS)
-                    own.rich_help_panel = None
+                    own.rich_help_panel, own.secondary_opts = None, []
+                    said, _, default = (own.help or "").partition(_DEFAULT)
+                    own.help = re.split(r"\. |; ", said)[0].rstrip(".") + "." + (default and _DEFAULT + default)
+                    kind = without_none(declared.options[own.name].hint) if own.name in declared.options else None
+                    if get_origin(kind) is Literal:
+                        own.metavar, own.help = "NAME", own.help.replace(".", f" ({', '.join(get_args(kind))}).", 1)
         super(ListsOnce, shown).format_help(ctx, formatter)
 
 
-def show_all(ctx: typer.Context, given: bool) -> None:
-    """Print the help with every option of a command, and exit."""
-    if given:
-        ctx.meta[_ALL] = True
-        typer.echo(visible_text(ctx.get_help()))
-        raise typer.Exit
+def told(ctx: Any) -> dict[str, Any]:
+    """Returns what options of the program were given, before the command or after it."""
+    given: dict[str, Any] = ctx.meta.setdefault(_TOLD, {})
+    return given
+
+
+def _keep(ctx: typer.Context, option: typer.CallbackParam, value: Any) -> None:
+    """Keep an option of the program; what is typed goes before what a file says."""
+    name = str(option.name)
+    source = getattr(ctx.get_parameter_source(name), "name", "")
+    if source == _TYPED and isinstance(value, list):
+        told(ctx).setdefault(name, []).extend(value)
+    elif source == _TYPED:
+        told(ctx)[name] = value
+    elif source == _FILE:
+        told(ctx).setdefault(name, value)
+    if name == _HELP_ALL and value and ctx.parent is not None:
+        _show_help(ctx)
+
+
+def _show_help(ctx: Any) -> NoReturn:
+    typer.echo(visible_text(ctx.get_help()))
+    raise typer.Exit
 
 
 def command(
@@ -103,8 +155,7 @@ def command(
 
     def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
         declared = commands()[function.__name__.replace("_", "-")]
-        lacking = {"dry_run": not plans, _HELP_ALL: not declared.first}
-        terminal = [name for name in _TERMINAL if not lacking.get(name)]
+        terminal = [name for name in _TERMINAL if plans or name != "dry_run"]
         flat = with_options(function, declared, plan=plan, terminal=terminal)
         COMMANDS[declared.name] = panel, flat
         return flat
@@ -155,13 +206,20 @@ def with_options(
     @wraps(function)
     def flat(context: typer.Context, **values: Any) -> None:
         source = next((f"--{name} {values[name]}" for name in ("config", "resume") if values.get(name)), "")
-        sources = {name: context.get_parameter_source(name) for name in declared.options}
-        from_file = {n: values[n] for n, found in sources.items() if found is not None and found.name == _FILE}
-        declared.refuse_trust(from_file | context.meta.get(GROUPED, {}), source)
+        grouped, of_program = context.meta.get(GROUPED, {}), told(context)
+        if of_program.get("trust") and "trust" not in declared.groups:
+            raise OptionError(f"--trust: headlens {declared.name} loads no model.", "Leave --trust out.")
+        typed = {name: value for name, value in of_program.items() if name in declared.options}
+        for group, members in declared.groups.items():
+            held = of_program if GROUPS[group].of_program else values
+            typed |= values_of_group(group, members, held.pop(group.replace("-", "_"), None) or ())
+        declared.refuse_trust({name: value for name, value in grouped.items() if name not in typed}, source)
         own = {name: values.pop(name, None) for name in _TERMINAL}
         # Of several processes only the first uses the terminal.
-        screen = Screen(json=bool(own["json"]) and not rank(), quiet=bool(own["quiet"]) or rank() > 0)
-        with _network(offline=values.get("offline", False)):
+        screen = Screen(
+            json=bool(of_program.get("json")) and not rank(), quiet=bool(of_program.get("quiet")) or rank() > 0
+        )
+        with _network(offline=bool(of_program.get("offline"))):
             if (resumed := own["resume"]) is not None:
                 if values["out"] not in (None, resumed) or values["overwrite"]:
                     raise OptionError(
@@ -169,30 +227,42 @@ def with_options(
                         "Leave --out and --overwrite out, or leave --resume out.",
                     )
                 values |= {"out": resumed, "resume": True}
-            for group, grouped in declared.groups.items():
-                values |= values_of_group(group, grouped, values.pop(group.replace("-", "_")) or ())
-            request = declared.request({**context.meta.get(GROUPED, {}), **values})
+            request = declared.request({**grouped, **values, **typed})
             if own["dry_run"]:
                 (plan or show_plan)(request, screen, resumed)
             else:
                 function(request, screen)
 
-    parameters = [_parameter(own) for own in declared.options.values() if not own.option.group]
-    parameters += [_group_parameter(group, grouped) for group, grouped in declared.groups.items()]
-    for name, option in _TERMINAL.items():
-        if name in terminal or name == _HELP_ALL:  # taken also where `--help` shows all anyway
-            kind: Any = bool if option.metavar is None else Path | None
-            own = DeclaredOption(name, kind, False if kind is bool else None, option)
-            called = _CALLED.get(name)
-            parameters.append(
-                _parameter(own, callback=called, is_eager=called is not None, hidden=name not in terminal)
-            )
+    parameters = [_parameter(own) for own in declared.options.values() if own.typed_alone]
+    parameters += [
+        _group_parameter(group, grouped) for group, grouped in declared.groups.items() if not GROUPS[group].of_program
+    ]
+    for name in terminal:
+        kind: Any = bool if _TERMINAL[name].metavar is None else Path | None
+        own = DeclaredOption(name, kind, False if kind is bool else None, _TERMINAL[name])
+        called = _CALLED.get(name)
+        parameters.append(_parameter(own, callback=called, is_eager=called is not None))
     # The command line knows arguments by their place: these come first.
     parameters.sort(key=lambda p: not isinstance(p.annotation.__metadata__[0], typer.models.ArgumentInfo))
-    parameters.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
-    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {p.name: p.annotation for p in parameters}
-    return flat
+    return takes(flat, parameters)
+
+
+def program_parameters() -> list[inspect.Parameter]:
+    """Returns the options of the program as Typer reads them."""
+    kept: dict[str, Any] = {"callback": _keep, "expose_value": False}
+    return [
+        _group_parameter(name, (), **kept) if name in GROUPS else _parameter(own, **kept)
+        for name, option in PROGRAM.items()
+        for own in [DeclaredOption(name, bool, option is FIGURES, option)]
+    ]
+
+
+def takes(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """Returns the function with parameters that Typer reads, and the context."""
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    function.__signature__ = inspect.Signature([*parameters, context])  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in (*parameters, context)}
+    return function
 
 
 def _network(*, offline: bool) -> AbstractContextManager[None]:
@@ -214,9 +284,15 @@ def _parameter(option: DeclaredOption, **more: Any) -> inspect.Parameter:
         if isinstance(default, tuple):  # as it would be typed: a list with commas
             default = ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in default) or None
         kind, more["parser"] = (str if default is not None else str | None), _parser(option)
-    if declared.shown is not None:
-        more["show_default"] = declared.shown or False
-    more |= {"metavar": declared.metavar, "help": declared.help, "rich_help_panel": declared.panel or None}
+    # In the line of the help, where it takes up none of its own.
+    shown = option.shown_default
+    words = f"{declared.help}{_DEFAULT}{shown})" if shown else declared.help
+    more |= {
+        "metavar": declared.metavar,
+        "help": words,
+        "show_default": False,
+        "rich_help_panel": declared.panel or None,
+    }
     if declared.argument:
         info: Any = typer.Argument(**more)
     else:
@@ -228,16 +304,16 @@ def _parameter(option: DeclaredOption, **more: Any) -> inspect.Parameter:
     )
 
 
-def _group_parameter(group: str, options: Sequence[DeclaredOption]) -> inspect.Parameter:
+def _group_parameter(group: str, options: Sequence[DeclaredOption], **more: Any) -> inspect.Parameter:
     """The option of the command line that gives a group of options."""
-    shown = ", ".join(
-        own.name.replace("_", "-") + (f" {own.default}" if isinstance(own.default, int | float | str) else "")
+    names = ", ".join(
+        own.named + (f" {own.default}" if isinstance(own.default, int | float | str) and not own.is_switch else "")
         for own in options
     )
-    declared = replace(
-        GROUPS[group], help=f"{GROUPS[group].help}: {shown}.", metavar="NAME=VALUE,…|FILE.toml", shown=""
-    )
-    return _parameter(DeclaredOption(group.replace("-", "_"), tuple[str, ...], (), declared))
+    declared = GROUPS[group]
+    words = f"{declared.help}: {names}." if names else f"{declared.help}."
+    declared = replace(declared, help=words, metavar=declared.metavar or "NAME=VALUE,…|FILE.toml", shown="")
+    return _parameter(DeclaredOption(group.replace("-", "_"), tuple[str, ...], (), declared), **more)
 
 
 def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequence[str]) -> dict[str, Any]:
@@ -249,33 +325,41 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
         texts: what the command line has, each time that it has the option.
 
     Raises:
-        OptionError: for what is no pair, a name that is none of theirs, or given twice.
+        OptionError: for what is no pair, and for a name that is none of theirs or given twice at once; what is given
+            again takes the place of the first, as ever.
     """
-    named = {own.name: own for own in options}
-    pairs: list[tuple[str, Any]] = []
-    for text in texts:
-        if Path(text).suffix == ".toml":
+    named = {own.named.replace("-", "_"): own for own in options}
+    switches = "|".join(re.escape(own.named) for own in options if own.is_switch) or "=.*"
+    # A value may have commas of its own: layers=0,2,4-6.
+    between = re.compile(rf",(?=\s*(?:[\w-]+\s*=|(?:{switches})\s*(?:,|$)))")
+    pairs: list[tuple[int, str, Any]] = []
+    for time, text in enumerate(texts):
+        is_file = Path(text).suffix == ".toml" and text.partition("=")[0].strip().replace("-", "_") not in named
+        if is_file and not any(own.option.trusts for own in options):
             try:
-                pairs += parse_toml(Path(text).read_text(encoding="utf-8")).items()
+                pairs += [(time, *pair) for pair in parse_toml(Path(text).read_text(encoding="utf-8")).items()]
             except (OSError, ValueError) as error:
                 message = f"--{group}: {text} cannot be read: {error}."
                 raise OptionError(message, "Write NAME = VALUE in lines.") from error
         else:
-            # A value may have commas of its own: layers=0,2,4-6.
-            parts = [part.partition("=") for part in re.split(r",(?=\s*[\w-]+\s*=)", text) if part.strip()]
-            pairs += [(name.strip(), value.strip() if mark else None) for name, mark, value in parts]
+            parts = [part.partition("=") for part in between.split(text) if part.strip()]
+            pairs += [(time, name.strip(), value.strip() if mark else None) for name, mark, value in parts]
     found: dict[str, Any] = {}
-    for given, value in pairs:
-        name = given.replace("-", "_")
-        if value is None or name not in named or name in found:
-            problem = "has no value" if value is None else "is given twice" if name in found else "is none of its names"
-            names = ", ".join(own.replace("_", "-") for own in named)
-            raise OptionError(f"--{group}: {given!r} {problem}.", f"Write NAME=VALUE,… with names among {names}.")
-        found[name] = _of_text(named[name], value) if isinstance(value, str) else value
+    seen: set[tuple[int, str]] = set()
+    for time, given, written in pairs:
+        own = named.get(given.replace("-", "_"))
+        value = True if written is None and own is not None and own.is_switch else written
+        if own is None or value is None or (time, own.name) in seen:
+            problem = "is none of its names" if own is None else "has no value" if value is None else "is given twice"
+            names = ", ".join(own.named for own in options)
+            how = "NAME=VALUE,…" if not all(own.is_switch for own in options) else "NAME,…"
+            raise OptionError(f"--{group}: {given!r} {problem}.", f"Write {how} with names among {names}.")
+        seen.add((time, own.name))
+        found[own.name] = _of_text(own, value) if isinstance(value, str) else value
         try:
-            named[name].value(found[name])
+            own.value(found[own.name])
         except OptionError as error:
-            raise OptionError(error.message, error.advice or f"Its default is {named[name].default}.") from error
+            raise OptionError(error.message, error.advice or f"Its default is {own.default}.") from error
     return found
 
 
@@ -310,25 +394,27 @@ def _parser(option: DeclaredOption) -> Callable[[Any], Any]:
 # Options that are about the command line itself: files, which have a metavar, and switches.
 _TERMINAL = {
     "resume": Option(
-        "Resume the interrupted run in that folder, with the options it was started with.", OUTPUT, "DIR", shown=""
+        "Resume the interrupted run in that folder; with the options it was started with.", OUTPUT, "DIR", shown=""
     ),
     "config": Option(
-        "Read options from a TOML file, or from the run.json of an earlier run in order to repeat it.",
+        "Read options from a TOML file, or from a run.json in order to repeat that run.",
         OUTPUT,
         "FILE",
         shown="",
     ),
+    "dry_run": Option("Only say what would be done, for how long and with how much memory.", OUTPUT),
+}
+# Options of the program, which are understood before every command and after it.
+PROGRAM = {
     "json": Option("Print the summary as JSON and nothing else.", OUTPUT),
     "quiet": Option("Print only errors; files are still written.", OUTPUT, flags=("--quiet", "-q")),
     "debug": Option("Show the traceback of an error.", OUTPUT),
-    "dry_run": Option(
-        "Write nothing: say what would be done, how large the models and data are, and roughly how much time and "
-        "memory it would take.",
-        OUTPUT,
-    ),
-    _HELP_ALL: Option("Show every option.", OUTPUT),
+    "figures": FIGURES,
+    "offline": OFFLINE,
+    "trust": GROUPS["trust"],
+    _HELP_ALL: Option("With a command: show all of its options.", OUTPUT),
 }
-_CALLED: dict[str, Any] = {"resume": load_run, "config": load_config, _HELP_ALL: show_all}  # as soon as one is read
+_CALLED: dict[str, Any] = {"resume": load_run, "config": load_config}  # as soon as one is read
 
 
 def rank() -> int:

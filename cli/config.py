@@ -113,18 +113,19 @@ def _read(path: Path, option: str) -> str:
 
 
 def _set_defaults(context: typer.Context, values: Mapping[str, Any], source: str) -> None:
-    parameters = {p.name: p for p in context.command.params if p.name}
-    names = {flag.removeprefix("--").replace("-", "_"): p.name for p in context.command.params for flag in p.opts}
+    own = context.command.get_params(context)
+    parameters = {p.name: p for p in own if p.name}
+    names = {flag.removeprefix("--").replace("-", "_"): p.name for p in own for flag in p.opts}
     declared = commands()[context.info_name].options if context.info_name in commands() else {}
     names |= {name.replace("-", "_"): own.name for own in declared.values() for name in own.former_names}
     defaults = {}
     for key, value in values.items():
         name = key.replace("-", "_")
         name = name if name in parameters else names.get(name) or name
-        if name in declared and declared[name].option.group:
+        if name in declared and declared[name].former_names:
             context.meta.setdefault(GROUPED, {})[name] = _checked(declared[name], value, source, context)
             continue
-        if name not in parameters or name in ("config", "resume", "help", "help_all"):
+        if name not in parameters or name in ("config", "resume", "help", "help_all", "trust"):
             close = get_close_matches(name, parameters, n=1)
             hint = (
                 f"Did you mean {close[0].replace('_', '-')}?"

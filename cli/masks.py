@@ -20,7 +20,6 @@ def masks(run: Any, request: Any, screen: Screen) -> str:
 
     Examples: headlens masks · headlens masks --pattern "window:3|global:1|random:2" --length 64
     · headlens masks demo --task sst2 --data train.tsv --dev-data dev.tsv --pattern star --pattern bigbird --seeds 3
-    · headlens masks demo --task paraphrase --graph neighbour --graph random --layers all --layers last:3
     """
     from headlens.analyses.masks.report import mask_sentences
 
@@ -44,7 +43,7 @@ def masks(run: Any, request: Any, screen: Screen) -> str:
     if request.study is not None:
         return shlex.join(["headlens", "report", str(run.folder)])
     use = request.pattern[0] if request.pattern else "star"
-    return shlex.join(["headlens", "ablate", "--mask", use, *["--no-diagonal"] * request.no_diagonal])
+    return shlex.join(["headlens", "ablate", "--mask", use, *["--mask-rules", "no-diagonal"] * request.no_diagonal])
 
 
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> Iterator[Table]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from headlens.models.model_options import ModelOptions
-from headlens.options import DEMO, OUTPUT, CommandOptions, option
+from headlens.options import DEMO, CommandOptions, option
 from headlens.shared_options import MODEL_NAME
 
-from .command import show_all, with_options
+from .command import ALSO, Folder, ListsOnce, told, with_options
 from .screen import Screen
-
-_UNSEEN: Any = {"is_eager": True, "hidden": True, "rich_help_panel": OUTPUT}
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,9 @@ class CheckRequest:
     model_options: ModelOptions = field(default_factory=ModelOptions)
 
 
-app = typer.Typer(help="List the models headlens knows, or check one.", invoke_without_command=True)
+app = typer.Typer(
+    help="List the models headlens knows, or check one.", invoke_without_command=True, cls=Folder, epilog=ALSO
+)
 
 
 @app.callback()
@@ -35,25 +35,22 @@ def models(
     everything: Annotated[
         bool, typer.Option("--all", help="List all supported model types of the installed version of transformers.")
     ] = False,
-    help_all: Annotated[
-        bool, typer.Option("--help-all", callback=show_all, help="Show every option.", **_UNSEEN)
-    ] = False,
 ) -> None:
     """List the models headlens knows, or check one."""
-    del help_all
     if ctx.invoked_subcommand is not None:
         return
     from headlens.attention.supported_models import FAMILIES, UNSUPPORTED, dispatching_model_types
 
-    screen = Screen(json=False, quiet=False)
+    screen = Screen(json=bool(told(ctx).get("json")), quiet=bool(told(ctx).get("quiet")))
     rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "example": f.example} for f in FAMILIES]
     screen.table("Tested with every release", rows)
     screen.show(f"Refused, because they compute attention themselves: {', '.join(UNSUPPORTED)}.")
+    types = dispatching_model_types() if everything else []
     if everything:
-        types = dispatching_model_types()
         screen.show(f"\nAll {len(types)} model types that use transformers' attention registry:", " ".join(types))
     else:
-        screen.show("Many more work (--all lists them); `headlens models check NAME` tries one.")
+        screen.show("Many more work (--all lists them).")
+    screen.finish({"tested": rows, "refused": UNSUPPORTED, "types": types}, [], "headlens models check NAME")
 
 
 def check(request: CheckRequest, screen: Screen) -> None:
@@ -73,4 +70,4 @@ def check(request: CheckRequest, screen: Screen) -> None:
     screen.finish(facts.as_json(), [], shlex.join(["headlens", "classify", request.model]))
 
 
-app.command()(with_options(check, CommandOptions("check", (CheckRequest,), ""), terminal=["json"]))
+app.command(cls=ListsOnce, epilog=ALSO)(with_options(check, CommandOptions("check", (CheckRequest,), "")))

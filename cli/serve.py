@@ -22,4 +22,4 @@ def serve(request: ServeRequest, screen: Screen) -> None:
         server.serve_forever()
 
 
-SERVE_COMMAND = with_options(serve, SERVE, terminal=["debug"])
+SERVE_COMMAND = with_options(serve, SERVE)

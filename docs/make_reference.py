@@ -173,7 +173,10 @@ def _typed(own: DeclaredOption) -> str:
     if option.argument:
         return f"`{option.metavar}`"
     if option.group:
-        values = "true|false" if hint is bool else "|".join(map(str, get_args(hint))) or option.metavar or "NUMBER"
+        if own.is_switch and not own.default:
+            return f"`{own.flag}`"
+        kind = "|".join(map(str, get_args(hint))) if get_origin(hint) is Literal else hint.__name__.upper()
+        values = "true|false" if own.is_switch else option.metavar or kind
         return f"`{own.flag}={values}`".replace("|", "\\|")
     if option.flags and "/" in option.flags[0]:
         return f"`{option.flags[0].replace('/', '`, `')}`"
@@ -186,14 +189,7 @@ def _typed(own: DeclaredOption) -> str:
 def _default(own: DeclaredOption) -> str:
     if own.option.shown is not None:
         return _cell(own.option.shown)
-    value = own.default
-    if isinstance(value, tuple):
-        value = "" if own.repeated else ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value)
-    if own.option.group and isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if own.option.flags and "/" in own.option.flags[0]:
-        return f"`{own.option.flags[0].split('/')[not value]}`"
-    return "" if value is None or value is False or value == "" else f"`{value}`"
+    return f"`{own.shown_default}`" if own.shown_default else ""
 
 
 def _cell(text: str) -> str:

@@ -11,20 +11,20 @@ set -euo pipefail
 
 task="$1" train="$2" dev="$3"
 model="${MODEL:-demo}" out="${OUT:-runs}"
-lesson=(--task "$task" --data "$train" --dev-data "$dev" --min-words "${MIN_WORDS:-0}" --limit "${LIMIT:-100000}" --epochs "${EPOCHS:-1}"
-  --learning-rate "${RATE:-1e-4}" --batch-tokens 1024 --precision "${PRECISION:-bf16}")
+lesson=(--task "$task" --data "$train" --dev-data "$dev" --data-args min-words="${MIN_WORDS:-0}" --limit "${LIMIT:-100000}" --epochs "${EPOCHS:-1}"
+  --learning-rate "${RATE:-1e-4}" --batch-tokens 1024 --training-args precision="${PRECISION:-bf16}")
 study=("${lesson[@]}" --no-controls --seeds "${SEEDS:-3}")
 
 headlens masks "$model" "${study[@]}" --graph syntax --graph lexical --graph neighbour --graph random \
   --parser "${PARSER:-spacy:en_core_web_sm}" --layers all --layers first:3 --layers last:3 \
   --drop-attention last:3 --drop-layers last:3 --out "$out/$task-graphs"
 
-headlens train-dam "$model" "${lesson[@]}" --lambdas "${LAMBDAS:-0.0001,0.001,0.01}" --longest "${LONGEST:-128}" \
+headlens train-dam "$model" "${lesson[@]}" --lambdas "${LAMBDAS:-0.0001,0.001,0.01}" --data-args longest="${LONGEST:-128}" \
   --out "$out/$task-dam"
 masks=()
 for file in "$out/$task-dam"/masks/*/mask.safetensors; do masks+=(--mask "$file"); done
-headlens masks "$model" "${study[@]}" --longest "${LONGEST:-128}" --length "${LONGEST:-128}" \
-  --grid "${GRID:-global=0,1 random=0,2 neighbour=1,3,6}" --learn-degrees "${STRENGTHS:-0.1,0.3,1,3}" --draws "${DRAWS:-5}" \
+headlens masks "$model" "${study[@]}" --data-args longest="${LONGEST:-128}" --length "${LONGEST:-128}" \
+  --grid "${GRID:-global=0,1 random=0,2 neighbour=1,3,6}" --learn-degrees "${STRENGTHS:-0.1,0.3,1,3}" --law draws="${DRAWS:-5}" \
   "${masks[@]}" --out "$out/$task-degrees"
 
 headlens report "$out/$task-graphs" "$out/$task-dam" "$out/$task-degrees" --out "$out/$task-report"

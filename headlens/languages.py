@@ -13,7 +13,7 @@ from headlens.errors import ModelError, OptionError
 _CASED = 0.01  # share of tokens with capitals from which a vocabulary counts as cased
 _PREFIX = re.compile(r"<2[a-z]{2,3}(_[A-Za-z]{2,4})?>")  # <2de>, <2zh_Hant>
 SIDES = ("source", "target")
-_TARGET_WRITTEN = "Name it with --target-language, or begin every source with its code."
+_TARGET_WRITTEN = "Name it with --model-args target-language, or begin every source with its code."
 
 
 def language_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -102,10 +102,12 @@ def tell_languages(
 
 def _check_language(name: str, side: str, code: str, tokens: Mapping[str, int]) -> None:
     if not tokens:
-        problem = f"--{side}-language {code}: {name} does not take a language for its {side}."
+        problem = f"--model-args {side}-language {code}: {name} does not take a language for its {side}."
         raise OptionError(problem, "Leave it out.")
     if code not in tokens:
-        raise OptionError(f"--{side}-language {code}: {name} has no such language.", listed_languages(tokens))
+        raise OptionError(
+            f"--model-args {side}-language {code}: {name} has no such language.", listed_languages(tokens)
+        )
 
 
 def told_languages(tokenizer: Any, model: Any, untold: Collection[str]) -> dict[str, str]:
@@ -164,7 +166,7 @@ def language_notes(tokenizer: Any, model: Any, untold: Collection[str], asked: C
         asked: codes that the user gave.
     """
     notes = [
-        f"The {side} language is {code}, according to the model's files; --{side}-language changes it."
+        f"The {side} language is {code}, according to the model's files; --model-args {side}-language changes it."
         for side, code in told_languages(tokenizer, model, untold).items()
         if code not in asked
     ]

@@ -7,11 +7,12 @@ reference of options. Modules that declare options import neither torch nor pand
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -58,6 +59,8 @@ class Option:
             for one of its own.
         trusts: whether it lets code or unsafe files run, so that nothing but the command line may give it: a run.json,
             a TOML file and a recipe may come from anybody.
+        of_program: whether it is an option of the program, which is understood before and after every command.
+        command_line: whether it can be typed; else it is for Python and for files alone.
     """
 
     help: str
@@ -71,14 +74,28 @@ class Option:
     argument: bool = False
     group: str = ""
     trusts: bool = False
+    of_program: bool = False
+    command_line: bool = True
 
 
 # Options of the command line that stand for several, which few people change: `--thresholds positional=0.5,sink=0.3`.
 GROUPS = {
     "thresholds": Option("Thresholds from which a head has a role", ROLES),
-    "law": Option("Distribution that a mask is drawn from while it is learned, and how it enters attention", MASK),
-    "optimizer": Option("Learning-rate schedule and updates", TRAINING),
-    "mask-rules": Option("How --mask is read and where it applies, and the control with random positions", MASK),
+    "law": Option("How masks or gates are drawn, penalised and learned", MASK),
+    "training-args": Option("How the model is trained", TRAINING),
+    "mask-rules": Option("Where a mask applies, what of it is kept, and controls", MASK),
+    "data-args": Option("How texts and examples are read", CORPUS),
+    "model-args": Option("How the model is loaded", MODEL),
+    "strategy-args": Option("How the strategies choose heads", PRUNING),
+    "methods": Option("Settings of single methods", "Graphs"),
+    "projections": Option("How queries and keys are projected", "Projections"),
+    "trust": Option(
+        "What may run code of whoever made a model: remote-code, its Python files; pickle, a checkpoint that is not "
+        "safetensors",
+        MODEL,
+        "NAME,…",
+        of_program=True,
+    ),
 }
 
 
@@ -89,9 +106,9 @@ def option(default: Any, declared: str | Option, panel: str = "", **more: Any) -
         default: its value where nothing is given; MISSING where something must be.
         declared: an option of several commands, or the help of one of its own.
         panel: the group of options that it stands in.
-        more: what else there is to `Option`.
+        more: what else there is to `Option`; of a declared one what is otherwise here.
     """
-    own = declared if isinstance(declared, Option) else Option(declared, panel, **more)
+    own = replace(declared, **more) if isinstance(declared, Option) else Option(declared, panel, **more)
     return field(default=default, metadata={_DECLARED: own})
 
 
@@ -114,16 +131,63 @@ class DeclaredOption:
     @property
     def flag(self) -> str:
         """How the command line writes it: `--batch-tokens`, or `--thresholds positional` of a group."""
+        if not self.option.command_line:
+            return self.name.replace("_", "-")
         if self.option.group:
-            return f"--{self.option.group} {self.name.replace('_', '-')}"
+            return f"--{self.option.group} {self.named}"
         return self.option.flags[0].split("/")[0] if self.option.flags else f"--{self.name.replace('_', '-')}"
 
     @property
+    def named(self) -> str:
+        """How its group calls it: its name; of `--trust` what is trusted."""
+        own = self.name.removeprefix("allow_").removeprefix("trust_") if self.option.trusts else self.name
+        return own.replace("_", "-")
+
+    @property
+    def typed_alone(self) -> bool:
+        """Whether it is an option of the command itself, and not of a group, of the program, or of files alone."""
+        return self.option.command_line and not self.option.group and not self.option.of_program
+
+    @property
     def former_names(self) -> set[str]:
-        """How the command line wrote an option of a group by itself, without dashes before it."""
-        if not self.option.group:
+        """How the command line wrote it where it does not write it by itself any more, without dashes before it."""
+        if self.option.command_line and not self.option.group:
             return set()
         return {*self.option.flags, self.name.replace("_", "-")}
+
+    def moved(self, former: str) -> str:
+        """How an option is given that the command line wrote by itself before.
+
+        Args:
+            former: one of `former_names`.
+        """
+        if self.option.command_line:
+            value = "" if self.is_switch and not self.default else "=false" if self.is_switch else "=VALUE"
+            return f"--{former} is a part of --{self.option.group} now: {self.flag}{value}."
+        example: Any = True if self.is_switch else "VALUE" if self.default in (None, MISSING, ()) else self.default
+        return (
+            f"--{former} is not on the command line: write {self.flag} = {json.dumps(example)} in a TOML file and name "
+            f"it with --config, or give {self.name}={example!r} in Python."
+        )
+
+    @property
+    def shown_default(self) -> str:
+        """What the help shows as default; empty for nothing."""
+        if self.option.shown is not None:
+            return self.option.shown
+        value = self.default
+        if isinstance(value, tuple):
+            value = "" if self.repeated else ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value)
+        if self.is_switch and self.option.group:
+            return str(value).lower()
+        if self.option.flags and "/" in self.option.flags[0]:
+            return self.option.flags[0].split("/")[not value]
+        return "" if value in (None, MISSING) or value is False else str(value)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is either on or off, so that its name alone turns it on."""
+        return without_none(self.hint) is bool
 
     @property
     def repeated(self) -> bool:
@@ -205,7 +269,7 @@ class CommandOptions:
         """Declared options that the command line gives together, by the name of their group."""
         found: dict[str, list[DeclaredOption]] = {}
         for own in self.options.values():
-            if own.option.group:
+            if own.option.group and own.option.command_line:
                 found.setdefault(own.option.group, []).append(own)
         return found
 
@@ -319,6 +383,16 @@ def declared_options(*requests: type) -> dict[str, DeclaredOption]:
         for declared in (*getattr(request, "OVERRIDES", ()), *_options(request)):
             options.setdefault(declared.name, declared)
     return options
+
+
+def flag_of(options: Any, name: str) -> str:
+    """Returns how the command line writes an option of a request, for messages.
+
+    Args:
+        options: the request or a part of it, or its class.
+        name: of the option, as Python writes it.
+    """
+    return declared_options(options if isinstance(options, type) else type(options))[name].flag
 
 
 def build(request: type[T], values: Mapping[str, Any], **parts: Any) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headlens.option_values import names_or_none, positive_amount
 from headlens.options import CORPUS, MODEL, OUTPUT, STATISTICS, TASK, TRAINING, Option
 
-MODEL_NAME = Option("Hugging Face id, local folder, or 'demo' (the bundled MiniLM).", metavar="MODEL", argument=True)
+MODEL_NAME = Option("Hugging Face id, local folder, or demo: the bundled MiniLM.", metavar="MODEL", argument=True)
 ONE_OR_TWO_MODELS = Option(
     "Hugging Face id, folder or 'demo'; two are compared side by side.",
     metavar="[MODEL] [SECOND]",
@@ -24,14 +24,16 @@ TRAINED_MODEL = Option(
     metavar="MODEL",
     argument=True,
 )
-CORPUS_SOURCE = Option("demo, FILE.conllu, FILE.txt, FILE.tsv|csv|jsonl (with --column), hub:NAME.", CORPUS, "SOURCE")
-TARGET_FILE = Option("File with translations, or with the second sentences of pairs, line by line.", CORPUS, "FILE")
+CORPUS_SOURCE = Option("demo, FILE.conllu|txt, FILE.tsv|csv|jsonl (with --column), hub:NAME.", CORPUS, "SOURCE")
+TARGET_FILE = Option("Translations, or the second sentences of pairs, line by line.", CORPUS, "FILE")
 SENTENCE_COLUMN = Option("Column that contains the sentences.", CORPUS, "NAME")
-TARGET_COLUMN = Option("Column that contains the translations, or second sentences.", CORPUS, "NAME")
+TARGET_COLUMN = Option("Column that contains the translations, or second sentences.", CORPUS, "NAME", group="data-args")
 SPLIT = Option("Split of a hub data set.", CORPUS, "NAME")
 LIMIT = Option("Read only the first N sentences or examples.", CORPUS, "N", at_least=1)
 LONG_SENTENCES = Option(
-    "Sentences longer than the model's limit: skip them, or split them into windows between words.", CORPUS
+    "Sentences longer than the model's limit: skip them, or split them into windows between words.",
+    CORPUS,
+    group="data-args",
 )
 PARSER = Option(
     "Where trees come from: gold, spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE, matched by text.",
@@ -39,7 +41,7 @@ PARSER = Option(
     "PARSER",
 )
 HELD_OUT_TEXT = Option("Text on which the model is evaluated.", CORPUS, "SOURCE", shown="a part of the corpus")
-HELD_OUT_TARGET = Option("Translations of --dev.", CORPUS, "FILE")
+HELD_OUT_TARGET = Option("Translations of --dev.", CORPUS, "FILE", group="data-args")
 FREQUENCY = Option(
     "Word frequencies for the rare-word metric: wordfreq:LANG, corpus, FILE or none.",
     STATISTICS,
@@ -60,7 +62,7 @@ MARGIN = Option(
     shown="0.01; 1 of BLEU and chrF, 1 % of a loss",
 )
 EXAMPLE_SOURCES = Option(
-    "Labelled examples: FILE.tsv|csv|jsonl|json (also .gz) or hub:NAME; if repeated, the sources are concatenated.",
+    "Labelled examples: FILE.tsv|csv|jsonl|json or hub:NAME; also .gz. If repeated, the sources are concatenated.",
     TASK,
     "SOURCE",
     shown="the task's own data",
@@ -76,8 +78,11 @@ SKIP_BROKEN = Option(
     "than "
     "a quarter of it. A note says how many.",
     CORPUS,
+    group="data-args",
 )
-EXAMPLE_SPLIT = Option("Split of a hub data set.", TASK, "NAME", shown="for training: train; otherwise the task's")
+EXAMPLE_SPLIT = Option(
+    "Split of a hub data set.", TASK, "NAME", shown="for training: train; otherwise the task's", group="data-args"
+)
 CLASS_LABELS = Option(
     "Classes in the order of the model's outputs (model=negative,positive) or of the class numbers in the data "
     "(data=…), where "
@@ -90,6 +95,7 @@ BLEU_TOKENIZER = Option(
     "sacreBLEU's tokenizer for BLEU, with --task translation.",
     TASK,
     shown="the one for the target language if known, otherwise 13a",
+    group="data-args",
 )
 PREDICTED = Option(
     "A test set without labels: predictions for all of its rows are written in GLUE's submission format, such as "
@@ -99,25 +105,34 @@ PREDICTED = Option(
     shown="",
 )
 HELD_OUT_EXAMPLES = Option("Examples on which the model is evaluated.", TASK, "SOURCE", shown="a part of the data")
-MASKED_SHARE = Option("Share of tokens to mask and predict, for mlm.", TRAINING)
-LABEL_SMOOTHING = Option("Label smoothing, for translation.", TRAINING)
-VOCABULARY = Option("Vocabulary size of a new model, in subwords.", TRAINING, "N")
+MASKED_SHARE = Option("Share of tokens to mask and predict, for mlm.", TRAINING, group="training-args")
+LABEL_SMOOTHING = Option("Label smoothing, for translation.", TRAINING, group="training-args")
+VOCABULARY = Option("Vocabulary size of a new model, in subwords.", TRAINING, "N", group="model-args")
 LONGEST = Option(
     "Length limit, in tokens, of a block, of one side of a pair, or of an example.",
     TRAINING,
     "N",
     shown="128, or the model's limit if lower; for examples the model's limit",
     at_least=4,
+    group="data-args",
 )
 NEXT_SENTENCE = Option(
     "For mlm: also train on whether the second half of a block follows the first, as in BERT (ALBERT: whether the "
     "two are swapped).",
     TRAINING,
+    group="training-args",
 )
 FREEZE = Option(
     "Parts to freeze, comma-separated: encoder, decoder, embeddings, head (the task head), all, none.",
     metavar="PARTS",
     parse=names_or_none,
     shown="none; for the bundled task all",
+    group="training-args",
 )
-FIGURES = Option("Draw figures; `headlens report` can also draw them later.", OUTPUT, flags=("--figures/--no-figures",))
+FIGURES = Option(
+    "Draw figures; `headlens report` can also draw them later.",
+    OUTPUT,
+    flags=("--figures/--no-figures",),
+    of_program=True,
+)
+OFFLINE = Option("Never contact the hub.", MODEL, of_program=True)

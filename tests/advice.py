@@ -21,7 +21,7 @@ def options() -> dict[str, set[str]]:
     """The options of every command, and those of the program itself under the empty name."""
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    found = {"": {"--help", "--version", "--debug", "--install-completion", "--show-completion"}}
+    found = {"": {"--help", *(flag for own in group.params for flag in (*own.opts, *own.secondary_opts))}}
     for name, command in walk(group):
         found.setdefault(name, {"--help"}).update(
             flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-TRAINED = ("--steps", 4, "--batch-tokens", 150, "--longest", 40)
+TRAINED = ("--steps", 4, "--batch-tokens", 150, "--data-args", "longest=40")
 SST2 = ("--task", "sst2", "--data", "{data}/train.tsv", "--dev-data", "{data}/dev.tsv")
-GRID = ("--windows", "0,3", "--groups", "2", "--thresholds", "1", "--clusters", 2, "--epochs", 1, "--points", 1)
+GRID = (
+    "--windows",
+    "0,3",
+    "--groups",
+    "2",
+    "--thresholds",
+    "1",
+    "--methods",
+    "clusters=2",
+    "--epochs",
+    1,
+    "--methods",
+    "points=1",
+)
 CASES: dict[str, tuple[object, ...]] = {
     "classify": ("classify", "{bert}", "--limit", 60, "--batch-tokens", 200),
     "relevance": ("relevance", "{bert}", "--limit", 12, "--batch-tokens", 100),
@@ -13,8 +26,11 @@ CASES: dict[str, tuple[object, ...]] = {
     "ablate --prune": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--prune", "1,2", "--strategies", "all"),
     "probe": ("probe", "{bert}", "--limit", 60, "--batch-tokens", 200, "--replicates", 20),
     "prune": ("prune", "{judge}", *SST2, *TRAINED, "--lambdas", "0,0.05"),
-    "train": ("train", "{judge}", *SST2, *TRAINED, "--evaluate-every", 2),
-    "train mlm": ("train", "new:albert-tiny", "--vocabulary", 300, "--limit", 60, *TRAINED, "--evaluate-every", 2),
+    "train": ("train", "{judge}", *SST2, *TRAINED, "--training-args", "evaluate-every=2"),
+    "train mlm": (
+        *("train", "new:albert-tiny", "--model-args", "vocabulary=300", "--limit", 60, *TRAINED),
+        *("--training-args", "evaluate-every=2"),
+    ),
     "train-dam": ("train-dam", "{judge}", *SST2, *TRAINED, "--lambdas", "0,0.1"),
     "masks": ("masks", "--pattern", "strided:2", "--length", 40),
     "masks --task": ("masks", "{judge}", *SST2, *TRAINED, "--pattern", "window:1"),

@@ -41,9 +41,9 @@ def test_every_option_that_is_named_is_one_of_the_program() -> None:
 @pytest.mark.parametrize(
     ("words", "said", "wrong"),
     [
-        (["ablate"], "Error: too long. Give a larger --longest.", ["--longest"]),
-        (["train"], "Error: too long. Give a larger --longest.", []),
-        (["ablate"], "Train it: headlens train MODEL --longest 32.", []),
+        (["ablate"], "Error: too long. Give a larger --epochs.", ["--epochs"]),
+        (["train"], "Error: too long. Give a larger --epochs.", []),
+        (["ablate"], "Train it: headlens train MODEL --epochs 3.", []),
         (["ablate", "--lenght=3"], "Error: no such option: --lenght Did you mean --limit?", []),
         (["ablate"], "Install it: pip install 'sacrebleu[ja]' --upgrade", []),
         (["ablate"], "It has none; --debug shows where.", []),

@@ -179,8 +179,8 @@ def zeroed_scores(model: PreTrainedModel, edit: MaskEdit) -> Iterator[None]:
     """
     if attention_of(model) is not None:
         raise OptionError(
-            f"--zero-scores: the attention of this model is {attention_of(model)}, not softmax.",
-            "Leave --zero-scores out, or choose a model with softmax.",
+            f"--mask-rules zero-scores: the attention of this model is {attention_of(model)}, not softmax.",
+            "Leave --mask-rules zero-scores out, or choose a model with softmax.",
         )
     form = _ZeroedScores(edit.source, edit.layers, edit.stack)
     # As an edit that stays with the model it is given the tokens of every pass.

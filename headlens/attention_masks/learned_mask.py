@@ -71,7 +71,7 @@ class LearnedMaskOptions:
 
     def __post_init__(self) -> None:
         if self.longest < 2:
-            raise OptionError(f"--longest {self.longest} leaves nothing to mask.", "The authors use 128.")
+            raise OptionError(f"--data-args longest {self.longest} leaves nothing to mask.", "The authors use 128.")
         if not 0 < self.strength < float("inf"):
             raise OptionError(f"--law strength={self.strength} is not a positive number.", "The authors use 1e4.")
         if self.form not in get_args(Form):
@@ -315,7 +315,7 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         if length > self.options.longest:
             raise OptionError(
                 f"A text of {counted(length, 'token')} is longer than the mask of {self.options.longest}.",
-                "Give --longest, or leave long texts out.",
+                "Give --data-args longest, or leave long texts out.",
             )
         # One length where all sentences have the same, or the mask does not depend on them.
         lengths = longest = torch.tensor([length], device=context.query.device)

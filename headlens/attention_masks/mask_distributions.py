@@ -161,7 +161,7 @@ class GumbelDegrees(MaskDistribution):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.largest < 1:
-            raise OptionError(f"--largest-degree {self.largest} leaves nothing to learn.", "Give 1 or more.")
+            raise OptionError(f"--law largest-degree {self.largest} leaves nothing to learn.", "Give 1 or more.")
 
     def size(self, values: int) -> int:
         """One α for every degree from 0 to w of every kind.
@@ -171,7 +171,7 @@ class GumbelDegrees(MaskDistribution):
         """
         if self.largest >= (tokens := values // self.kinds):
             raise OptionError(
-                f"--largest-degree {self.largest} is too large for texts of {tokens} tokens.",
+                f"--law largest-degree {self.largest} is too large for texts of {tokens} tokens.",
                 f"Give at most {tokens - 1}.",
             )
         return self.kinds * (self.largest + 1)
@@ -255,7 +255,7 @@ class AdaptiveSpan(MaskDistribution):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ramp < 1:
-            raise OptionError(f"--span-ramp {self.ramp}: a span has no end.", "Give 1 or more tokens.")
+            raise OptionError(f"--law span-ramp {self.ramp}: a span has no end.", "Give 1 or more tokens.")
 
     def size(self, values: int) -> int:
         """Returns 1: a mask of any number of `values` has one span."""

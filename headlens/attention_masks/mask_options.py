@@ -59,7 +59,9 @@ class MaskOptions:
         MASK,
         group="mask-rules",
     )
-    no_diagonal: bool = option(False, "Mask the diagonal, so that no token attends to itself.", MASK)
+    no_diagonal: bool = option(
+        False, "Mask the diagonal, so that no token attends to itself.", MASK, group="mask-rules"
+    )
     drop_random: bool = option(
         False,
         "As a control, mask the same number of random positions instead of the diagonal.",
@@ -71,7 +73,7 @@ class MaskOptions:
     def __post_init__(self) -> None:
         if self.no_diagonal and self.drop_random:
             raise OptionError(
-                f"--no-diagonal and {MASK_RULES} drop-random are alternatives, to be compared with each other.",
+                f"{MASK_RULES} no-diagonal and drop-random are alternatives, to be compared with each other.",
                 "Run one, then the other.",
             )
         if self.mask_seed and not self.drop_random:
@@ -100,9 +102,10 @@ class MaskOptions:
         typed = [] if self.mask is None else ["--mask", self.mask]
         rules = [] if self.keep is None else [f"keep={self.keep:.10g}", f"keep-order={self.keep_order}"]
         rules += [] if self.layers is None else [f"layers={self.layers}"]
-        rules += ["drop-random=true"] * self.drop_random
+        rules += ["drop-random"] * self.drop_random
         rules += [f"mask-seed={self.mask_seed}"] if self.mask_seed else []
-        return typed + ["--no-diagonal"] * self.no_diagonal + ([MASK_RULES, ",".join(rules)] if rules else [])
+        rules += ["no-diagonal"] * self.no_diagonal
+        return typed + ([MASK_RULES, ",".join(rules)] if rules else [])
 
 
 def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tuple[int, ...] | None:

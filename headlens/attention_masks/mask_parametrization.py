@@ -166,7 +166,7 @@ Shape = PositionPairs | Offsets | Connections
 CONNECTIONS = ("neighbour", "global", "random")
 
 
-def check_connections(kinds: Sequence[str], flag: str = "--degree-kinds") -> None:
+def check_connections(kinds: Sequence[str], flag: str = "--law degree-kinds") -> None:
     """Raises OptionError if there is no such kind of connections, or none at all."""
     if unknown := [kind for kind in kinds if kind not in CONNECTIONS]:
         raise OptionError(f"{flag}: {unknown[0]!r} is not a kind of degree.", f"Kinds: {', '.join(CONNECTIONS)}.")

@@ -65,7 +65,7 @@ class UnknownTokens:
             raise CorpusError(
                 f"{self._told(name)} unknown to the model's tokenizer: it cannot read this text.",
                 (case_note(tokenizer) or "Give text in the language and script of the model.")
-                + " --max-unknown 1 measures it anyway.",
+                + " --model-args max-unknown=1 measures it anyway.",
             )
 
     def _told(self, name: str) -> str:
@@ -220,7 +220,7 @@ class Masking:
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             advice = "BERT was trained with 0.15."
-            raise OptionError(f"--mask-share {self.share} is not above 0 and at most 1.", advice)
+            raise OptionError(f"mask-share {self.share} is not above 0 and at most 1.", advice)
 
     def mask(self, example: EncodedExample) -> EncodedExample | None:
         """Returns the example with masked tokens; itself if its text holds mask tokens, None if it has no text."""

@@ -96,7 +96,7 @@ def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") 
     """
     if spec == "corpus":
         return corpus_frequency(corpus, side)
-    option = "--frequency" if side == "source" else "--target-frequency"
+    option = "--frequency" if side == "source" else "--data-args target-frequency"
     source, _, language = spec.partition(":")
     if source == "wordfreq":
         try:

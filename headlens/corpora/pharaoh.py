@@ -58,7 +58,9 @@ class AlignedCorpus(CorpusView):
         by_line = isinstance(sides[0], TextCorpus)  # whose blank lines are no pairs
         for ordinal, pair in enumerate(self.corpus, 1):
             if pair.target is None:
-                raise OptionError("--alignments: the corpus has no pairs.", "Give --target or --target-column.")
+                raise OptionError(
+                    "--alignments: the corpus has no pairs.", "Give --target or --data-args target-column."
+                )
             source, target = (
                 sentence if isinstance(side, ConlluCorpus) else between_spaces(sentence)
                 for side, sentence in zip(sides, (pair.source, pair.target), strict=True)

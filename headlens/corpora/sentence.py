@@ -233,7 +233,7 @@ def readings(corpus: Corpus) -> Iterator[Example | CorpusError]:
 def broken_note(broken: int, rows: int, first: Iterable[str]) -> str:
     """Returns what to know about rows that were left out, of all rows; `first` of them, with their places."""
     more = " …" if broken > SHOWN else ""
-    return f"Left out by --skip-broken: {broken} of {counted(rows, 'row')}. {' '.join(first)}{more}"
+    return f"Left out by --data-args skip-broken: {broken} of {counted(rows, 'row')}. {' '.join(first)}{more}"
 
 
 @dataclass
@@ -261,7 +261,7 @@ class BrokenRows:
             CorpusError: the error with what can be done, if it is not to be left out.
         """
         if not self.skip:
-            told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --skip-broken.")
+            told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --data-args skip-broken.")
             told.path, told.line = error.path, error.line
             raise told from error
         self.number += 1
@@ -282,8 +282,8 @@ class BrokenRows:
         if self.number and (self.number == rows or self.number > most):
             message = f"{self.number} of {counted(rows, 'row')} cannot be read. The first: {self.first[0]}"
             advice = (
-                f"--skip-broken leaves out {_SHARE:.0%} of the rows (in small files up to {_FEW}), but no more than "
-                f"{_LARGEST_SHARE:.0%} of them: correct the file."
+                f"--data-args skip-broken leaves out {_SHARE:.0%} of the rows (in small files up to {_FEW}), but no "
+                f"more than {_LARGEST_SHARE:.0%} of them: correct the file."
             )
             raise CorpusError(message, advice, path=self.path or self.name)
 

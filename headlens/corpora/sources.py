@@ -265,7 +265,7 @@ def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None, parser: 
     corpus = source
     if options.target is not None:
         if options.target_column is not None:
-            raise OptionError("--target and --target-column both name translations.", "Give one of them.")
+            raise OptionError("--target and --data-args target-column both name translations.", "Give one of them.")
         corpus = ParallelCorpus(source, _open(options.target, options))
     if options.limit is not None and options.limit < 1:
         raise OptionError(f"--limit {options.limit} is not a positive number.", "Leave it out to read everything.")
@@ -292,7 +292,7 @@ def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
     tables = f"tables (.tsv, .csv, .jsonl) and {data_sets}"
     for option, value, is_used, parts, kinds in (
         ("--column", options.column, has_columns, "columns", tables),
-        ("--target-column", options.target_column, has_columns, "columns", tables),
+        ("--data-args target-column", options.target_column, has_columns, "columns", tables),
         ("--split", options.split if given_split else None, has_splits, "splits", data_sets),
     ):
         if value is not None and not is_used:

@@ -115,7 +115,7 @@ def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | Non
     unread = "without text to score" if limit is None else f"too long for {limit} or without text to score"
     reasons = (
         (data.unlabelled, "without a label, an answer or text"),
-        (data.too_short, "with fewer words than --min-words"),
+        (data.too_short, "with fewer words than --data-args min-words"),
         (data.too_long, unread),
     )
     return notes + [f"Left out: {counted(n, 'example')} of {name}, {why}." for n, why in reasons if n]
@@ -170,7 +170,9 @@ def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
         longer += f", or than {target_limit} as a target"
     if counts.too_long:
         in_pairs = feed.encoder.reads_pairs
-        advice = "" if feed.encoder.long_sentences == "window" else " --long-sentences window splits them instead."
+        advice = (
+            "" if feed.encoder.long_sentences == "window" else " --data-args long-sentences=window splits them instead."
+        )
         advice = " Pairs are not cut into windows." if in_pairs else advice
         notes.append(f"{counted(counts.too_long, 'sentence')} {longer} {were(counts.too_long)} left out.{advice}")
     if counts.windowed:

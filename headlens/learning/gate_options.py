@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from headlens.errors import OptionError
 from headlens.option_values import names_or_none
-from headlens.options import OUTPUT, StackName, option
+from headlens.options import OUTPUT, StackName, flag_of, option
 from headlens.shared_options import FREEZE
 
 GATES_PANEL = "Gates"
@@ -37,36 +37,52 @@ class GateOptions:
         metavar="STACKS",
         parse=names_or_none,
         shown="all of the model",
+        group="law",
     )
     freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=GATES_PANEL))
     penalty: Literal["mean", "sum"] = option(
-        "mean", "Whether λ multiplies the number of open gates averaged over attention modules, or summed.", GATES_PANEL
+        "mean",
+        "Whether λ multiplies the number of open gates averaged over attention modules, or summed.",
+        GATES_PANEL,
+        group="law",
     )
-    gate_start: float = option(START, "Initial log α; from 2.4 upwards a gate is 1.", GATES_PANEL, metavar="NUMBER")
+    gate_start: float = option(
+        START, "Initial log α; from 2.4 upwards a gate is 1.", GATES_PANEL, metavar="NUMBER", group="law"
+    )
     gate_learning_rate: float | None = option(
-        None, "Peak learning rate of log α.", GATES_PANEL, metavar="NUMBER", shown="24 / updates, at most 0.5"
+        None,
+        "Peak learning rate of log α.",
+        GATES_PANEL,
+        metavar="NUMBER",
+        shown="24 / updates, at most 0.5",
+        group="law",
     )
     save: Literal["compacted", "folded"] = option(
-        "compacted", "Cut heads out, or write zeros instead, so that plain from_pretrained can load the models.", OUTPUT
+        "compacted",
+        "Cut heads out, or write zeros instead, so that plain from_pretrained can load the models.",
+        OUTPUT,
+        group="training-args",
     )
 
     def __post_init__(self) -> None:
         if unknown := [s for s in self.gates if s not in get_args(StackName)]:
             known = ", ".join(get_args(StackName))
-            raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {known}.")
+            raise OptionError(f"--law gates {unknown[0]}: there is no such stack.", f"Stacks: {known}.")
         for name, choices in (("save", ("compacted", "folded")), ("penalty", ("mean", "sum"))):
             if (value := getattr(self, name)) not in choices:
-                raise OptionError(f"--{name} {value} is unknown.", f"Choose {' or '.join(choices)}.")
+                raise OptionError(f"{flag_of(self, name)} {value} is unknown.", f"Choose {' or '.join(choices)}.")
         rate = self.gate_learning_rate
         if rate is not None and not 0 < rate < float("inf"):
-            raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
+            raise OptionError(f"--law gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
         if not abs(self.gate_start) < float("inf"):
-            raise OptionError(f"--gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
+            raise OptionError(f"--law gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
         if self.gate_start != START:
             from headlens.interventions.hard_concrete import HardConcrete
 
             if self.gate_start <= HardConcrete().closed_below:
-                raise OptionError(f"--gate-start {self.gate_start} closes all gates before training.", f"Try {START}.")
+                raise OptionError(
+                    f"--law gate-start {self.gate_start} closes all gates before training.", f"Try {START}."
+                )
 
     def rate(self, updates: int) -> float:
         """The highest learning rate of gates in a training of so many updates."""

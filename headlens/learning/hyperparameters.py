@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from headlens.errors import OptionError
-from headlens.options import TRAINING, declared_options, option
+from headlens.options import TRAINING, flag_of, option
 from headlens.shared_options import BATCH_TOKENS, SEED
 
 Schedule = Literal["linear", "constant", "inverse-sqrt"]
@@ -28,15 +28,19 @@ class LoopOptions:
     epochs: float = option(3.0, "Passes over the training data.", TRAINING)
     steps: int | None = option(None, "Number of updates, instead of --epochs.", TRAINING, metavar="N")
     batch_tokens: int = option(2048, BATCH_TOKENS)
-    accumulate: int = option(1, "Batches per update (gradient accumulation).", TRAINING, group="optimizer", metavar="N")
+    accumulate: int = option(
+        1, "Batches per update (gradient accumulation).", TRAINING, group="training-args", metavar="N"
+    )
     learning_rate: float = option(5e-5, "Peak learning rate.", TRAINING)
-    warmup: float = option(0.06, "Warm-up updates; below 1 a fraction of all updates.", TRAINING, group="optimizer")
-    schedule: Schedule = option("linear", "Learning-rate schedule after the warm-up.", TRAINING, group="optimizer")
-    weight_decay: float = option(0.01, "Weight decay of AdamW, on matrices only.", TRAINING, group="optimizer")
-    clip: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", TRAINING, group="optimizer")
-    precision: Precision = option("no", "Floating-point precision of the forward pass.", TRAINING)
+    warmup: float = option(0.06, "Warm-up updates; below 1 a fraction of all updates.", TRAINING, group="training-args")
+    schedule: Schedule = option("linear", "Learning-rate schedule after the warm-up.", TRAINING, group="training-args")
+    weight_decay: float = option(0.01, "Weight decay of AdamW, on matrices only.", TRAINING, group="training-args")
+    clip: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", TRAINING, group="training-args")
+    precision: Precision = option(
+        "no", "Floating-point precision of the forward pass.", TRAINING, group="training-args"
+    )
     seed: int = option(0, SEED)
-    log_every: int = option(10, "Write a row of log.csv every N updates.", TRAINING, metavar="N")
+    log_every: int = option(10, "Write a row of log.csv every N updates.", TRAINING, metavar="N", group="training-args")
 
     def __post_init__(self) -> None:
         self._check_positive("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
@@ -46,13 +50,13 @@ class LoopOptions:
         for name in names:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
-                raise OptionError(f"{_flag(self, name)} {value} is not 0 or more.", "Give 0 or more.")
+                raise OptionError(f"{flag_of(self, name)} {value} is not 0 or more.", "Give 0 or more.")
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise OptionError(f"{_flag(self, name)} {value} is not a positive number.", "Give one above 0.")
+                raise OptionError(f"{flag_of(self, name)} {value} is not a positive number.", "Give one above 0.")
 
     def of_loop(self) -> TrainingOptions:
         """A training that evaluates nothing before its end."""
@@ -67,16 +71,16 @@ class TrainingOptions(LoopOptions):
         OptionError: if a number is out of range.
     """
 
-    evaluate_every: int = option(0, "Evaluate every N updates; 0: after every epoch.", TRAINING, metavar="N")
-    patience: int = option(0, "Stop after N evaluations without improvement; 0: never.", TRAINING, metavar="N")
+    evaluate_every: int = option(
+        0, "Evaluate every N updates; 0: after every epoch.", TRAINING, metavar="N", group="training-args"
+    )
+    patience: int = option(
+        0, "Stop after N evaluations without improvement; 0: never.", TRAINING, metavar="N", group="training-args"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_from_0("evaluate_every", "patience")
-
-
-def _flag(options: LoopOptions, name: str) -> str:
-    return declared_options(type(options))[name].flag
 
 
 def learning_rate(options: TrainingOptions, step: int, total: int) -> float:

@@ -344,7 +344,7 @@ class _Run:
         return DivergedError(
             f"The training diverged: {how}.",
             f"Start again in another folder, or with --overwrite, and change one of these: a smaller {rate}, more "
-            "warm-up (--optimizer warmup=…), a smaller clip, or --precision no.",
+            "warm-up (--training-args warmup=…), a smaller clip, or --training-args precision=no.",
         )
 
     def _check_end(self) -> None:

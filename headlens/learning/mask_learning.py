@@ -70,10 +70,10 @@ class MaskLearningOptions:
     def __post_init__(self) -> None:
         read_layers(self.layers)
         if self.penalty not in ("sum", "mean"):
-            raise OptionError(f"--penalty {self.penalty} is unknown.", "Choose sum or mean.")
+            raise OptionError(f"--law penalty {self.penalty} is unknown.", "Choose sum or mean.")
         rate = self.mask_learning_rate
         if rate is not None and not 0 < rate < float("inf"):
-            raise OptionError(f"--mask-learning-rate {rate} is not a positive number.", "Try 0.05.")
+            raise OptionError(f"--law mask-learning-rate {rate} is not a positive number.", "Try 0.05.")
 
     def rate(self, updates: int) -> float:
         """The highest learning rate of α in a training of so many updates."""

@@ -213,7 +213,7 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
         reason = message.splitlines()[-1].rstrip(".")[:200] if message else type(error).__name__
         raise OptionError(
             f"No vocabulary of {size} pieces can be learned from this text: {reason}.",
-            "Give another --vocabulary, or more text.",
+            "Give another --model-args vocabulary, or more text.",
         ) from error
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(trained.getvalue())
@@ -230,4 +230,6 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
 
 def _check(size: int) -> None:
     if size < 32:
-        raise OptionError(f"--vocabulary {size} is too small.", "8000 suits a small corpus, 32000 a large one.")
+        raise OptionError(
+            f"--model-args vocabulary {size} is too small.", "8000 suits a small corpus, 32000 a large one."
+        )

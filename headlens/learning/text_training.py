@@ -58,7 +58,7 @@ def block_length(loaded: LoadedModel, asked: int | None) -> int:
         return min(BLOCK, limit or BLOCK)
     if limit is not None and asked > limit:
         raise OptionError(
-            f"--longest {asked} is more than the {limit} tokens that {loaded.short_name} reads.",
+            f"--data-args longest {asked} is more than the {limit} tokens that {loaded.short_name} reads.",
             f"Give {limit} or fewer.",
         )
     return asked
@@ -164,7 +164,7 @@ def _texts(corpus: Corpus) -> Iterator[str]:
     return (example.source.text for example in corpus)
 
 
-def sentence_pairs(corpus: Corpus, option: str = "--target-column") -> Iterator[tuple[str, str]]:
+def sentence_pairs(corpus: Corpus, option: str = "--data-args target-column") -> Iterator[tuple[str, str]]:
     """Yields the sentences of a corpus with their translations.
 
     Args:

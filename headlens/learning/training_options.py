@@ -13,7 +13,10 @@ from headlens.options import (
     DEMO,
     TRAINING,
     BleuTokenizer,
+    DeclaredOption,
     Option,
+    declared_options,
+    flag_of,
     option,
 )
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData, check_bleu_tokenizer
@@ -22,7 +25,9 @@ TextTask = Literal["mlm", "translation"]
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 # Options of the examples of a task, which tasks of text do not look at.
 _OF_EXAMPLES = ("data", "columns", "text", "label", "min_words", "labels", "dev_data")
-_DEV_SHARE = Option("Share of the text or data that is held out when --dev and --dev-data are not given.", TRAINING)
+_DEV_SHARE = Option(
+    "Share of the text or data that is held out when --dev and --dev-data are not given.", TRAINING, group="data-args"
+)
 BLOCK = 128  # tokens of a block of text where nobody says how many
 
 
@@ -49,14 +54,18 @@ class TextOptions:
     def __post_init__(self) -> None:
         check_bleu_tokenizer(self.task, self.bleu_tokenizer)
         if self.next_sentence and self.task != "mlm":
-            raise OptionError(f"--next-sentence is not for --task {self.task}.", "It goes with --task mlm.")
+            raise OptionError(
+                f"--training-args next-sentence is not for --task {self.task}.", "It goes with --task mlm."
+            )
         for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
             value = getattr(self, name)
             if not 0 <= value <= high:
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not from 0 to {high}.", "0.1 is usual.")
+                raise OptionError(f"{flag_of(self, name)} {value} is not from 0 to {high}.", "0.1 is usual.")
 
 
-def refuse_others(task: str, given: Mapping[str, Any], others: tuple[str, ...], instead: str) -> None:
+def refuse_others(
+    task: str, given: Mapping[str, Any], others: tuple[str, ...], instead: str, own: Mapping[str, DeclaredOption]
+) -> None:
     """Refuse options that a task would not look at.
 
     Args:
@@ -64,13 +73,14 @@ def refuse_others(task: str, given: Mapping[str, Any], others: tuple[str, ...], 
         given: what is given, by name of option.
         others: the names of these options.
         instead: what names the data of the task.
+        own: the options of the command.
 
     Raises:
         OptionError: naming the first of them.
     """
     for name in others:
         if given.get(name):
-            raise OptionError(f"--{name.replace('_', '-')} is not for --task {task}.", f"Name its data with {instead}.")
+            raise OptionError(f"{own[name].flag} is not for --task {task}.", f"Name its data with {instead}.")
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,7 @@ class TrainingSetOptions:
         "Share that is held out when --dev and --dev-data are not given.",
         TRAINING,
         shown="0.1; for the bundled task 0.5",
+        group="data-args",
     )
     longest: int | None = option(None, shared_options.LONGEST)
     mask_share: float = option(0.15, shared_options.MASKED_SHARE)
@@ -111,20 +122,23 @@ class TrainingSetOptions:
                 "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."
             )
         if not 0 < self.share <= 0.9:
-            raise OptionError(f"--dev-share {self.share} is not above 0 and at most 0.9.", "0.1 is usual.")
+            raise OptionError(f"--data-args dev-share {self.share} is not above 0 and at most 0.9.", "0.1 is usual.")
         if self.next_sentence and task != "mlm":
-            raise OptionError(f"--next-sentence is not for --task {task}.", "It goes with --task mlm.")
+            raise OptionError(f"--training-args next-sentence is not for --task {task}.", "It goes with --task mlm.")
         given = {**vars(self), **vars(data)}
         if task in TEXT:
-            refuse_others(task, given, _OF_EXAMPLES, "--corpus")
+            refuse_others(task, given, _OF_EXAMPLES, "--corpus", declared_options(TrainingSetOptions))
             from headlens.corpora.sources import refuse_unused
 
             refuse_unused(self.corpus_options(offline=False), self.corpus, data.target, self.dev)
         else:
             given["corpus"] = self.corpus != DEMO
-            refuse_others(task, given, ("dev", "dev_target", "column", "target_column", "target", "corpus"), "--data")
+            others = ("dev", "dev_target", "column", "target_column", "target", "corpus")
+            refuse_others(task, given, others, "--data", declared_options(TrainingSetOptions))
         if self.dev_target is not None and self.dev is None:
-            raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+            raise OptionError(
+                "--data-args dev-target names translations of --dev, which is not given.", "Give both or neither."
+            )
 
     @property
     def embedded(self) -> bool:

@@ -320,7 +320,7 @@ def given_pairs(corpus: Corpus) -> example_sources.MemoryExamples:
     Raises:
         CorpusError: if there are no translations.
     """
-    return _numbered(corpus, sentence_pairs(corpus, "--dev-target"))
+    return _numbered(corpus, sentence_pairs(corpus, "--data-args dev-target"))
 
 
 def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> example_sources.MemoryExamples:

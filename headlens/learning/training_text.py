@@ -102,7 +102,7 @@ def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length
     """
     before, after = special_frame(tokenizer)
     if (room := length - len(before) - len(after)) < 1:
-        raise OptionError(f"--longest {length} leaves no room for text.", "128 suits small models.")
+        raise OptionError(f"--data-args longest {length} leaves no room for text.", "128 suits small models.")
     return [np.array([*before, *part, *after], dtype=np.int64) for part in read_parts(texts, tokenizer, room)]
 
 
@@ -167,7 +167,8 @@ class TextHalves:
     def __post_init__(self) -> None:
         if self.order == "random" and len(self.blocks) < 2:
             raise CorpusError(
-                "the corpus is too short for --next-sentence.", "At least two blocks of --longest tokens are needed."
+                "the corpus is too short for --training-args next-sentence.",
+                "At least two blocks of --data-args longest tokens are needed.",
             )
 
     @property
@@ -211,7 +212,7 @@ def read_halves(
     """
     before, between, after = frame = special_frame(tokenizer, texts=2)
     if (room := length - sum(map(len, frame))) < 2:
-        raise OptionError(f"--longest {length} leaves no room for the two halves.", "128 suits small models.")
+        raise OptionError(f"--data-args longest {length} leaves no room for the two halves.", "128 suits small models.")
     blocks = [np.array(part, dtype=np.int64) for part in read_parts(texts, tokenizer, room) if len(part) > 1]
     return TextHalves(blocks, masking, (before, between, after), order, "token_type_ids" in tokenizer.model_input_names)
 
@@ -267,7 +268,7 @@ def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longes
     if not kept:
         raise CorpusError(
             f"none of {counted(read, 'pair')} can be used: a side is empty or longer than {longest} tokens.",
-            "Give shorter sentences, or a larger --longest.",
+            "Give shorter sentences, or a larger --data-args longest.",
         )
     ours, theirs = zip(*kept, strict=True)
     return ParallelText(ours, theirs, int(tokenizer.pad_token_id or 0), read - len(kept))

@@ -30,8 +30,8 @@ class Selection:
     """
 
     stack: StackName | None = option(None, "Draw only this stack.", HEADS)
-    layer: int | None = option(None, "Draw only this layer.", HEADS, at_least=0)
-    head: int | None = option(None, "Draw only this head, enlarged.", HEADS, at_least=0)
+    layer: int | None = option(None, "Draw only this layer.", HEADS, metavar="N", at_least=0)
+    head: int | None = option(None, "Draw only this head, enlarged.", HEADS, metavar="N", at_least=0)
     heads: tuple[int, ...] = option((), _HEADS)
 
     def __post_init__(self) -> None:

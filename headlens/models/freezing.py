@@ -49,9 +49,11 @@ def weights_of(model: PreTrainedModel, part: str) -> list[nn.Parameter]:
         OptionError: if there is no such part.
     """
     if part not in PARTS:
-        raise OptionError(f"--freeze {part}: unknown part.", f"Parts: {', '.join(PARTS)}.")
+        raise OptionError(f"--training-args freeze {part}: unknown part.", f"Parts: {', '.join(PARTS)}.")
     if not (weights := list(PARTS[part](model))):
-        raise OptionError(f"--freeze {part}: {type(model).__name__} has no such weights.", "Leave it out.")
+        raise OptionError(
+            f"--training-args freeze {part}: {type(model).__name__} has no such weights.", "Leave it out."
+        )
     return weights
 
 

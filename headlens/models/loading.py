@@ -151,7 +151,7 @@ class LoadedModel:
         """
         if side in self.untold:
             raise ModelError(
-                f"{self.name} needs to know the language of its {side}: --{side}-language CODE.",
+                f"{self.name} needs to know the language of its {side}: --model-args {side}-language=CODE.",
                 listed_languages(known_languages(self.tokenizer, self.model)),
             )
 

@@ -45,7 +45,7 @@ _OTHER_WEIGHTS = {
     "*.tflite": _ORIGINAL,
     "openvino_model.*": _ORIGINAL,
     "pytorch_model.*.bin": "This is a variant of the weights: copy it to pytorch_model.bin, and load it with "
-    "--allow-pickle.",
+    "--trust pickle.",
     **dict.fromkeys(("*.pt", "*.pth", "*.ckpt", "*.pkl", "*.bin"), "Save the model again, with save_pretrained."),
 }
 
@@ -114,7 +114,7 @@ def _file_error(name: str, options: ModelOptions, kinds: _Kinds, says: _Says, te
     if _any(kinds, SafetensorError):
         return ModelError(f"{name}: the weights cannot be read: {text}.", "The file is damaged; fetch it again.")
     if says("trust_remote_code"):
-        return ModelError(f"{name} comes with its own code.", "If you trust it, add --trust-remote-code.")
+        return ModelError(f"{name} comes with its own code.", "If you trust it, add --trust remote-code.")
     if says("ignore_mismatched_sizes"):
         has_map = (Path(name).expanduser() / HEAD_MAP).is_file()
         files = f"config.json and {HEAD_MAP} say" if has_map else "config.json says"
@@ -128,7 +128,7 @@ def _file_error(name: str, options: ModelOptions, kinds: _Kinds, says: _Says, te
             return _without_weights(name)
         return ModelError(
             f"{name} has no weights in the safetensors format.",
-            "If you trust its source, load the pickle checkpoint with --allow-pickle (unpickling can run any code).",
+            "If you trust its source, load the pickle checkpoint with --trust pickle (unpickling can run any code).",
         )
     if says("no file named"):
         return _without_weights(name)

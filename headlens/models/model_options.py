@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headlens.options import MODEL, option
+from headlens.shared_options import OFFLINE
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
@@ -17,18 +18,20 @@ class ModelOptions:
 
     device: Device = option("auto", "Device to compute on; auto: the first available of CUDA, MPS, CPU.", MODEL)
     dtype: DType = option("auto", "Data type of the weights; auto: float32.", MODEL, flags=("--dtype",))
-    revision: str | None = option(None, "Branch, tag or commit on the hub.", MODEL, shown="main")
+    revision: str | None = option(None, "Branch, tag or commit on the hub.", MODEL, shown="main", group="model-args")
     source_language: str | None = option(
         None,
         "Source language, for models that need to know it (M2M100, NLLB, mBART, X-MOD).",
         MODEL,
         metavar="CODE",
+        group="model-args",
     )
     target_language: str | None = option(
         None,
         "Target language, for models that need to know it, including some Marian models.",
         MODEL,
         metavar="CODE",
+        group="model-args",
     )
     max_unknown: float = option(
         0.5,
@@ -37,9 +40,16 @@ class ModelOptions:
         metavar="SHARE",
         at_least=0,
         at_most=1,
+        group="model-args",
     )
-    offline: bool = option(False, "Never contact the hub.", MODEL)
+    offline: bool = option(False, OFFLINE)
     allow_pickle: bool = option(
-        False, "Load pickle checkpoints (not safetensors), which can run arbitrary code.", MODEL, trusts=True
+        False,
+        "Load pickle checkpoints (not safetensors), which can run arbitrary code.",
+        MODEL,
+        group="trust",
+        trusts=True,
     )
-    trust_remote_code: bool = option(False, "Run the Python code that comes with the model.", MODEL, trusts=True)
+    trust_remote_code: bool = option(
+        False, "Run the Python code that comes with the model.", MODEL, group="trust", trusts=True
+    )

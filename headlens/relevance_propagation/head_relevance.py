@@ -192,7 +192,8 @@ def head_relevance(
     target = choose_target(options.relevance_target, loaded, paired=first.target is not None)
     if options.mask_share != RelevanceOptions.mask_share and not isinstance(target, MaskedTokenLogits):
         raise OptionError(
-            f"--mask-share: no tokens are masked for the target {target.label}.", "Leave it out, or use masked."
+            f"mask-share: no tokens are masked for the target {target.label}.",
+            "Leave it out, or use masked.",
         )
     masking = options.mask_share, reading.seed
     feed = RelevanceReader.starting_at(target, loaded, first, masking, reading.long_sentences)
@@ -249,7 +250,7 @@ def nothing_read(corpus: Corpus, feed: CorpusReader, counts: EncodingCounts, unm
     return CorpusError(
         f"the model can read no sentence: {counts.too_long} longer than its {feed.encoder.limit} tokens, "
         f"{counts.empty} empty{unmaskable}.",
-        "Cut long sentences with --long-sentences window, or use a model with a longer limit.",
+        "Cut long sentences with --data-args long-sentences=window, or use a model with a longer limit.",
         path=corpus.name,
     )
 

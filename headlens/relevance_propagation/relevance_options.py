@@ -34,7 +34,7 @@ class RelevanceOptions:
         RELEVANCE,
         metavar="TARGET",
     )
-    mask_share: float = option(0.15, "Share of tokens to mask, for the target masked.", RELEVANCE)
+    mask_share: float = option(0.15, "Share of tokens to mask, for the target masked.", RELEVANCE, command_line=False)
     replicates: int = option(1000, "Bootstrap samples for intervals.", RELEVANCE, metavar="N", at_least=1)
 
     def __post_init__(self) -> None:

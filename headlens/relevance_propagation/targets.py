@@ -306,12 +306,13 @@ def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
         (
             name == "similarity" and not paired,
             f"{_OPTION} similarity needs pairs of sentences.",
-            "Name the second sentences with --target or --target-column, or use embedding for single sentences.",
+            "Name the second sentences with --target or --data-args target-column, or use embedding for single "
+            "sentences.",
         ),
         (
             name == "embedding" and paired,
             f"{_OPTION} embedding takes sentences one by one, but there are pairs.",
-            "Use similarity, or leave out --target and --target-column.",
+            "Use similarity, or leave out --target and --data-args target-column.",
         ),
         (
             writes and name in ("predicted", "class", "masked"),

@@ -281,16 +281,16 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
 
 
 def check_split(corpus: Corpus, split_at: str, *, paired: bool) -> None:
-    """Refuse `--split-at` where it makes no pairs.
+    """Refuse `--data-args split-at` where it makes no pairs.
 
     Raises:
         OptionError: if the corpus has pairs, or what separates texts stands once in no sentence.
     """
     if paired:
-        raise OptionError(f"--split-at {split_at}: the corpus already consists of pairs.", "Leave it out.")
+        raise OptionError(f"--data-args split-at {split_at}: the corpus already consists of pairs.", "Leave it out.")
     if not any(example.source.text.count(split_at) == 1 for example in corpus):
         raise OptionError(
-            f"--split-at {split_at}: no sentence of {corpus.name} contains it exactly once.",
+            f"--data-args split-at {split_at}: no sentence of {corpus.name} contains it exactly once.",
             "Give the separator exactly as it is written between the two texts.",
         )
 

@@ -105,20 +105,24 @@ class ClassifyOptions:
     relations: tuple[str, ...] | None = option(None, _RELATIONS, STATISTICS, metavar="NAMES", parse=names, shown=_MANY)
     thresholds: Thresholds = field(default_factory=Thresholds)
     level: Level = option("token", shared_options.LEVEL)
-    split_at: str | None = option(None, _SPLIT_AT, CORPUS, metavar="TEXT", shown="")
-    exclude_self: bool = option(False, "For syntax, ignore the attention of a word to itself.", STATISTICS)
+    split_at: str | None = option(None, _SPLIT_AT, CORPUS, metavar="TEXT", shown="", group="data-args")
+    exclude_self: bool = option(
+        False, "For syntax, ignore the attention of a word to itself.", STATISTICS, command_line=False
+    )
     similarity: Literal["sample", "all", "off"] = option("sample", _SIMILARITY, STATISTICS)
     stability: int = option(0, _STABILITY, ROLES, metavar="N", at_least=0)
     batch_tokens: int | None = option(None, shared_options.BATCH_TOKENS, shown=shared_options.BATCH_TOKENS_SHOWN)
     seed: int = option(0, shared_options.SEED)
     long_sentences: LongSentences = option("skip", shared_options.LONG_SENTENCES)
     kernel: Literal["fast", "eager"] = option(
-        "fast", "fast; or eager, which is slower but bit for bit the model's own attention.", MODEL
+        "fast", "fast; or eager, which is slower but bit for bit the model's own attention.", MODEL, group="model-args"
     )
     metrics: tuple[Any, ...] = field(default=(), metadata=NOT_RECORDED)  # of `Metric`
 
     def __post_init__(self) -> None:
         if self.split_at is not None and not self.split_at.strip():
-            raise OptionError("--split-at is blank.", "Give the separator between the two texts, such as '>>'.")
+            raise OptionError(
+                "--data-args split-at is blank.", "Give the separator between the two texts, such as '>>'."
+            )
         if self.relations is not None:
             object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))

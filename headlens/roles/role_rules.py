@@ -56,7 +56,11 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds, *, may
     if sentences >= thresholds.min_sentences and tokens >= thresholds.min_tokens:
         return []
     verb = "was" if sentences == 1 else "were"
-    long = " --long-sentences window reads long texts in parts." if may_cut and tokens >= thresholds.min_tokens else ""
+    long = (
+        " --data-args long-sentences=window reads long texts in parts."
+        if may_cut and tokens >= thresholds.min_tokens
+        else ""
+    )
     return [
         f"No roles are assigned: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} {verb} read, but "
         f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower them: "

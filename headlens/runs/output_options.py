@@ -15,7 +15,12 @@ class OutputOptions:
     """The folder of a run, whether another run there is replaced, and whether it goes on with the run there."""
 
     out: Path | None = option(
-        None, "Run folder to write.", OUTPUT, metavar="DIR", parse=folder, shown="runs/<command>-<model>-<time>"
+        None,
+        "Run folder; without a name runs/<command>-<model>-<time>.",
+        OUTPUT,
+        metavar="DIR",
+        parse=folder,
+        shown="a new one in runs/",
     )
     overwrite: bool = option(False, "Replace an existing run in that folder.", OUTPUT)
     resume: bool = False

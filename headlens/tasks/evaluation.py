@@ -170,7 +170,7 @@ def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) 
     """Returns the error for a source of which no example could be read."""
     limit = reader.told_limit
     longer = f"longer than {limit}, or without text to score." if limit else "without text to score."
-    advice = "a larger --longest" if reader.shortened else "a model that reads longer ones"
+    advice = "a larger --data-args longest" if reader.shortened else "a model that reads longer ones"
     return CorpusError(
         f"none of its {counted(counts.rows, 'example')} can be used: each is {longer}",
         f"Give shorter texts, or {advice}." if limit else "Give texts of two tokens or more.",

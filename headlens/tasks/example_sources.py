@@ -145,7 +145,7 @@ class RowExamples:
             advice = "Choose another file, split or column."
             if too_short:
                 reason = f"{counted(too_short, 'example')} with fewer than {self.options.min_words} words"
-                advice = "Ask for shorter ones with --min-words."
+                advice = "Ask for shorter ones with --data-args min-words."
             raise CorpusError(f"no examples: {reason}.", advice, path=file_of(self.rows) or self.name)
 
     def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | CorpusError | None]:

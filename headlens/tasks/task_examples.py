@@ -126,7 +126,9 @@ def ranking_part(keys: Sequence[str], share: float, seed: int) -> Chosen:
         OptionError: if nothing is left for one of the parts.
     """
     if not 0 < share < 1:
-        raise OptionError(f"--rank-split {share} leaves nothing to rank or to evaluate on.", "0.5 is the usual choice.")
+        raise OptionError(
+            f"--strategy-args rank-split {share} leaves nothing to rank or to evaluate on.", "0.5 is the usual choice."
+        )
     chosen = np.array([generator_of(key, seed).random() < share for key in keys])
     if not 1 < chosen.sum() < len(keys) - 1:
         raise OptionError(

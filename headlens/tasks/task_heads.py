@@ -118,8 +118,8 @@ def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = Fa
     kind = _kind(loaded.model, "pre-training") if next_sentence else _class(loaded, "masked-lm", "mlm")
     if kind is None or (next_sentence and not _NEXT_LABELS & set(inspect.signature(kind.forward).parameters)):
         raise OptionError(
-            f"--next-sentence is for models with a next-sentence head; {loaded.model.config.model_type} models such as "
-            f"{loaded.name} have no such head.",
+            "--training-args next-sentence is for models with a next-sentence head; "
+            f"{loaded.model.config.model_type} models such as {loaded.name} have no such head.",
             "Leave it out, or give BERT or ALBERT.",
         )
     if type(loaded.model) is kind:

@@ -120,7 +120,7 @@ def check_bleu_tokenizer(task: str, tokenizer: BleuTokenizer | None) -> None:
         OptionError: naming the task.
     """
     if tokenizer is not None and task != "translation":
-        raise OptionError(f"--bleu-tokenizer is not for --task {task}.", "It goes with --task translation.")
+        raise OptionError(f"--data-args bleu-tokenizer is not for --task {task}.", "It goes with --task translation.")
 
 
 # Metrics of tasks of which a lower value is better; of all others a higher one is.
@@ -164,7 +164,8 @@ class TaskData:
 
     task: str = option(
         DEFAULT_TASK,
-        f"{', '.join(_ON_TEXT)}, or a task with --data: {', '.join(_ON_EXAMPLES)}.",
+        f"{', '.join(_ON_TEXT)}, or a task with --data, such as sst2, squad or {OWN_CLASSES}; all of these: "
+        f"{', '.join(_ON_EXAMPLES)}.",
         TASK,
         metavar="NAME",
         parse=task_name,
@@ -175,7 +176,12 @@ class TaskData:
     target: str | None = option(None, shared_options.TARGET_FILE)
     limit: int | None = option(None, shared_options.LIMIT)
     min_words: int = option(
-        0, "Leave out examples whose texts together have fewer words.", CORPUS, metavar="N", at_least=0
+        0,
+        "Leave out examples whose texts together have fewer words.",
+        CORPUS,
+        metavar="N",
+        at_least=0,
+        group="data-args",
     )
     labels: tuple[str, ...] = option((), shared_options.CLASS_LABELS)
     skip_broken: bool = option(False, shared_options.SKIP_BROKEN)
@@ -210,7 +216,7 @@ class TaskData:
         named = [("--columns", ",".join(self.columns)), ("--text", ",".join(self.text)), ("--label", self.label)]
         named += [("--labels", label) for label in self.labels if not label.startswith("model=")]
         typed = [word for flag, value in named if value for word in (flag, value)]
-        return ["--task", self.task, "--data", source, *typed, *["--skip-broken"] * self.skip_broken]
+        return ["--task", self.task, "--data", source, *typed, *["--data-args", "skip-broken"] * self.skip_broken]
 
     def held_out(self, source: str) -> TaskData:
         """Returns the options of held-out data: read alike, but all of it, and from the task's split of data sets.

@@ -63,13 +63,14 @@ def _bleu(tokenizer: str) -> Any:
         file = Path(SACREBLEU_DIR, "models", Path(model["url"]).name)
         if not file.is_file():  # sacreBLEU would fetch it, also with --offline
             advice = f"Fetch it once: python -c \"import sacrebleu; sacrebleu.BLEU(tokenize='{tokenizer}')\""
-            raise OptionError(f"--bleu-tokenizer {tokenizer}: there is no {file}.", advice)
+            raise OptionError(f"--data-args bleu-tokenizer {tokenizer}: there is no {file}.", advice)
     try:
         return BLEU(tokenize=tokenizer, effective_order=True)
     except RuntimeError as error:
         raise OptionError(
             f"BLEU's tokenizer {tokenizer} needs a package that is not installed.",
-            f"Install it: pip install 'sacrebleu[{tokenizer[:2]}]' - or choose another, such as --bleu-tokenizer char.",
+            f"Install it: pip install 'sacrebleu[{tokenizer[:2]}]' - or choose another, such as --data-args "
+            "bleu-tokenizer=char.",
         ) from error
 
 
@@ -273,7 +274,7 @@ def _check_script(text: str) -> None:
         raise OptionError(
             f"The reference {text[:20]!r} … does not separate words by spaces, as required by 13a, BLEU's "
             "default tokenizer for languages without a tokenizer of their own in sacreBLEU and for unknown languages.",
-            f"Name one: --bleu-tokenizer {_OF_SCRIPT[script]}, flores200 or char, or 13a to use it anyway.",
+            f"Name one: --data-args bleu-tokenizer={_OF_SCRIPT[script]}, flores200 or char, or 13a to use it anyway.",
         )
 
 

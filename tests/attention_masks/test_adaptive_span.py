@@ -80,7 +80,7 @@ def test_the_penalty_is_on_spans() -> None:
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(OptionError, match="--span-ramp 0: a span has no end"):
+    with pytest.raises(OptionError, match="--law span-ramp 0: a span has no end"):
         AdaptiveSpan(ramp=0)
     with pytest.raises(OptionError, match="Degrees are defined over offsets"):
         LearnedAttentionMask(masked_sites(zoo.ZOO["bert"].build()), LearnedMaskOptions(9), AdaptiveSpan(largest=8))

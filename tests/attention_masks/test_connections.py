@@ -183,11 +183,11 @@ def test_draws_have_the_degrees_of_the_distribution_and_are_the_same_again() -> 
 
 
 def test_kinds_that_there_are_none() -> None:
-    with pytest.raises(OptionError, match="--degree-kinds: 'local' is not a kind of degree"):
+    with pytest.raises(OptionError, match="--law degree-kinds: 'local' is not a kind of degree"):
         LearnedMaskOptions(connections=("local",))
-    with pytest.raises(OptionError, match="--degree-kinds is empty"):
+    with pytest.raises(OptionError, match="--law degree-kinds is empty"):
         check_connections(())
-    with pytest.raises(OptionError, match="--largest-degree 9 is too large for texts of 9 tokens"):
+    with pytest.raises(OptionError, match="--law largest-degree 9 is too large for texts of 9 tokens"):
         GumbelDegrees(largest=9, kinds=3).size(27)
     options = LearnedMaskOptions(9, structured=True, connections=CONNECTIONS)
     with pytest.raises(ValueError, match="degrees of 1 kinds"):

@@ -289,7 +289,7 @@ def test_masks_of_another_model_and_models_without_encoder() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"longest": 1}, "--longest 1 leaves nothing to mask"),
+        ({"longest": 1}, "--data-args longest 1 leaves nothing to mask"),
         ({"strength": 0.0}, r"--law strength=0\.0 is not a positive number"),
         ({"form": "other"}, "--law form=other is unknown"),
         ({"noise": "other"}, "--law noise=other is unknown"),

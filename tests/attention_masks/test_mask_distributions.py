@@ -184,11 +184,11 @@ def test_tails_by_hand() -> None:
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(OptionError, match=r"--largest-degree 0 leaves nothing to learn"):
+    with pytest.raises(OptionError, match=r"--law largest-degree 0 leaves nothing to learn"):
         GumbelDegrees(largest=0)
     with pytest.raises(OptionError, match=r"--law temperature=0 is not a positive number"):
         GumbelDegrees(0)
-    with pytest.raises(OptionError, match=r"--largest-degree 8 is too large for texts of 8 tokens"):
+    with pytest.raises(OptionError, match=r"--law largest-degree 8 is too large for texts of 8 tokens"):
         LearnedAttentionMask(SITES, LearnedMaskOptions(8, structured=True), GumbelDegrees(largest=8))
     with pytest.raises(OptionError, match=r"Degrees are defined over offsets"):
         LearnedAttentionMask(SITES, LearnedMaskOptions(8), GumbelDegrees())

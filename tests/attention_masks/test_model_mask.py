@@ -115,7 +115,7 @@ def test_options_that_do_not_go_together(options: dict[str, object], message: st
 def test_the_same_for_another_command_line() -> None:
     options = MaskOptions("window:1|global", "0-1", drop_random=True, mask_seed=2)
     assert options.as_options() == [
-        *("--mask", "window:1|global", "--mask-rules", "layers=0-1,drop-random=true,mask-seed=2")
+        *("--mask", "window:1|global", "--mask-rules", "layers=0-1,drop-random,mask-seed=2")
     ]
     facts = mask_record(options)["mask"]
     assert facts["layers"] == "0-1"
@@ -129,7 +129,7 @@ def test_a_part_of_a_learned_mask(tmp_path: Path) -> None:
     save_file({"p": (p + p.mT) / 2}, tmp_path / "probabilities.safetensors")
     options = MaskOptions(str(tmp_path), keep=0.25, keep_order="least", no_diagonal=True)
     assert options.as_options() == [
-        *("--mask", str(tmp_path), "--no-diagonal", "--mask-rules", "keep=0.25,keep-order=least")
+        *("--mask", str(tmp_path), "--mask-rules", "keep=0.25,keep-order=least,no-diagonal")
     ]
     source = mask_source(options)
     assert isinstance(source, Controlled)

@@ -95,7 +95,9 @@ def test_what_is_masked_has_no_gradient_through_its_score() -> None:
 def test_models_with_more_than_a_softmax_are_refused() -> None:
     switched = zoo.ZOO["bert"].build()
     switch(switched, Entmax())
-    with pytest.raises(OptionError, match="--zero-scores: the attention of this model is entmax15, not softmax"):
+    with pytest.raises(
+        OptionError, match="--mask-rules zero-scores: the attention of this model is entmax15, not softmax"
+    ):
         zeroed_scores(switched, edit_of(switched, Window(1))).__enter__()
     model = zoo.ZOO["gemma2"].build()
     with (

@@ -74,7 +74,7 @@ def test_writes_the_figures_of_the_contract(run: Callable[..., Any]) -> None:
 
 
 def test_writes_the_tables_of_the_contract(run: Callable[..., Any]) -> None:
-    done = run("--keep-only", "--prune", "1,3", "--strategies", "all", "--orders", 2, "--beam", 2)
+    done = run("--keep-only", "--prune", "1,3", "--strategies", "all", "--strategy-args", "orders=2,beam=2")
     assert done.code == 0, done.err
     ablation, pruning = pd.read_csv("run/ablation.csv"), pd.read_csv("run/pruning.csv")
     assert ablation.columns.tolist() == ABLATION
@@ -136,7 +136,7 @@ def test_quiet_prints_nothing(run: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("strategy", rest_slow(STRATEGIES, ("random",)))
 def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
-    done = run("--prune", 1, "--strategies", strategy, "--orders", 2)
+    done = run("--prune", 1, "--strategies", strategy, "--strategy-args", "orders=2")
     assert done.code == 0, done.err
     pruning = pd.read_csv("run/pruning.csv", dtype=str)
     seeds = ["0", "1"] if strategy == "random" else [None]
@@ -166,8 +166,22 @@ def test_modes_differ(run: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("prune", rest_slow(["", "2"]))
 def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[..., Any], prune: str) -> None:
-    options = ("--mode", "mean", "--keep-only", "--seed", 3, "--batch-tokens", 99, "--rank-split", 0.4, "--limit", 12)
-    pruning = ("--prune", prune, "--strategies", "importance-steps,random", "--orders", 2) if prune else ()
+    options = (
+        "--mode",
+        "mean",
+        "--keep-only",
+        "--seed",
+        3,
+        "--batch-tokens",
+        99,
+        "--strategy-args",
+        "rank-split=0.4",
+        "--limit",
+        12,
+    )
+    pruning = (
+        ("--prune", prune, "--strategies", "importance-steps,random", "--strategy-args", "orders=2") if prune else ()
+    )
     assert run(*options, *pruning, "-q").code == 0
     done = headlens("ablate", "--config", "run/run.json", "--out", "again", "--quiet")
     assert done.code == 0, done.err
@@ -196,7 +210,17 @@ def test_options_from_a_file(headlens: Headlens, judge: str) -> None:
 
 
 def test_every_number_can_be_computed_again_from_what_is_kept_of_every_example(run: Callable[..., Any]) -> None:
-    more = ("--keep-only", "--prune", "1,3", "--strategies", "ranked,random", "--orders", 1, "--limit", 10)
+    more = (
+        "--keep-only",
+        "--prune",
+        "1,3",
+        "--strategies",
+        "ranked,random",
+        "--strategy-args",
+        "orders=1",
+        "--limit",
+        10,
+    )
     assert run(*more).code == 0
     examples = pd.read_csv("run/examples.csv")
     assert examples.columns.tolist() == ["model", "task", "example", "id", "part", "label", "predicted", "nll"]
@@ -354,7 +378,18 @@ def test_masked_words_and_a_loss(headlens: Headlens, tmp_path: Path, tokenizer_o
     model = save(filler, tmp_path / "filler", tokenizer_of_made_texts)
     Path("text.txt").write_text("".join(f"{text(n)} {text(n, 1)} {text(n, 2)}\n" for n in range(30)))
     # Heads are ranked on most of what they are ablated on, so that the worst one is the same.
-    options = ("--metric", "loss", "--prune", 2, "--strategies", "ranked", "--rank-split", 0.8, "--replicates", 20)
+    options = (
+        "--metric",
+        "loss",
+        "--prune",
+        2,
+        "--strategies",
+        "ranked",
+        "--strategy-args",
+        "rank-split=0.8",
+        "--replicates",
+        20,
+    )
     done = headlens("ablate", model, "--task", "mlm", "--data", "text.txt", *options, "--out", "run")
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
@@ -402,11 +437,11 @@ def test_broken_rows_that_are_left_out_are_told(headlens: Headlens, judge: str) 
     done = headlens("ablate", judge, *data)
     assert done.code == 2
     assert "dev.tsv:10: 1 column where there should be 2." in " ".join(done.err.split())
-    assert "--skip-broken" in done.err
-    done = headlens("ablate", judge, *data, "--skip-broken")
+    assert "--data-args skip-broken" in done.err
+    done = headlens("ablate", judge, *data, "--data-args", "skip-broken")
     assert done.code == 0, done.err
     first = ["dev.tsv:10: 1 column where there should be 2.", "dev.tsv:11: 3 columns where there should be 2."]
-    note = f"Left out by --skip-broken: 2 of 32 rows. {' '.join(first)}"
+    note = f"Left out by --data-args skip-broken: 2 of 32 rows. {' '.join(first)}"
     assert note in " ".join(done.out.split())
     record = json.loads(Path("run/run.json").read_text())
     assert note in record["notes"]
@@ -487,8 +522,8 @@ def test_intervals_of_models_and_of_differences_agree_where_examples_are_few(run
             *OTHER_TASK,
             "--limit",
             6,
-            "--rank-split",
-            0.5,
+            "--strategy-args",
+            "rank-split=0.5",
             "--prune",
             1,
             "--strategies",

@@ -112,8 +112,8 @@ OPTIONS = {
     "Stanza folder fit for no shell": option("--parser", "stanza:xx@$HOME", say=["python -c 'import stanza"]),
     "Stanza language that is a path": option("--parser", "stanza:../en", say=["is not a parser"]),
     "relation": option("--relations", "nosuch", say=["nosuch does not occur", "nsubj"]),
-    "nothing to split at": option("--split-at", " ", say=["is blank", "separator between the two texts"]),
-    "split at what is not there": option("--split-at", "=>", say=["no sentence of demo contains it exactly once"]),
+    "nothing to split at": option("--data-args", "split-at= ", say=["is blank", "separator between the two texts"]),
+    "split at what is not there": option("--data-args", "split-at==>", say=["no sentence of demo contains it exactly"]),
     "no alignments": Case({}, ["--alignments", "nowhere"], ["nowhere: no such file"]),
     "alignments of no pairs": option("--alignments", "a.txt", say=["the corpus has no pairs"], a_txt="0-0\n"),
     "alignments and a parser": option(
@@ -126,27 +126,31 @@ OPTIONS = {
     "language": option("--frequency", "wordfreq:xx", say=["no word frequency list for 'xx'", "Languages: ar"]),
     "no language": option("--frequency", "wordfreq:", say=["no word frequency list"]),
     "no list": option("--frequency", "nowhere.tsv", say=["'nowhere.tsv' is not a file", "wordfreq:LANGUAGE"]),
-    "no list of targets": option("--target-frequency", "nowhere.tsv", say=["'nowhere.tsv' is not a file"]),
+    "no list of targets": option("--data-args", "target-frequency=nowhere.tsv", say=["'nowhere.tsv' is not a file"]),
     "list": Case({"f.tsv": "a\t1\nb\n"}, ["--frequency", "f.tsv"], ["f.tsv:2: not WORD<TAB>COUNT: 'b'", "Write one"]),
     "count": Case({"f.tsv": "a\t-1\n"}, ["--frequency", "f.tsv"], ["f.tsv:1: '-1' is not a count"]),
     "no counts": Case({"f.tsv": "a\t0\n"}, ["--frequency", "f.tsv"], ["f.tsv: no word has a count"]),
     "latin-1 list": Case({"f.tsv": b"\xe9\t1\n"}, ["--frequency", "f.tsv"], ["f.tsv:1: not UTF-8"]),
-    "no baseline": Case({}, ["--baseline-corpus", "b.conllu"], ["b.conllu: no such file"]),
-    "baseline without trees": Case({"b.txt": "A cat.\n"}, ["--baseline-corpus", "b.txt"], ["b: the baseline", "trees"]),
-    "broken baseline": Case({"b.conllu": "x\n"}, ["--baseline-corpus", "b.conllu"], ["b.conllu:1: 1 column instead"]),
+    "no baseline": Case({}, ["--data-args", "baseline-corpus=b.conllu"], ["b.conllu: no such file"]),
+    "baseline without trees": Case(
+        {"b.txt": "A cat.\n"}, ["--data-args", "baseline-corpus=b.txt"], ["b: the baseline", "trees"]
+    ),
+    "broken baseline": Case(
+        {"b.conllu": "x\n"}, ["--data-args", "baseline-corpus=b.conllu"], ["b.conllu:1: 1 column instead"]
+    ),
     "no target": Case({"x.txt": "a\n"}, ["--corpus", "x.txt", "--target", "y.txt"], ["y.txt: no such file"]),
     "column of no table": Case(
         {"x.txt": "a\n"}, ["--corpus", "x.txt", "--column", "s"], ["--column s: x.txt has no columns.", "Leave"]
     ),
     "column of the demo": option("--column", "s", say=["--column s: demo has no columns."]),
     "target column of a treebank": Case(
-        {"x.conllu": TREE}, ["--corpus", "x.conllu", "--target-column", "s"], ["x.conllu has no columns."]
+        {"x.conllu": TREE}, ["--corpus", "x.conllu", "--data-args", "target-column=s"], ["x.conllu has no columns."]
     ),
     "split of no data set": option("--split", "dev", say=["--split dev: demo has no splits.", "only data sets"]),
     "two targets": Case(
         {"x.tsv": "a\tb\n1\t2\n"},
-        ["--corpus", "x.tsv", "--column", "a", "--target-column", "b", "--target", "x.tsv"],
-        ["--target and --target-column both"],
+        ["--corpus", "x.tsv", "--column", "a", "--data-args", "target-column=b", "--target", "x.tsv"],
+        ["--target and --data-args target-column both"],
     ),
     "output is a file": Case({"x.txt": "a\n"}, ["--out", "x.txt"], ["Cannot write x.txt", "--out"]),
     "output in a file": Case({"x.txt": "a\n"}, ["--out", "x.txt/y"], ["Cannot write x.txt/y", "--out"]),
@@ -162,7 +166,12 @@ VALUES = [
         ["--dtype", "int8"],
         ["--level", "piece"],
     ),
-    *(["--similarity", "some"], ["--thresholds", "margin-kind=odd"], ["--long-sentences", "cut"], ["--nonsense", "1"]),
+    *(
+        ["--similarity", "some"],
+        ["--thresholds", "margin-kind=odd"],
+        ["--data-args", "long-sentences=cut"],
+        ["--nonsense", "1"],
+    ),
 ]
 
 
@@ -206,8 +215,8 @@ class NeverAsked:
     [
         (["--frequency", "wordfreq:xx"], "--frequency wordfreq:xx: there is no word frequency list for 'xx'"),
         (["--frequency", "nowhere.tsv"], "--frequency 'nowhere.tsv' is not a file"),
-        (["--target-frequency", "nowhere.tsv"], "--target-frequency 'nowhere.tsv' is not a file"),
-        (["--baseline-corpus", "nowhere.conllu"], "nowhere.conllu: no such file"),
+        (["--data-args", "target-frequency=nowhere.tsv"], "--data-args target-frequency 'nowhere.tsv' is not a file"),
+        (["--data-args", "baseline-corpus=nowhere.conllu"], "nowhere.conllu: no such file"),
     ],
 )
 def test_what_is_not_there_is_told_before_anything_is_parsed(
@@ -286,13 +295,15 @@ LONG = "The old teacher read a long book . " * 120
 def test_nothing_short_enough(headlens: Headlens, tiny_bert: Path, content: str) -> None:
     Path("x.txt").write_text(content)
     done = headlens("classify", tiny_bert, "--corpus", "x.txt")
-    check_refused(done, ["x: the model can read no sentence: 1 longer than its 512 tokens", "--long-sentences window"])
+    check_refused(
+        done, ["x: the model can read no sentence: 1 longer than its 512 tokens", "--data-args long-sentences=window"]
+    )
     assert everything() == {"x.txt"}
 
 
 def test_long_sentences_in_windows(headlens: Headlens, tiny_bert: Path) -> None:
     Path("x.txt").write_text(f"{LONG}\n{'1,' * 600}1 cat\nA cat.\n")
-    arguments = ("--corpus", "x.txt", "--long-sentences", "window", "--no-figures", "--out", "run")
+    arguments = ("--corpus", "x.txt", "--data-args", "long-sentences=window", "--no-figures", "--out", "run")
     done = headlens("classify", tiny_bert, *arguments)
     assert done.code == 0, done.err
     said = " ".join(done.out.split())
@@ -304,8 +315,9 @@ def test_long_sentences_in_windows(headlens: Headlens, tiny_bert: Path) -> None:
 def test_sentences_left_out_are_told(headlens: Headlens, tiny_bert: Path) -> None:
     Path("x.txt").write_text(f"{LONG}\nA cat.\n")
     done = headlens("classify", tiny_bert, "--corpus", "x.txt", "--out", "run", "--no-figures")
-    assert "1 sentence longer than 512 tokens was left out. --long-sentences window splits them instead." in " ".join(
-        done.out.split()
+    assert (
+        "1 sentence longer than 512 tokens was left out. --data-args long-sentences=window splits them instead."
+        in " ".join(done.out.split())
     )
 
 

@@ -85,7 +85,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "too many layers": (lambda m: edit(m / "config.json", num_hidden_layers=3), ["weights are missing", "random"]),
     "a weight missing": (lambda m: weights(m, lambda w: w.pop(KEY)), ["1 weight is missing", KEY]),
     "NaN": (lambda m: weights(m, poison), ["1 weight holds NaN", "the first is encoder.layer.1.attention.self.key"]),
-    "pickle only": (to_pickle, ["no weights in the safetensors format", "--allow-pickle"]),
+    "pickle only": (to_pickle, ["no weights in the safetensors format", "--trust pickle"]),
     "broken tokenizer": (lambda m: (m / "tokenizer.json").write_text("{"), ["the tokenizer cannot be read", "damaged"]),
 }  # fmt: skip
 
@@ -240,9 +240,9 @@ def as_safe_shards(model: Path) -> None:
 
 
 @pytest.mark.parametrize("hide", [as_one_file, as_shards, as_safetensors, as_safe_shards])
-@pytest.mark.parametrize("arguments", [[], ["--allow-pickle"]])
+@pytest.mark.parametrize("arguments", [[], ["--trust", "pickle"]])
 def test_no_pickle_is_executed(headlens: Headlens, model: Path, hide: Any, arguments: list[str]) -> None:
-    """Not even with --allow-pickle, which torch takes for weights only."""
+    """Not even with --trust pickle, which torch takes for weights only."""
     hide(model)
     if hide is not as_safetensors:
         (model / "model.safetensors").unlink()
@@ -282,7 +282,7 @@ def homemade(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_code_of_a_model_is_not_imported(headlens: Headlens, homemade: Path) -> None:
-    refuse(headlens, *COMMANDS["check"], say=["model comes with its own code", "--trust-remote-code"])
+    refuse(headlens, *COMMANDS["check"], say=["model comes with its own code", "--trust remote-code"])
     assert not Path("executed").exists()
 
 
@@ -295,5 +295,5 @@ def test_code_of_a_tokenizer_is_not_imported(headlens: Headlens, homemade: Path)
 
 
 def test_code_of_a_model_is_imported_on_request(headlens: Headlens, homemade: Path) -> None:
-    headlens(*COMMANDS["check"], "--trust-remote-code")
+    headlens(*COMMANDS["check"], "--trust", "remote-code")
     assert Path("executed").exists()

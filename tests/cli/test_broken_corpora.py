@@ -1,4 +1,4 @@
-"""`--skip-broken` for corpora: what was left out is told on the console and in run.json."""
+"""`--data-args skip-broken` for corpora: what was left out is told on the console and in run.json."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def test_sentences_that_cannot_be_read(headlens: Headlens, tiny_bert: Path, comm
     done = headlens(name, tiny_bert, *options, "a.txt", "--out", "run")
     assert done.code == 2
     assert "a.txt:61: not UTF-8" in done.err
-    assert "Or leave such rows out with --skip-broken." in " ".join(done.err.split())
-    done = headlens(name, tiny_bert, *options, "a.txt", "--out", "run", "--skip-broken", "--overwrite")
+    assert "Or leave such rows out with --data-args skip-broken." in " ".join(done.err.split())
+    done = headlens(name, tiny_bert, *options, "a.txt", "--out", "run", "--data-args", "skip-broken", "--overwrite")
     assert done.code == 0, done.err
-    note = "a: Left out by --skip-broken: 1 of 61 rows. a.txt:61: not UTF-8: byte 0xe9 at byte 4 of the line"
+    note = "a: Left out by --data-args skip-broken: 1 of 61 rows. a.txt:61: not UTF-8: byte 0xe9 at byte 4 of the line"
     assert note in " ".join(f"{done.out} {done.err}".split())
     run = json.loads(Path("run/run.json").read_text())
     assert note in run["notes"]

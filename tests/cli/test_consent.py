@@ -15,7 +15,7 @@ from headlens.analyses.commands import commands
 from .conftest import Headlens
 
 pytestmark = pytest.mark.usefixtures("small_demo")
-TRUSTING = {"trust_remote_code": "--trust-remote-code", "allow_pickle": "--allow-pickle"}
+TRUSTING = {"trust_remote_code": "--trust remote-code", "allow_pickle": "--trust pickle"}
 QUICK = ("--text", "It is.", "--out", "done")
 
 
@@ -59,7 +59,7 @@ def test_a_file_gives_no_consent(headlens: Headlens, name: str, source: Any) -> 
     assert told.code == 2
     assert f"{given[0]} {given[1]} asks for {TRUSTING[name]}, and a file may come from anyone" in told.err
     assert not Path("done").exists()
-    assert headlens("attend", "demo", *given, TRUSTING[name], *QUICK).code == 0
+    assert headlens("attend", "demo", *given, *TRUSTING[name].split(), *QUICK).code == 0
 
 
 @pytest.mark.parametrize("name", TRUSTING)
@@ -68,7 +68,7 @@ def test_a_run_folder_gives_no_consent(headlens: Headlens, name: str) -> None:
     told = headlens("attend", "--resume", "run")
     assert told.code == 2
     assert f"--resume run asks for {TRUSTING[name]}" in told.err
-    assert headlens("attend", "--resume", "run", TRUSTING[name]).code == 0
+    assert headlens("attend", "--resume", "run", *TRUSTING[name].split()).code == 0
 
 
 @pytest.mark.parametrize("name", rest_slow(TRUSTING))

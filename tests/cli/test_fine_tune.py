@@ -20,7 +20,7 @@ from headlens.tasks.open_task import DataOptions, open_task
 from headlens.tasks.task_options import TASK_NAMES
 
 Headlens = Callable[..., Any]
-SMALL = ("--steps", 6, "--batch-tokens", 200, "--log-every", 2, "--evaluate-every", 3, "--no-figures")
+SMALL = ("--steps", 6, "--batch-tokens", 200, "--training-args", "log-every=2,evaluate-every=3", "--no-figures")
 NOUNS, VERBS = ["cat", "dog", "teacher", "river"], ["sleeps", "sings", "waits", "runs", "stays"]
 SENTENCES = [f"The {noun} {verb} in the house." for verb in VERBS for noun in NOUNS]
 PAIRS = list(zip(SENTENCES, SENTENCES[3:], range(99), strict=False))
@@ -94,7 +94,9 @@ def test_all_tasks_can_be_named() -> None:
 @pytest.mark.parametrize("task", rest_slow(FILES, ("squad2", "swag")))
 def test_every_kind_of_task(headlens: Headlens, tiny_bert: Path, task: str) -> None:
     name = written(task)
-    done = headlens("train", tiny_bert, "--task", task, "--data", name, "--dev-share", 0.3, *SMALL, "--out", "run")
+    done = headlens(
+        "train", tiny_bert, "--task", task, "--data", name, "--data-args", "dev-share=0.3", *SMALL, "--out", "run"
+    )
     assert done.code == 0, done.err
     metrics, evaluations = pd.read_csv("run/metrics.csv"), pd.read_csv("run/evaluations.csv")
     assert metrics["metric"].tolist() == FILES[task][2]
@@ -172,7 +174,7 @@ def test_heads_with_classes_in_another_spelling(
 def test_several_files_and_what_is_left_out(headlens: Headlens, tiny_bert: Path) -> None:
     files = written("snli"), written("mnli")
     data = [part for name in files for part in ("--data", name)]
-    options = ("--task", "snli", *data, "--longest", 18, "--limit", 25)
+    options = ("--task", "snli", *data, "--data-args", "longest=18", "--limit", 25)
     done = headlens("train", tiny_bert, *options, *SMALL, "--out", "run", "--json")
     assert done.code == 0, done.err
     summary = json.loads(done.out)
@@ -189,12 +191,12 @@ def test_broken_rows_of_both_parts_are_told(headlens: Headlens, tiny_bert: Path)
     data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
     done = headlens("train", tiny_bert, *data, *SMALL, "--out", "run")
     assert done.code == 2
-    assert "--skip-broken" in done.err
-    done = headlens("train", tiny_bert, *data, *SMALL, "--skip-broken", "--out", "run")
+    assert "--data-args skip-broken" in done.err
+    done = headlens("train", tiny_bert, *data, *SMALL, "--data-args", "skip-broken", "--out", "run")
     assert done.code == 0, done.err
     record = json.loads(Path("run/run.json").read_text())
     for part, rows, place in (("data", 21, "train.tsv:22"), ("dev_data", 7, "dev.tsv:2")):
-        note = f"Left out by --skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2."
+        note = f"Left out by --data-args skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2."
         assert note in record["notes"]
         assert note in " ".join(done.out.split())
         assert (record[part]["rows"], record[part]["broken"]) == (rows, 1)
@@ -216,7 +218,7 @@ def test_columns_of_other_names(headlens: Headlens, tiny_bert: Path) -> None:
 @pytest.mark.slow
 def test_random_weights_and_the_data_that_comes_along(headlens: Headlens) -> None:
     written("snli")
-    options = ("--vocabulary", 200, *SMALL, "--quiet")
+    options = ("--model-args", "vocabulary=200", *SMALL, "--quiet")
     done = headlens("train", "new:albert-tiny", "--task", "snli", "--data", FILES["snli"][0], *options, "--out", "run")
     assert done.code == 0, done.err
     assert AutoModelForSequenceClassification.from_pretrained("run/model").config.model_type == "albert"
@@ -241,17 +243,26 @@ def test_too_few_examples_to_hold_any_out(headlens: Headlens, tiny_bert: Path) -
     [
         (("--task", "sst2", "--corpus", "x.txt"), ("--corpus is not for --task sst2", "--data")),
         (("--task", "sst2", "--dev", "x.txt"), ("--dev is not for --task sst2",)),
-        (("--task", "sst2", "--bleu", "3"), ("--bleu is not for --task sst2",)),
-        (("--task", "sst2", "--label-smoothing", "0.2"), ("--label-smoothing is not for --task sst2",)),
-        (("--task", "sst2", "--mask-share", "0.3"), ("--mask-share is not for --task sst2",)),
-        (("--task", "sst2", "--next-sentence"), ("--next-sentence is not for --task sst2",)),
+        (("--task", "sst2", "--training-args", "bleu=3"), ("--training-args bleu is not for --task sst2",)),
+        (
+            ("--task", "sst2", "--training-args", "label-smoothing=0.2"),
+            ("--training-args label-smoothing is not for --task sst2",),
+        ),
+        (
+            ("--task", "sst2", "--training-args", "mask-share=0.3"),
+            ("--training-args mask-share is not for --task sst2",),
+        ),
+        (
+            ("--task", "sst2", "--training-args", "next-sentence"),
+            ("--training-args next-sentence is not for --task sst2",),
+        ),
         (("--data", "train.tsv"), ("--data is not for --task mlm", "--corpus")),
         (("--dev-data", "train.tsv"), ("--dev-data is not for --task mlm",)),
-        (("--bleu", "3"), ("--bleu is not for --task mlm",)),
+        (("--training-args", "bleu=3"), ("--training-args bleu is not for --task mlm",)),
         (("--task", "translation-loss"), ("translation-loss is not trained on examples", "--task translation")),
         (("--task", "sst3"), ("sst3",)),
         (("--task", "sst2", "--data", "none.tsv"), ("none.tsv: no such file",)),
-        (("--task", "sst2", "--data", "train.tsv", "--dev-share", "1"), ("--dev-share 1.0",)),
+        (("--task", "sst2", "--data", "train.tsv", "--data-args", "dev-share=1"), ("--data-args dev-share 1.0",)),
         (("--task", "sst2", "--data", "train.tsv", "--columns", "text"), ("--columns text: not understood",)),
         (("--task", "rte", "--data", "train.tsv"), ("train.tsv:2: which columns are text, second, label?",)),
         (("--task", "sst2", "--data", "broken.tsv"), ("broken.tsv:3: 'label' has the unknown label '7'",)),
@@ -280,7 +291,7 @@ def test_predictions_for_a_test_set(headlens: Headlens, made: Callable[..., str]
     """Of the model that was trained, and the same of its checkpoint, under the same mask."""
     for name, content in (("train.tsv", sst2()), ("dev.tsv", sst2(8)), ("test.tsv", TEST)):
         Path(name).write_text(content, encoding="utf-8")
-    task = ("--task", "sst2", "--predict", "test.tsv", "--no-diagonal")
+    task = ("--task", "sst2", "--predict", "test.tsv", "--mask-rules", "no-diagonal")
     learn = ("train", made("judge"), *task, "--data", "train.tsv")
     done = headlens(*learn, "--dev-data", "dev.tsv", *SMALL, "--out", "run")
     assert done.code == 0, done.err

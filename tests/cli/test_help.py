@@ -12,11 +12,13 @@ import typer
 
 from headlens import __version__
 from headlens.analyses.commands import commands as option_commands
+from headlens.options import GROUPS
 from headlens_cli.app import app
-from headlens_cli.command import COMMANDS
+from headlens_cli.command import COMMANDS, PROGRAM
 
 from .conftest import Headlens
 
+LINES = 50  # of a help, in a terminal of 80 columns
 HEAVY = ("torch", "transformers", "numpy", "pandas", "matplotlib", "spacy", "stanza")
 
 
@@ -95,24 +97,53 @@ def test_shell_completion_knows_the_commands() -> None:
 def test_help_shows_what_most_people_need_and_help_all_the_rest(name: str, headlens: Headlens) -> None:
     declared = option_commands()[name]
     options, first = declared.options, declared.first
-    assert bool(first) == (len(options) > 25)
-    assert set(first) <= set(options)
-    brief, flags = (
-        headlens(name, "--help").out.rpartition(" Options ")[2],
-        [own.flag.partition(" ")[0] for own in options.values() if not own.option.argument],
-    )
-    shown = {flag for flag in flags if re.search(rf"^[^\w-]{{0,4}}{flag}(?![\w-])", brief, re.MULTILINE)}
-    if not first:
-        assert "--help-all" not in brief
-        assert headlens(name, "--help-all").out.endswith(brief), "it is taken everywhere"
-        return
-    assert len(first) <= 10
-    assert shown - {flag for flag in flags if not flag.startswith("-")} == {options[own].flag for own in first} | {
-        "--out"
-    }
-    whole = headlens(name, "--help-all")
-    assert whole.code == 0
+    assert set(first) <= {own.name for own in options.values() if own.typed_alone}
+    brief, whole = (headlens(name, asked) for asked in ("--help", "--help-all"))
+    assert brief.code == whole.code == 0
+    assert bool(first) == (whole.out.count("\n") > LINES)
+    flags = [own.flag for own in options.values() if own.typed_alone and not own.option.argument]
     assert not [flag for flag in flags if flag not in whole.out]
     words = " ".join(re.sub("[│╭╮╰╯─]", " ", whole.out).split())
-    assert not [own.name for of in declared.groups.values() for own in of if own.name.replace("_", "-") not in words]
-    assert headlens(name, "--help").out.endswith(brief), "showing all is no state that stays"
+    alone = [group for group in declared.groups if not GROUPS[group].of_program]
+    assert not [own.named for group in alone for own in declared.groups[group] if own.named not in words]
+    if not first:
+        assert whole.out == brief.out, "it is taken everywhere"
+        return
+    assert len(first) <= 10
+    shown = {
+        flag
+        for flag in flags
+        if re.search(rf"^[^\w-]{{0,4}}{flag}(?![\w-])", brief.out.rpartition(" Options ")[2], re.M)
+    }
+    assert shown == {options[own].flag for own in first} | {"--out"}
+    assert headlens(name, "--help").out == brief.out, "showing all is no state that stays"
+
+
+@pytest.mark.parametrize("words", [*[(name,) for name in (*COMMANDS, "serve", "models")], ("models", "check")])
+def test_help_fits_a_terminal(words: tuple[str, ...], headlens: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert headlens(*words, "--help").out.count("\n") <= LINES
+
+
+def test_options_of_the_program_are_understood_anywhere(headlens: Headlens) -> None:
+    told = [headlens(*words).out for words in (("--json", "models"), ("models", "--json"))]
+    assert told[0] == told[1]
+    assert told[0].startswith("{")
+    assert headlens("--help-all", "classify").out == headlens("classify", "--help-all").out
+    everywhere = headlens("--help").out
+    assert not [name for name in PROGRAM if f"--{name.replace('_', '-')}" not in everywhere]
+
+
+def test_a_command_without_models_trusts_nothing(headlens: Headlens) -> None:
+    for words in (("--trust", "pickle", "reproduce"), ("reproduce", "--trust", "pickle")):
+        done = headlens(*words)
+        assert (done.code, done.out) == (2, "")
+        assert "--trust: headlens reproduce loads no model" in done.err
+
+
+def test_what_the_command_line_asks_for_does_not_grow() -> None:
+    """So many names, and so many pairs of a command and an option, were enough."""
+    group: Any = typer.main.get_command(app)
+    own = [p.opts[0] for _, command in commands() for p in command.params if p.opts[0].startswith("-")]
+    assert len({*own, *(p.opts[0] for p in group.params)}) <= 110
+    assert len(own) <= 350

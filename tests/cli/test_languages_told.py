@@ -1,4 +1,4 @@
-"""`--source-language` and `--target-language` as a user gives them."""
+"""`--model-args source-language` and `--model-args target-language` as a user gives them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ COMMANDS: dict[str, tuple[object, ...]] = {
 @pytest.mark.parametrize("command", rest_slow(COMMANDS, ("train",)))
 def test_every_command_asks_and_is_told(headlens: Headlens, name: str, command: str) -> None:
     _, source, target, _ = MODELS[name]
-    told = ("--source-language", source, "--target-language", target)
+    told = ("--model-args", f"source-language={source}", "--model-args", f"target-language={target}")
     for given, side in ((), "source"), (told[:2], "target"), (told[2:], "source"):
         done = headlens(*COMMANDS[command], *given)
         assert done.code == 2, given
         said = " ".join(done.err.split())
-        assert f"model needs to know the language of its {side}: --{side}-language CODE." in said or not given
-        assert "-language CODE. Languages: " in said
+        assert (
+            f"model needs to know the language of its {side}: --model-args {side}-language=CODE." in said or not given
+        )
+        assert "-language=CODE. Languages: " in said
     done = headlens(*COMMANDS[command], *told)
     assert done.code == 0, done.err
     assert json.loads(Path("run/run.json").read_text())["arguments"]["target_language"] == target
@@ -55,7 +57,7 @@ def test_every_command_asks_and_is_told(headlens: Headlens, name: str, command: 
 
 def test_what_was_trained_says_its_languages_by_itself(headlens: Headlens, name: str) -> None:
     _, source, target, _ = MODELS[name]
-    told = ("--source-language", source, "--target-language", target)
+    told = ("--model-args", f"source-language={source}", "--model-args", f"target-language={target}")
     done = headlens("train", "model", *BOTH, "--task", "translation", "--steps", 1, "--out", "trained", *told)
     assert done.code == 0, done.err
     losses = []

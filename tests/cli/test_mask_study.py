@@ -147,10 +147,10 @@ def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[st
     rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control"])
     alike: list[tuple[tuple[str, str], tuple[object, ...]]] = [
         (("full", "kept"), ()),
-        (("full", "dropped"), ("--no-diagonal",)),
+        (("full", "dropped"), ("--mask-rules", "no-diagonal")),
         (("full", "random"), ("--mask-rules", "drop-random=true,mask-seed=5")),
         (("star", "kept"), ("--mask", "star", *more)),
-        (("star", "dropped"), ("--mask", "star", "--no-diagonal", *more)),
+        (("star", "dropped"), ("--mask", "star", "--mask-rules", "no-diagonal", *more)),
     ]
     for number in cases:
         case, mask = alike[number]
@@ -256,10 +256,19 @@ def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) ->
 def test_parts_of_a_learned_mask_by_importance(run: Headlens, keeps: tuple[float, ...]) -> None:
     """In every text, a share of its positions, as the same command says for a model on a task."""
     learned = "learned/masks/penalty-0.1"
-    few = ("--longest", 20, "--unstructured", *ONE)
+    few = ("--data-args", "longest=20", "--unstructured", *ONE)
     assert run("--lambdas", 0.1, *few, command="train-dam", out="learned").code == 0
     shown = ",".join(map(str, keeps))
-    options = ("--keep", shown, "--keep-order", "most,least,random", "--length", 20, "--no-controls", *ONE)
+    options = (
+        "--mask-rules",
+        f"keep={shown}",
+        "--mask-rules",
+        "keep-order=most,least,random",
+        "--length",
+        20,
+        "--no-controls",
+        *ONE,
+    )
     done = run("--mask", f"{learned}/mask.safetensors", *options)
     assert done.code == 0, done.err
     rows = pd.read_csv("run/masks.csv").set_index("pattern")
@@ -322,12 +331,15 @@ def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., 
         (("--layers", "7"), "there is no layer 7"),
         (("--layers", "x"), "is not a range of layers"),
         (("--mask", "nowhere/mask.safetensors"), "there is no such mask file"),
-        (("--keep", "0.3"), "--keep ranks the positions of learned masks, and none is given"),
-        (("--mask", "m", "--keep-order", "least"), "--keep-order only applies together with --keep"),
-        (("--mask", "m", "--keep", "0.3", "--keep-order", "best"), "--keep-order best is unknown"),
-        (("--mask", "m", "--keep", "0.3,2"), "2.0 is not a number from 0 to 1"),
-        (("--mask", "m", "--keep", "0"), "0.0 is not a number above 0 and up to 1"),
-        (("--mask", "m", "--keep", "0.3"), "m: there is no such mask file"),
+        (("--mask-rules", "keep=0.3"), "--mask-rules keep ranks the positions of learned masks, and none is given"),
+        (
+            ("--mask", "m", "--mask-rules", "keep-order=least"),
+            "--mask-rules keep-order only applies together with --mask-rules keep",
+        ),
+        (("--mask", "m", "--mask-rules", "keep=0.3,keep-order=best"), "--mask-rules keep-order best is unknown"),
+        (("--mask", "m", "--mask-rules", "keep=0.3,2"), "2.0 is not a number from 0 to 1"),
+        (("--mask", "m", "--mask-rules", "keep=0"), "0.0 is not a number above 0 and up to 1"),
+        (("--mask", "m", "--mask-rules", "keep=0.3"), "m: there is no such mask file"),
     ):
         done = run(*more, "--pattern", "star", out="none")
         assert done.code == 2, more
@@ -446,7 +458,7 @@ def test_a_grid_of_degrees(run: Headlens, headlens: Headlens) -> None:
 @pytest.mark.parametrize("of", rest_slow(["heads", "layers"]))
 @THOROUGH
 def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str, thorough: bool) -> None:
-    options = ("--largest-degree", 3, "--degrees-of", of, "--layers", "last:1")
+    options = ("--law", "largest-degree=3", "--law", f"degrees-of={of}", "--layers", "last:1")
     assert run("--learn-degrees", "0,1000", *options).code == 0
     rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control"])
     names = ["degrees:mu=0", "degrees:mu=1000"]
@@ -475,7 +487,7 @@ def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str, th
 @pytest.mark.slow
 @THOROUGH
 def test_spans_that_are_learned(run: Headlens, headlens: Headlens, thorough: bool) -> None:
-    options = ("--span-ramp", 2, "--layers", "last:1", "--steps", 6)
+    options = ("--law", "span-ramp=2", "--layers", "last:1", "--steps", 6)
     done = run("--learn-spans", "0,1000", *options)
     assert done.code == 0, done.err
     rows, spans = pd.read_csv("run/masks.csv").set_index(["pattern", "control"]), pd.read_csv("run/spans.csv")
@@ -508,10 +520,13 @@ def test_spans_that_are_refused(run: Headlens) -> None:
     for more, words in (
         (("--learn-spans", "x"), "--learn-spans"),
         (("--learn-spans", "-1"), "--learn-spans -1.0 is not a finite number of 0 or more"),
-        (("--learn-spans", 1, "--span-ramp", 0), "--span-ramp 0: a span has no end.\nGive 1 or more tokens."),
-        (("--span-ramp", 2), "--span-ramp applies to learned spans only.\nGive --learn-spans"),
-        (("--learn-spans", 1, "--zero-scores"), "--zero-scores: no mask is given to which it could apply"),
-        (("--learn-spans", 1, "--draws", 2), "--draws applies to learned degrees only"),
+        (("--learn-spans", 1, "--law", "span-ramp=0"), "--law span-ramp 0: a span has no end.\nGive 1 or more tokens."),
+        (("--law", "span-ramp=2"), "--law span-ramp applies to learned spans only.\nGive --learn-spans"),
+        (
+            ("--learn-spans", 1, "--mask-rules", "zero-scores"),
+            "--mask-rules zero-scores: no mask is given to which it could apply",
+        ),
+        (("--learn-spans", 1, "--law", "draws=2"), "--law draws applies to learned degrees only"),
     ):
         done = run(*more, out="none")
         assert done.code == 2, more
@@ -523,8 +538,11 @@ def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:
         (("--grid", "window=1"), "'window=1' is not a degree.\nWrite a grid such as"),
         (("--learn-degrees", "x"), "--learn-degrees"),
         (("--learn-degrees", "-1"), "is not a finite number of 0 or more"),
-        (("--largest-degree", 4), "--largest-degree applies to learned degrees only.\nGive --learn-degrees"),
-        (("--learn-degrees", 1, "--largest-degree", 500), "--largest-degree 500 is too large for texts of 128 tokens"),
+        (("--law", "largest-degree=4"), "--law largest-degree applies to learned degrees only.\nGive --learn-degrees"),
+        (
+            ("--learn-degrees", 1, "--law", "largest-degree=500"),
+            "--law largest-degree 500 is too large for texts of 128 tokens",
+        ),
         (("--learn-degrees", 1, "--layers", 9), "there is no layer 9"),
     ):
         done = run(*more, out="none")
@@ -588,9 +606,9 @@ def test_layers_that_cannot_be_dropped(run: Headlens, headlens: Headlens) -> Non
 
 @THOROUGH
 def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headlens, thorough: bool) -> None:
-    kinds = ("--degree-kinds", "neighbour,global,random", "--largest-degree", 3)
+    kinds = ("--law", "degree-kinds=neighbour,global,random,largest-degree=3")
     learned = ("--learn-degrees", "0,1000") if thorough else ("--learn-degrees", 1000, *ONE)
-    done = run(*learned, *kinds, "--draws", 3, "--no-controls", "--layers", "last:1")
+    done = run(*learned, *kinds, "--law", "draws=3", "--no-controls", "--layers", "last:1")
     assert done.code == 0, done.err
     rows, draws, degrees = (pd.read_csv(f"run/{name}.csv") for name in ("masks", "draws", "degrees"))
     names = [f"degrees:mu={mu},kinds=neighbour+global+random" for mu in ((0, 1000) if thorough else (1000,))]
@@ -614,15 +632,18 @@ def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headle
 
 def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
     for more, words in (
-        (("--draws", 3), "--draws applies to learned degrees only.\nGive --learn-degrees"),
-        (("--learn-degrees", 1, "--draws", 1), "--draws 1 is too few to tell how far draws differ.\nGive 2 or more."),
-        (("--learn-degrees", 1, "--draws", -2), "--draws -2 is too few to tell"),
-        (("--degree-kinds", "global"), "--degree-kinds applies to learned degrees only"),
+        (("--law", "draws=3"), "--law draws applies to learned degrees only.\nGive --learn-degrees"),
         (
-            ("--learn-degrees", 1, "--degree-kinds", "local"),
+            ("--learn-degrees", 1, "--law", "draws=1"),
+            "--law draws 1 is too few to tell how far draws differ.\nGive 2 or more.",
+        ),
+        (("--learn-degrees", 1, "--law", "draws=-2"), "--law draws -2 is too few to tell"),
+        (("--law", "degree-kinds=global"), "--law degree-kinds applies to learned degrees only"),
+        (
+            ("--learn-degrees", 1, "--law", "degree-kinds=local"),
             "'local' is not a kind of degree.\nKinds: neighbour, global",
         ),
-        (("--learn-degrees", 1, "--degree-kinds", ","), "--degree-kinds is empty"),
+        (("--learn-degrees", 1, "--law", "degree-kinds=,"), "--law degree-kinds is empty"),
     ):
         done = run(*more, out="none")
         assert done.code == 2, more
@@ -632,7 +653,19 @@ def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
 @pytest.mark.slow
 @THOROUGH
 def test_masked_scores_of_zero(run: Headlens, headlens: Headlens, thorough: bool) -> None:
-    done = run("--pattern", "star", "--pattern", "full", "--graph", "neighbour", "--zero-scores", "--seeds", 1, *ONE)
+    done = run(
+        "--pattern",
+        "star",
+        "--pattern",
+        "full",
+        "--graph",
+        "neighbour",
+        "--mask-rules",
+        "zero-scores",
+        "--seeds",
+        1,
+        *ONE,
+    )
     assert done.code == 0, done.err
     rows = pd.read_csv("run/masks.csv")
     trained = [*dict.fromkeys(rows["pattern"])]
@@ -646,6 +679,6 @@ def test_masked_scores_of_zero(run: Headlens, headlens: Headlens, thorough: bool
     assert "keeps a weight, taking M ⊙ QKᵀ literally" in " ".join(done.out.split())
     if thorough:
         assert_shown_and_repeated(headlens, {"quality", "layers"}, "Models trained under masks")
-    done = run("--learn-degrees", 1, "--zero-scores", out="none")
+    done = run("--learn-degrees", 1, "--mask-rules", "zero-scores", out="none")
     assert done.code == 2
-    assert "--zero-scores: no mask is given to which it could apply.\nName one with --pattern." in done.err
+    assert "--mask-rules zero-scores: no mask is given to which it could apply.\nName one with --pattern." in done.err

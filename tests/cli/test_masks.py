@@ -83,12 +83,14 @@ def test_masks_writes_files_that_can_be_used(headlens: Headlens, tiny_bert: Path
     mask = AttentionMask.load("one")
     assert torch.equal(mask.allowed[0, 0], torch.tensor(Star().allowed(20)))
     short = ("--length", 20, "--out")
-    done = headlens("masks", "--pattern", "star", "--pattern", "window:2|random:1", "--no-diagonal", *short, "two")
+    done = headlens(
+        "masks", "--pattern", "star", "--pattern", "window:2|random:1", "--mask-rules", "no-diagonal", *short, "two"
+    )
     assert done.code == 0, done.err
     files = sorted(p.name for p in Path("two").glob("*.safetensors"))
     assert files == ["star.safetensors", "window-2-random-1.safetensors"]
     assert not AttentionMask.load("two/star.safetensors").block(9).diagonal(dim1=2, dim2=3).any()
-    assert "headlens ablate --mask star --no-diagonal" in done.out
+    assert "headlens ablate --mask star --mask-rules no-diagonal" in done.out
     both = ("--pattern", "window:1|star", "--pattern", "window:1 | star")
     assert headlens("masks", *both, *short, "alike").code == 0
     assert {p.name for p in Path("alike").glob("*.safetensors")} == {
@@ -176,7 +178,7 @@ def test_fine_tuning_and_evaluation_are_under_the_mask(
 def test_classify_takes_masks(headlens: Headlens, tiny_bert: Path) -> None:
     Path("text.txt").write_text("The cat sleeps .\nA house near the river .\n" * 4, encoding="utf-8")
     found = {}
-    for name, options in {"near": ("--mask", "window:0"), "none": ("--no-diagonal",)}.items():
+    for name, options in {"near": ("--mask", "window:0"), "none": ("--mask-rules", "no-diagonal")}.items():
         more = ("--corpus", "text.txt", "--frequency", "none", "--out", name, *options)
         done = headlens("classify", tiny_bert, *more)
         assert done.code == 0, done.err
@@ -206,8 +208,8 @@ REFUSED = {
     "no layers": (("--mask", "star", "--mask-rules", "layers=x"), ["--mask-rules layers 'x' is not a range"]),
     "layers of nothing": (("--mask-rules", "layers=0"), ["Give --mask as well"]),
     "two controls": (
-        ("--no-diagonal", "--mask-rules", "drop-random=true"),
-        ["--no-diagonal and --mask-rules drop-random are alternatives"],
+        ("--mask-rules", "no-diagonal,drop-random"),
+        ["--mask-rules no-diagonal and drop-random are alternatives"],
     ),
 }
 
@@ -231,7 +233,7 @@ def test_bad_masks_are_refused(headlens: Headlens, tiny_bert: Path, name: str) -
     [
         (("--pattern", "sta"), "Did you mean star?"),
         (("--length", 0), "--length 0 is out of range"),
-        (("--no-diagonal",), "none is requested"),
+        (("--mask-rules", "no-diagonal"), "none is requested"),
     ],
 )
 def test_bad_patterns_are_refused(headlens: Headlens, options: tuple[object, ...], message: str) -> None:

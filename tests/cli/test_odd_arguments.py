@@ -133,11 +133,11 @@ def test_long_texts_are_no_names() -> None:
         ("limit = 2.7", "--limit cannot be 2.7.\nGive a whole number."),
         ("limit = true", "--limit cannot be True."),
         ("seed = 1979-05-27", "--seed cannot be 1979-05-27."),
-        ("max-unknown = false", "--max-unknown cannot be False.\nGive a number."),
+        ("max-unknown = false", "--model-args max-unknown cannot be False.\nGive a number."),
         ("corpus = true", "--corpus cannot be True."),
         ("figures = 1", "--figures cannot be 1.\nGive true or false."),
         ("models = [[1]]", "--models cannot be [1]."),
-        ("max-unknown = nan", "--max-unknown nan is not a finite number."),
+        ("max-unknown = nan", "--model-args max-unknown nan is not a finite number."),
     ],
 )
 def test_values_of_a_file_keep_their_types(place: Path, line: str, words: str) -> None:

@@ -143,7 +143,7 @@ def test_check_says_what_is_there(headlens: Headlens, odd: Callable[..., str], c
 
 
 TUNE = ("--task", "sst2", "--data", "dev.tsv", "--dev-data", "dev.tsv", "--steps", 1, "--batch-tokens", 600, "--out")
-GRID = ("--windows", "3", "--groups", "2", "--thresholds", "1", "--clusters", 2, "--epochs", 1)
+GRID = ("--windows", "3", "--groups", "2", "--thresholds", "1", "--methods", "clusters=2", "--epochs", 1)
 ENTMAX = ("--attention", "entmax15")
 COMMANDS = {
     "classify": CLASSIFY,
@@ -153,7 +153,7 @@ COMMANDS = {
     "fine-tuning": ("train", "model", *TUNE, "run"),
     "train": ("train", "model", "--corpus", "long.txt", "--steps", 1, "--batch-tokens", 600, "--out", "run"),
     "compact": ("compact", "model", "--heads", "encoder.0.1", "--limit", 2, "--rounds", 2, "--out", "run"),
-    "train-dam": ("train-dam", "model", *TUNE, "run", "--lambdas", 0, "--longest", 40),
+    "train-dam": ("train-dam", "model", *TUNE, "run", "--lambdas", 0, "--data-args", "longest=40"),
     "prune": ("prune", "model", *TUNE, "run", "--lambdas", 0),
     "masks": ("masks", "model", *TUNE, "run", "--pattern", "star", "--no-controls"),
     "sparsefinder": ("sparsefinder", "model", "--corpus", "long.txt", *GRID, "--task", "none", "--out", "run", *ENTMAX),

@@ -32,7 +32,7 @@ RUNS: dict[str, tuple[bool, tuple[str, ...]]] = {
     "prune": (True, TRAINED),
     "compact": (False, (*TEXT, "--heads", "encoder.0.1")),
     "train": (True, TRAINED),
-    "train-dam": (True, (*TRAINED, "--longest", "32")),
+    "train-dam": (True, (*TRAINED, "--data-args", "longest=32")),
     "masks": (True, (*TRAINED, "--pattern", "star")),
     "sparsefinder": (False, (*TEXT, "--attention", "entmax15", "--task", "none", "--no-figures")),
 }

@@ -42,7 +42,9 @@ def test_from_training_to_ablation(headlens: Headlens, trained: str) -> None:
     record = json.loads(Path("a/run.json").read_text())
     assert record["task"]["classes"] == ["fine", "poor", "superb"]
     assert pd.read_csv("a/examples.csv")["label"].unique().tolist() == [2, 0]
-    pruned = headlens("prune", trained, *REVIEWS, "--target-heads", 3, "--steps", 2, "--most-runs", 1, "--out", "p")
+    pruned = headlens(
+        "prune", trained, *REVIEWS, "--target-heads", 3, "--steps", 2, "--law", "most-runs=1", "--out", "p"
+    )
     assert pruned.code == 0, pruned.err
     assert "began random" not in pruned.out
 

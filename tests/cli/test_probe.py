@@ -96,7 +96,9 @@ def test_a_probe_that_was_not_learned_to_the_end_says_so(
     monkeypatch.setattr(analysis, "_MOST_STEPS", 1)
     done = headlens("probe", tiny_bert, "--limit", 20, "--replicates", 20, "--out", "run")
     assert done.code == 0, done.err
-    assert "Learning has not converged: raise --l2, or read more sentences." in done.out
+    assert (
+        "Learning has not converged: raise l2, in Python or in a file of --config, or read more sentences." in done.out
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,8 +107,8 @@ def test_a_probe_that_was_not_learned_to_the_end_says_so(
         (("--corpus", "text.txt"), "text: no word has a governor that the probe could find."),
         (("--corpus", "two.conllu"), "two: none of 2 sentences can be held out."),
         (("--corpus", "two.conllu", "--dev", "text.txt"), "text: no word has a governor"),
-        (("--dev-share", "0.95"), "'--dev-share'"),
-        (("--l2", "-1"), "'--l2'"),
+        (("--data-args", "dev-share=0.95"), "--data-args dev-share 0.95 is out of range"),
+        (("--l2", "-1"), "--l2 is not on the command line: write l2 = 0.0001 in a TOML file"),
         (("--corpus", "none.conllu"), "none.conllu: no such file"),
     ],
 )
@@ -122,10 +124,10 @@ def test_what_is_refused(headlens: Headlens, tiny_bert: Path, words: tuple[str, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dev_share": 0.95}, r"--dev-share 0\.95 is out of range"),
-        ({"dev_share": 0.0}, r"--dev-share 0\.0 is out of range"),
-        ({"l2": -1.0}, r"--l2 -1\.0 is out of range"),
-        ({"l2": float("nan")}, "--l2 nan is not a finite number"),
+        ({"dev_share": 0.95}, r"--data-args dev-share 0\.95 is out of range"),
+        ({"dev_share": 0.0}, r"--data-args dev-share 0\.0 is out of range"),
+        ({"l2": -1.0}, r"l2 -1\.0 is out of range"),
+        ({"l2": float("nan")}, "l2 nan is not a finite number"),
     ],
 )
 def test_numbers_out_of_range(options: dict[str, float], message: str) -> None:

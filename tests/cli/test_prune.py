@@ -29,9 +29,9 @@ from headlens.statistics.non_inferiority import share_loss_p
 from headlens.tasks.evaluation import EvaluationOptions
 
 Headlens = Callable[..., Any]
-SHORT = ("--steps", 8, "--batch-tokens", 150, "--log-every", 4, "--no-figures")
+SHORT = ("--steps", 8, "--batch-tokens", 150, "--training-args", "log-every=4", "--no-figures")
 # Closes some gates of a model that has learned nothing, but not all, within a few updates.
-STRONG = ("--lambdas", "0,0.05", "--gate-learning-rate", 1.0, "--optimizer", "schedule=constant")
+STRONG = ("--lambdas", "0,0.05", "--law", "gate-learning-rate=1.0", "--training-args", "schedule=constant")
 TABLES = ("gates", "sweep", "log", "results")
 
 
@@ -116,22 +116,22 @@ def test_differences_that_rest_on_few_examples_are_told(run: Headlens) -> None:
 
 @pytest.mark.slow
 def test_updates_that_cannot_close_a_gate_are_told_before(run: Headlens) -> None:
-    done = run("--lambdas", 0.1, "--gate-learning-rate", 0.1)
+    done = run("--lambdas", 0.1, "--law", "gate-learning-rate=0.1")
     assert done.code == 0, done.err
     assert "No gate can close: in 8 updates log α moves by about" in " ".join(done.err.split())
     assert "No gate can close" not in run(*STRONG, out="other").err
 
 
 def test_a_model_without_any_head_left_is_told(run: Headlens) -> None:
-    fast = ("--gate-learning-rate", 4.0, "--steps", 4)
-    done = run("--lambdas", 100, *fast, "--optimizer", "schedule=constant", "--freeze", "all")
+    fast = ("--law", "gate-learning-rate=4.0", "--steps", 4)
+    done = run("--lambdas", 100, *fast, "--training-args", "schedule=constant,freeze=all")
     assert done.code == 0, done.err
     assert "without any head left, the checkpoint keeps its shape" in " ".join(done.out.split())
 
 
 @pytest.mark.slow
 def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
-    assert run(*STRONG, "--freeze", "embeddings,head", "--from-scratch").code == 0
+    assert run(*STRONG, "--training-args", "freeze=embeddings,head", "--from-scratch").code == 0
     again = headlens("prune", "--config", "run/run.json", "--out", "again", "-q")
     assert again.code == 0, again.err
     for name in TABLES:
@@ -159,7 +159,10 @@ def stop_at(call: int, patch: pytest.MonkeyPatch) -> None:
     ("call", "more"),
     [
         (5, ("--steps", 3)),
-        *(pytest.param(call, ("--from-scratch", "--scratch-steps", 5), marks=pytest.mark.slow) for call in (3, 12, 25)),
+        *(
+            pytest.param(call, ("--from-scratch", "--training-args", "scratch-steps=5"), marks=pytest.mark.slow)
+            for call in (3, 12, 25)
+        ),
     ],
     ids=["few steps", "first run", "second run", "from scratch"],
 )
@@ -206,7 +209,7 @@ def test_from_scratch_has_the_same_heads(run: Headlens) -> None:
 @pytest.mark.slow
 def test_folded_models_are_read_by_plain_from_pretrained(run: Headlens) -> None:
     assert run(*STRONG, out="cut").code == 0
-    assert run(*STRONG, "--save", "folded").code == 0
+    assert run(*STRONG, "--training-args", "save=folded").code == 0
     whole = AutoModelForSequenceClassification.from_pretrained("run/models/penalty-0.05").eval()
     cut = package.load("cut/models/penalty-0.05").model
     assert sum(p.numel() for p in cut.parameters()) < sum(p.numel() for p in whole.parameters())
@@ -227,7 +230,7 @@ def test_models_of_another_sweep_go(run: Headlens) -> None:
 @pytest.mark.slow
 def test_shared_weights(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> None:
     """Gates that differ by depth: every command sees the model that was measured."""
-    one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.7, "--optimizer", "schedule=constant")
+    one_rate = ("--lambdas", "0.02", "--law", "gate-learning-rate=0.7", "--training-args", "schedule=constant")
     done = headlens("prune", made("sharer", "Albert"), *sentiment, *SHORT, *one_rate, "--out", "run")
     assert done.code == 0, done.err
     row = pd.read_csv("run/sweep.csv").iloc[1]
@@ -244,7 +247,7 @@ def test_shared_weights(headlens: Headlens, made: Callable[..., str], sentiment:
 
 @pytest.mark.slow
 def test_a_number_of_heads(run: Headlens) -> None:
-    done = run("--target-heads", 2, "--gate-learning-rate", 1.0, "--most-runs", 5)
+    done = run("--target-heads", 2, "--law", "gate-learning-rate=1.0,most-runs=5")
     assert done.code == 0, done.err
     sweep = pd.read_csv("run/sweep.csv")
     assert 2 <= len(sweep) <= 6
@@ -255,10 +258,13 @@ def test_a_number_of_heads(run: Headlens) -> None:
 def test_broken_rows_of_both_parts_are_told(run: Headlens) -> None:
     for name in ("train.tsv", "dev.tsv"):
         Path(name).write_text(Path(name).read_text(encoding="utf-8") + "cut\n", encoding="utf-8")
-    assert run("--skip-broken", "--lambdas", 0, "--steps", 1).code == 0
+    assert run("--data-args", "skip-broken", "--lambdas", 0, "--steps", 1).code == 0
     notes = json.loads(Path("run/run.json").read_text())["notes"]
     for place, rows in (("train.tsv:32", 31), ("dev.tsv:15", 14)):
-        assert f"Left out by --skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2." in notes
+        assert (
+            f"Left out by --data-args skip-broken: 1 of {rows} rows. {place}: 1 column where there should be 2."
+            in notes
+        )
 
 
 @pytest.mark.slow
@@ -325,12 +331,12 @@ def test_an_encoder_that_loses_all_its_heads_has_no_roles_left(headlens: Headlen
         "a.txt",
         "--target",
         "b.txt",
-        "--dev-share",
-        0.1,
-        "--gates",
-        "encoder",
+        "--data-args",
+        "dev-share=0.1",
+        "--law",
+        "gates=encoder",
     )
-    strong = ("--lambdas", 1000, "--gate-learning-rate", 1.0, "--optimizer", "schedule=constant")
+    strong = ("--lambdas", 1000, "--law", "gate-learning-rate=1.0", "--training-args", "schedule=constant")
     roles = ("--roles-corpus", "a.txt", "--frequency", "none")
     done = headlens("prune", tiny_marian, *given, *SHORT, *strong, *roles, "--out", "run")
     assert done.code == 0, done.err
@@ -344,9 +350,9 @@ def test_an_encoder_that_loses_all_its_heads_has_no_roles_left(headlens: Headlen
 def test_a_translation_model(headlens: Headlens, tiny_marian: Path) -> None:
     for name in ("a.txt", "b.txt"):
         Path(name).write_text("".join(f"{text(n)}\n" for n in range(24)))
-    pair = ("--task", "translation", "--corpus", "a.txt", "--target", "b.txt", "--dev-share", 0.25)
+    pair = ("--task", "translation", "--corpus", "a.txt", "--target", "b.txt", "--data-args", "dev-share=0.25")
     # Who does not learn to stop writes to the limit: the metric is not what is looked at here.
-    done = headlens("prune", tiny_marian, *pair, *SHORT, *STRONG, "--gates", "encoder,cross", "--out", "run")
+    done = headlens("prune", tiny_marian, *pair, *SHORT, *STRONG, "--law", "gates=encoder,cross", "--out", "run")
     assert done.code == 0, done.err
     gates, sweep = pd.read_csv("run/gates.csv"), pd.read_csv("run/sweep.csv")
     assert set(gates["stack"]) == {"encoder", "cross"}
@@ -402,17 +408,17 @@ def test_two_processes(run: Headlens, made: Callable[..., str], sentiment: tuple
     [
         (["--lambdas", "-1"], "--lambdas -1.0 is not a finite number of 0 or more"),
         (["--lambdas", "much"], "not a list of numbers"),
-        (["--gates", "decoder"], "--gates decoder: BertForSequenceClassification has no such heads"),
-        (["--gates", "lower"], "--gates lower: there is no such stack"),
-        (["--freeze", "pooler"], "--freeze pooler: unknown part"),
+        (["--law", "gates=decoder"], "--law gates decoder: BertForSequenceClassification has no such heads"),
+        (["--law", "gates=lower"], "--law gates lower: there is no such stack"),
+        (["--training-args", "freeze=pooler"], "--training-args freeze pooler: unknown part"),
         (["--target-heads", "0"], "--target-heads 0 leaves no head"),
         (["--target-heads", "4"], "of 4 heads with gates, at least one has to be pruned"),
         (["--corpus", "a.txt"], "--corpus is not for --task sst2"),
         (["--roles-corpus", "nowhere.conllu"], "nowhere.conllu"),
         (["--thresholds", "positional=0.5"], "Role thresholds only apply with --roles-corpus"),
         (["--dev-data", "nowhere.tsv"], "nowhere.tsv"),
-        (["--gate-learning-rate", "0"], "--gate-learning-rate 0.0 is not a positive number"),
-        (["--gate-start", "-2.4"], "--gate-start -2.4 closes all gates before training"),
+        (["--law", "gate-learning-rate=0"], "--law gate-learning-rate 0.0 is not a positive number"),
+        (["--law", "gate-start=-2.4"], "--law gate-start -2.4 closes all gates before training"),
     ],
 )
 def test_what_is_refused(run: Headlens, more: list[str], message: str) -> None:

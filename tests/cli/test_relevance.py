@@ -132,7 +132,7 @@ def test_a_model_that_ignores_its_input_is_told_of(
 @pytest.mark.slow
 def test_pairs_for_a_classifier_and_for_embeddings(headlens: Headlens, classifier: str, tiny_bert: Path) -> None:
     Path("pairs.tsv").write_text("\n".join(f"{a}\t{b}" for a in LINES for b in LINES))
-    columns = ("--corpus", "pairs.tsv", "--column", 1, "--target-column", 2)
+    columns = ("--corpus", "pairs.tsv", "--column", 1, "--data-args", "target-column=2")
     for model, target in ((classifier, "predicted"), (tiny_bert, "similarity")):
         done = headlens("relevance", model, *columns, "--out", target, "--quiet", "--no-figures")
         assert done.code == 0, done.err
@@ -202,7 +202,7 @@ def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert:
     [
         (("--relevance-target", "nonsense"), ("--relevance-target nonsense", "predicted, class:LABEL")),
         (("--relevance-target", "class:1"), ("does not classify sentences", "--relevance-target auto")),
-        (("--relevance-target", "similarity"), ("needs pairs", "--target-column")),
+        (("--relevance-target", "similarity"), ("needs pairs", "--data-args target-column")),
         (("--compare", "lrp"), ("--compare lrp is not a rule", "attnlrp")),
         (("--rule", "lrp"), ("--rule", "epsilon")),
         (("--replicates", "0"), ("--replicates", "1")),
@@ -218,10 +218,12 @@ def test_what_is_refused(run: Callable[..., Any], arguments: tuple[str, ...], me
 
 def test_bad_mask_shares(headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Tokenizer) -> None:
     model = save(build("BertForMaskedLM", len(wordpiece_tokenizer)), tmp_path / "filler", wordpiece_tokenizer)
-    done = headlens("relevance", model, "--limit", 5, "--mask-share", "0", "--out", "run")
+    Path("none.toml").write_text("mask-share = 0\n")
+    Path("half.toml").write_text("mask-share = 0.5\n")
+    done = headlens("relevance", model, "--limit", 5, "--config", "none.toml", "--out", "run")
     assert done.code == 2
-    assert "--mask-share 0.0 is not above 0" in done.err
-    done = headlens("relevance", model, "--limit", 5, "--mask-share", "0.5", "--out", "fine", "--no-figures")
+    assert "mask-share 0 is not above 0" in done.err
+    done = headlens("relevance", model, "--limit", 5, "--config", "half.toml", "--out", "fine", "--no-figures")
     assert done.code == 0, done.err
     assert set(pd.read_csv("fine/relevance.csv")["target"]) == {"masked"}
 

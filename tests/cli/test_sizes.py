@@ -41,7 +41,20 @@ def roberta(folder: Path, tokenizer_of_made_texts: Tokenizer) -> str:
 
 TUNE = ("--task", "sst2", "--data", "dev.tsv", "--dev-data", "dev.tsv", "--steps", 1, "--batch-tokens", 600)
 TEXT = ("--task", "mlm", "--corpus", "long.txt", "--steps", 1, "--batch-tokens", 600)
-GRID = ("--windows", "3", "--groups", "2", "--thresholds", "1", "--clusters", 2, "--epochs", 1, "--task", "none")
+GRID = (
+    "--windows",
+    "3",
+    "--groups",
+    "2",
+    "--thresholds",
+    "1",
+    "--methods",
+    "clusters=2",
+    "--epochs",
+    1,
+    "--task",
+    "none",
+)
 COMMANDS: dict[str, tuple[object, ...]] = {
     "train": ("train", "model", *TEXT),
     "fine-tuning": ("train", "model", *TUNE),
@@ -72,10 +85,10 @@ def test_what_is_longer_than_the_model_reads_is_cut_or_left_out(headlens: Headle
 @pytest.mark.parametrize("command", rest_slow(["train", "train-dam on text"]))
 @pytest.mark.parametrize("longest", [LIMIT, LIMIT + 1])
 def test_blocks_are_as_long_as_the_model_reads_and_no_longer(headlens: Headlens, command: str, longest: int) -> None:
-    done = headlens(*COMMANDS[command], "--longest", longest, "--out", "run")
+    done = headlens(*COMMANDS[command], "--data-args", f"longest={longest}", "--out", "run")
     assert done.code == (0 if longest == LIMIT else 2), done.err
     if longest > LIMIT:
-        assert f"--longest {longest} is more than the {LIMIT} tokens that model reads." in done.err
+        assert f"--data-args longest {longest} is more than the {LIMIT} tokens that model reads." in done.err
         assert f"Give {LIMIT} or fewer." in done.err
 
 

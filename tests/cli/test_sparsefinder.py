@@ -33,8 +33,21 @@ from headlens.errors import Interrupted
 from headlens.tasks.translation import Translation
 
 Headlens = Callable[..., Any]
-GRID = ("--windows", "0,3,5", "--groups", "2,4", "--thresholds", "1,3", "--clusters", 4, "--epochs", 1)
-FEW = ("--windows", "0,3", "--groups", "2", "--thresholds", "1", "--clusters", 2, "--epochs", 1, "--limit", 25)
+GRID = ("--windows", "0,3,5", "--groups", "2,4", "--thresholds", "1,3", "--methods", "clusters=4", "--epochs", 1)
+FEW = (
+    "--windows",
+    "0,3",
+    "--groups",
+    "2",
+    "--thresholds",
+    "1",
+    "--methods",
+    "clusters=2",
+    "--epochs",
+    1,
+    "--limit",
+    25,
+)
 METHODS = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
 TABLES = ("pareto", "areas", "heads", "clusters", "pos_pairs", "examples")
 BLOCKS = {"block_v1", "block_v2", "block_bigbird", "block_longformer"}
@@ -98,7 +111,7 @@ def assert_compared_with_attention_itself(metrics: pd.DataFrame) -> None:
 @pytest.mark.figures
 def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
     task = ("--task", "sst2", "--data", "dev.tsv")
-    done = headlens("sparsefinder", judge, "--limit", 25, *GRID, *task, "--points", 9, "--out", "run")
+    done = headlens("sparsefinder", judge, "--limit", 25, *GRID, *task, "--methods", "points=9", "--out", "run")
     assert done.code == 0, done.err
     tables = written("run")
     pareto = tables["pareto"]
@@ -204,8 +217,8 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
 @pytest.mark.parametrize("thorough", rest_slow([False, True]), ids=["tables", "beside a run without them, and page"])
 def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[str, ...], thorough: bool) -> None:
     """Their recall, sparsity, time and what they are worth on a task; what others have stays as it is."""
-    run = ("sparsefinder", judge, *FEW, "--points", 1, "--task", "sst2", "--data", "dev.tsv")
-    done = headlens(*run, "--block-size", 3, "--out", "run")
+    run = ("sparsefinder", judge, *FEW, "--methods", "points=1", "--task", "sst2", "--data", "dev.tsv")
+    done = headlens(*run, "--methods", "block-size=3", "--out", "run")
     assert done.code == 0, done.err
     assert "BigBird on blocks" in done.out
     tables = written("run")
@@ -251,7 +264,9 @@ def test_a_head_and_a_sentence_of_ones_own(headlens: Headlens, judge: str) -> No
 def test_masked_words_over_predicted_graphs(headlens: Headlens, sparse: Callable[..., str]) -> None:
     Path("text.txt").write_text("".join(f"{text(n)} {text(n, 2)}\n" for n in range(40)), encoding="utf-8")
     model = sparse("AlbertForMaskedLM")
-    done = headlens("sparsefinder", model, "--corpus", "text.txt", *GRID, "--points", 1, "--no-figures", "--out", "run")
+    done = headlens(
+        "sparsefinder", model, "--corpus", "text.txt", *GRID, "--methods", "points=1", "--no-figures", "--out", "run"
+    )
     assert done.code == 0, done.err
     pareto = pd.read_csv("run/pareto.csv")
     assert set(pareto["task"].dropna()) == {"mlm"}
@@ -273,11 +288,31 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
     for name in ("a.txt", "b.txt"):
         Path(name).write_text("".join(lines), encoding="utf-8")
     pair = ("--corpus", "a.txt", "--target", "b.txt")
-    learned = ("--task", "translation", "--vocabulary", 100, "--attention", "entmax15", "--steps", 2, "--no-figures")
+    learned = (
+        "--task",
+        "translation",
+        "--model-args",
+        "vocabulary=100",
+        "--attention",
+        "entmax15",
+        "--steps",
+        2,
+        "--no-figures",
+    )
     assert headlens("train", "new:marian-tiny", *pair, *learned, "--out", "mt").code == 0
     for name in ("c.txt", "d.txt"):
         Path(name).write_text(text(2), encoding="utf-8")
-    more = ("--dev", "c.txt", "--dev-target", "d.txt", "--task", task, "--points", 1, "--no-figures")
+    more = (
+        "--dev",
+        "c.txt",
+        "--data-args",
+        "dev-target=d.txt",
+        "--task",
+        task,
+        "--methods",
+        "points=1",
+        "--no-figures",
+    )
     more = (*more, "--thresholds", "0,1000000", "--limit", 24)
     done = headlens("sparsefinder", "mt/model", *pair, *FEW, *more, "--out", "run")
     assert done.code == 0, done.err
@@ -303,7 +338,7 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
 def test_interrupted_and_gone_on_with(
     headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = (*FEW, "--task", "sst2", "--data", "dev.tsv", "--points", 1)
+    options = (*FEW, "--task", "sst2", "--data", "dev.tsv", "--methods", "points=1")
     assert headlens("sparsefinder", judge, *options, "--out", "whole").code == 0
 
     def stopping(at: int, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -337,7 +372,19 @@ def test_nothing_else_is_gone_on_with(
     shutil.copytree(judge, "model")
     for name, start in (("a.txt", 0), ("b.txt", 5)):
         Path(name).write_text("".join(f"{text(n)} {text(n, 3)}\n" for n in range(start, start + 20)), encoding="utf-8")
-    options = ("--corpus", "a.txt", "--dev", "b.txt", *FEW, "--task", "sst2", "--data", "dev.tsv", "--points", 1)
+    options = (
+        "--corpus",
+        "a.txt",
+        "--dev",
+        "b.txt",
+        *FEW,
+        "--task",
+        "sst2",
+        "--data",
+        "dev.tsv",
+        "--methods",
+        "points=1",
+    )
     with monkeypatch.context() as patch:
         patch.setattr(RestrictedTask, "measured", raising(Interrupted(signal.SIGTERM)))
         assert headlens("sparsefinder", "model", *options, "--no-figures", "--out", "run").code == 143
@@ -370,7 +417,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 @pytest.mark.slow
 def test_numbers_that_are_named_twice_count_once(headlens: Headlens, judge: str) -> None:
-    grid = ("--windows", "0,3", "--groups", "2,02", "--thresholds", "1,1.0,.5", "--global-tokens", "0,00")
+    grid = ("--windows", "0,3", "--groups", "2,02", "--thresholds", "1,1.0,.5", "--methods", "global-tokens=0,00")
     run = ("sparsefinder", judge, "--limit", 25, "--task", "none", "--no-figures")
     assert headlens(*run, *grid, "--out", "twice").code == 0
     once = ("--windows", "0,3", "--groups", 2, "--thresholds", "1,.5")
@@ -388,11 +435,13 @@ def test_a_metric_that_attention_does_not_matter_to(headlens: Headlens, judge: s
     save(model, Path("deaf"), loaded.tokenizer)
     with Path("dev.tsv").open("a", encoding="utf-8") as file:
         file.write("cut\n")
-    data = ("--task", "sst2", "--data", "dev.tsv", "--skip-broken")
-    done = headlens("sparsefinder", "deaf", "--limit", 25, *GRID, *data, "--points", 1, "--no-figures", "--out", "run")
+    data = ("--task", "sst2", "--data", "dev.tsv", "--data-args", "skip-broken")
+    done = headlens(
+        "sparsefinder", "deaf", "--limit", 25, *GRID, *data, "--methods", "points=1", "--no-figures", "--out", "run"
+    )
     assert done.code == 0, done.err
     notes = json.loads(Path("run/run.json").read_text())["notes"]
-    assert "Left out by --skip-broken: 1 of 14 rows. dev.tsv:15: 1 column where there should be 2." in notes
+    assert "Left out by --data-args skip-broken: 1 of 14 rows. dev.tsv:15: 1 column where there should be 2." in notes
     areas = pd.read_csv("run/areas.csv")
     assert areas.loc[areas["quality"] == "accuracy", "share"].isna().all()
     assert "Without any predicted pair the model has nearly the same accuracy as with all of them" in " ".join(
@@ -420,7 +469,9 @@ def test_the_example_that_is_asked_first_can_be_asked(headlens: Headlens, sparse
     """A text of one word has nothing to guess a masked word from; it is left out, and no reason to refuse."""
     Path("text.txt").write_text("".join(f"{text(n)}\n" for n in range(24)) + "cat\n" * 6, encoding="utf-8")
     model = sparse("AlbertForMaskedLM")
-    done = headlens("sparsefinder", model, "--corpus", "text.txt", *GRID, "--points", 1, "--no-figures", "--out", "run")
+    done = headlens(
+        "sparsefinder", model, "--corpus", "text.txt", *GRID, "--methods", "points=1", "--no-figures", "--out", "run"
+    )
     assert done.code == 0, done.err
     assert pd.read_csv("run/pareto.csv")["value"].notna().any()
 
@@ -440,34 +491,40 @@ def test_sentences_that_cannot_be_read_are_counted(headlens: Headlens, judge: st
 
 
 WRONG = {
-    "clusters that are not tried": (("--clusters", 6), "--clusters 6 is not one of --groups"),
+    "clusters that are not tried": (("--methods", "clusters=6"), "--methods clusters 6 is not one of --groups"),
     "an even window": (("--windows", "0,4"), "--windows 4: a window is centred on the query, so its size must be odd"),
     "an odd number of groups": (("--groups", "2,3"), "--groups 3: hashes come in pairs"),
-    "fewer tokens than none": (("--global-tokens", "0,-1"), "--global-tokens -1 is not a number of tokens"),
+    "fewer tokens than none": (
+        ("--methods", "global-tokens=0,-1"),
+        "--methods global-tokens -1 is not a number of tokens",
+    ),
     "no distance": (("--thresholds", "-1"), "--thresholds -1 is not a distance"),
     "no list": (("--thresholds", "near"), "is not a list of numbers"),
     "nothing": (("--windows", ","), "each need at least one number"),
-    "blocks without tokens": (("--block-size", 0), "--block-size 0: a block needs at least one token"),
-    "no rounds": (("--rounds", 0), "--rounds 0 is too few"),
-    "no dimensions": (("--dimensions", 0), "--dimensions 0 is too few"),
-    "no margin": (("--margin", 0), "--margin 0.0 is not a positive number"),
-    "no points": (("--points", 0), "'--points': Input should be greater than or equal to 1"),
-    "a share of all": (("--dev-share", 1), "--dev-share 1.0 is not above 0"),
+    "blocks without tokens": (
+        ("--methods", "block-size=0"),
+        "--methods block-size 0: a block needs at least one token",
+    ),
+    "no rounds": (("--methods", "rounds=0"), "--methods rounds 0 is too few"),
+    "no dimensions": (("--projections", "dimensions=0"), "--projections dimensions 0 is too few"),
+    "no margin": (("--projections", "margin=0"), "--projections margin 0.0 is not a positive number"),
+    "no points": (("--methods", "points=0"), "--methods points 0 is out of range"),
+    "a share of all": (("--data-args", "dev-share=1"), "--data-args dev-share 1.0 is not above 0"),
     "a translation of no text": (("--target-text", "Die Katze."), "--target-text is the translation of --text"),
     "no words": (("--text", " "), "--text: a sentence has no words"),
     "a sentence beyond the model": (("--text", "cat " * 600), "is longer than the model's"),
     "no head": (("--heads", "encoder.9.0"), "There is no head encoder.9.0"),
     "no head's name": (("--heads", "nine"), "'nine' is not the name of a head"),
     "a head of another stack": (("--heads", "cross.0.0"), "There is no head cross.0.0"),
-    "translations of nothing": (("--dev-target", "b.txt"), "--dev-target names translations of --dev"),
+    "translations of nothing": (
+        ("--data-args", "dev-target=b.txt"),
+        "--data-args dev-target names translations of --dev",
+    ),
     "data for no task": (("--data", "dev.tsv"), "--data is given, but no task"),
     "data for none": (("--task", "none", "--data", "dev.tsv"), "but --task none measures nothing"),
     "labels for no task": (("--labels", "data=a,b"), "--labels is given, but no task"),
     "labels of no classes": (("--task", "mlm", "--labels", "model=a,b"), "The task has no classes: leave --labels out"),
-    "other labels": (
-        ("--task", "sst2", "--labels", "model=good,bad"),
-        "'good' is not one of the task's classes",
-    ),
+    "other labels": (("--task", "sst2", "--labels", "model=good,bad"), "'good' is not one of the task's classes"),
     "no such task": (("--task", "nonsense"), "Unknown task 'nonsense'"),
     "softmax": (("--attention", "softmax"), "softmax leaves no weight at exactly zero"),
     "no such attention": (("--attention", "soft"), "--attention 'soft' is unknown"),
@@ -493,7 +550,17 @@ def test_a_model_that_is_not_sparse(headlens: Headlens, tiny_bert: Path) -> None
     assert "attends with softmax, which leaves no weight at exactly zero" in done.err
     assert not Path("no").exists()
     done = headlens(
-        "sparsefinder", tiny_bert, "--limit", 12, *GRID, "--attention", "sparsemax", "--points", 1, "--out", "run"
+        "sparsefinder",
+        tiny_bert,
+        "--limit",
+        12,
+        *GRID,
+        "--attention",
+        "sparsemax",
+        "--methods",
+        "points=1",
+        "--out",
+        "run",
     )
     assert done.code == 0, done.err
     assert "was trained with softmax and switched to sparsemax without retraining" in " ".join(done.out.split())

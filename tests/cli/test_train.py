@@ -23,7 +23,16 @@ from headlens.errors import Interrupted
 from headlens.tasks.translation import Translation
 
 Headlens = Callable[..., Any]
-SMALL = ("--steps", 6, "--batch-tokens", 300, "--longest", 32, "--log-every", 2, "--evaluate-every", 3)
+SMALL = (
+    "--steps",
+    6,
+    "--batch-tokens",
+    300,
+    "--data-args",
+    "longest=32",
+    "--training-args",
+    "log-every=2,evaluate-every=3",
+)
 LINES = [
     f"the {a} {b} sees the {c}" for a in ("old", "small", "red") for b in ("cat", "dog") for c in ("house", "river")
 ]
@@ -31,7 +40,7 @@ LINES = [
 
 @pytest.mark.figures
 def test_a_new_masked_language_model(headlens: Headlens) -> None:
-    done = headlens("train", "new:albert-tiny", "--vocabulary", 400, "--limit", 60, *SMALL, "--out", "run")
+    done = headlens("train", "new:albert-tiny", "--model-args", "vocabulary=400", "--limit", 60, *SMALL, "--out", "run")
     assert done.code == 0, done.err
     log, evaluations = pd.read_csv("run/log.csv"), pd.read_csv("run/evaluations.csv")
     assert log.columns.tolist() == ["step", "epoch", "loss", "learning_rate"]
@@ -69,7 +78,7 @@ def test_going_on_from_a_checkpoint_adds_a_head(headlens: Headlens, tiny_bert: P
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(["Bert", "Albert"]))
 def test_next_sentences_are_learned_beside_masked_tokens(kind: str, headlens: Headlens) -> None:
-    new, halves = f"new:{kind.lower()}-tiny", ("--vocabulary", 400, "--next-sentence")
+    new, halves = f"new:{kind.lower()}-tiny", ("--model-args", "vocabulary=400", "--training-args", "next-sentence")
     done = headlens("train", new, *halves, *SMALL, "--out", "run")
     assert done.code == 0, done.err
     evaluations = pd.read_csv("run/evaluations.csv")
@@ -77,8 +86,20 @@ def test_next_sentences_are_learned_beside_masked_tokens(kind: str, headlens: He
     config = json.loads(Path("run/model/config.json").read_text())
     assert config["architectures"] == [f"{kind}ForPreTraining"]
     # Masks are learned under both losses, and under that of tokens alone, from the head that was trained for them.
-    for name, more in (("both", ["--next-sentence"]), ("tokens", [])):
-        given = ("--task", "mlm", "--steps", 2, "--longest", 32, "--lambdas", 1, "--no-figures", "--out", name)
+    for name, more in (("both", ["--training-args", "next-sentence"]), ("tokens", [])):
+        given = (
+            "--task",
+            "mlm",
+            "--steps",
+            2,
+            "--data-args",
+            "longest=32",
+            "--lambdas",
+            1,
+            "--no-figures",
+            "--out",
+            name,
+        )
         done = headlens("train-dam", "run/model", *given, *more)
         assert done.code == 0, done.err
         config = json.loads(Path(name, "models/penalty-1/config.json").read_text())
@@ -99,11 +120,11 @@ def test_a_new_translation_model(headlens: Headlens, monkeypatch: pytest.MonkeyP
         "--task",
         "translation",
         *pair,
-        "--vocabulary",
-        60,
+        "--model-args",
+        "vocabulary=60",
         *SMALL,
-        "--bleu",
-        2,
+        "--training-args",
+        "bleu=2",
         "--out",
         "run",
     )
@@ -126,7 +147,7 @@ def test_a_new_translation_model(headlens: Headlens, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
-    new = ("new:bert-tiny", "--vocabulary", 300, "--limit", 60, *SMALL)
+    new = ("new:bert-tiny", "--model-args", "vocabulary=300", "--limit", 60, *SMALL)
     assert headlens("train", *new, "--out", "run", "-q").code == 0
     assert headlens("train", "--config", "run/run.json", "--out", "again", "-q").code == 0
     for name in ("log.csv", "evaluations.csv", "model/model.safetensors", "model/tokenizer.json"):
@@ -139,18 +160,24 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
         (("new:bert-huge",), ("new:bert-huge is not a known model", "new:bert-small")),
         (("new:marian-tiny",), ("new:marian-tiny is not a known model", "new:bert-tiny")),
         (("new:marian-tiny", "--task", "translation"), ("no translations", "--target")),
-        (("new:bert-tiny", "--vocabulary", "3"), ("--vocabulary 3 is too small",)),
+        (("new:bert-tiny", "--model-args", "vocabulary=3"), ("--model-args vocabulary 3 is too small",)),
         (("demo", "--task", "translation"), ("needs a translation model",)),
         (("demo", "--learning-rate", "0"), ("--learning-rate 0.0 is not a positive",)),
-        (("demo", "--dev-target", "x.txt"), ("--dev-target", "--dev")),
-        (("demo", "--mask-share", "2"), ("--mask-share 2.0",)),
-        (("demo", "--bleu-tokenizer", "zh"), ("--bleu-tokenizer is not for --task mlm",)),
-        (("new:marian-tiny", "--task", "translation", "--bleu-tokenizer", "zh"), ("nothing is translated", "--bleu N")),
+        (("demo", "--data-args", "dev-target=x.txt"), ("--data-args dev-target", "--dev")),
+        (("demo", "--training-args", "mask-share=2"), ("--training-args mask-share 2.0",)),
+        (("demo", "--data-args", "bleu-tokenizer=zh"), ("--data-args bleu-tokenizer is not for --task mlm",)),
         (
-            ("new:marian-tiny", "--task", "translation", "--next-sentence"),
-            ("--next-sentence is not for --task",),
+            ("new:marian-tiny", "--task", "translation", "--data-args", "bleu-tokenizer=zh"),
+            ("nothing is translated", "--training-args bleu=N"),
         ),
-        (("demo", "--next-sentence", "--longest", "4"), ("--longest 4 leaves no room for the two halves",)),
+        (
+            ("new:marian-tiny", "--task", "translation", "--training-args", "next-sentence"),
+            ("--training-args next-sentence is not for --task",),
+        ),
+        (
+            ("demo", "--training-args", "next-sentence", "--data-args", "longest=4"),
+            ("--data-args longest 4 leaves no room for the two halves",),
+        ),
     ],
 )
 @pytest.mark.usefixtures("small_demo")
@@ -173,16 +200,26 @@ main()
 
 
 KILL = getattr(signal, "SIGKILL", 9)  # Windows has no such signal
-RHYTHM = ["--steps", "60", "--batch-tokens", "300", "--log-every", "3", "--evaluate-every", "7"]
-TEXT = ["new:bert-tiny", "--vocabulary", "300", "--longest", "32", *RHYTHM]
-CLASSES = ["new:bert-tiny", "--vocabulary", "300", "--task", "sst2", "--data", "train.tsv", "--patience", "5", *RHYTHM]
+RHYTHM = ["--steps", "60", "--batch-tokens", "300", "--training-args", "log-every=3,evaluate-every=7"]
+TEXT = ["new:bert-tiny", "--model-args", "vocabulary=300", "--data-args", "longest=32", *RHYTHM]
+CLASSES = [
+    "new:bert-tiny",
+    "--model-args",
+    "vocabulary=300",
+    "--task",
+    "sst2",
+    "--data",
+    "train.tsv",
+    "--training-args",
+    "patience=5",
+    *RHYTHM,
+]
 
 
 @pytest.mark.posix
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("options", "number"),
-    [(TEXT, KILL), (TEXT, signal.SIGTERM), (CLASSES, KILL), (CLASSES, signal.SIGTERM)],
+    ("options", "number"), [(TEXT, KILL), (TEXT, signal.SIGTERM), (CLASSES, KILL), (CLASSES, signal.SIGTERM)]
 )
 def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, options: list[str], number: int) -> None:
     Path("train.tsv").write_text("sentence\tlabel\n" + "".join(f"{t}\t{i % 2}\n" for i, t in enumerate(LINES * 9)))
@@ -233,7 +270,10 @@ def test_nothing_else_is_gone_on_with(
 
     with monkeypatch.context() as patch:
         patch.setattr("headlens.learning.training_run._keep_best", interrupted)
-        assert headlens("train", "model", *data, "--steps", 6, "--evaluate-every", 3, "--out", "run").code == 143
+        assert (
+            headlens("train", "model", *data, "--steps", 6, "--training-args", "evaluate-every=3", "--out", "run").code
+            == 143
+        )
     if changed == "the weights of the model":
         model = AutoModel.from_pretrained("model")
         with torch.no_grad():

@@ -24,7 +24,7 @@ from headlens.errors import Interrupted
 from headlens.learning.training_run import CheckpointFolder
 
 Headlens = Callable[..., Any]
-BRIEF = ("--steps", 6, "--batch-tokens", 150, "--log-every", 3, "--longest", 40)
+BRIEF = ("--steps", 6, "--batch-tokens", 150, "--training-args", "log-every=3", "--data-args", "longest=40")
 SHORT = (*BRIEF, "--lambdas", "0,0.1")
 TABLES = ("sweep", "sparsity", "positions", "importance", "log")
 RUNS = ("penalty-0", "penalty-0.1")
@@ -59,7 +59,7 @@ def assert_same(one: str, two: str, runs: Sequence[str] = RUNS) -> None:
 )
 def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlens, thorough: bool) -> None:
     # Faster, all models would give every example the same answer, of which there is no verdict.
-    done = run("--per-layer", "--learning-rate", "1e-5")
+    done = run("--law", "per-layer", "--learning-rate", "1e-5")
     assert done.code == 0, done.err
     sweep, sparsity, positions, importance, log = (pd.read_csv(f"run/{name}.csv") for name in TABLES)
     assert sweep.columns.tolist() == SWEEP_COLUMNS
@@ -99,7 +99,7 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
 
 @pytest.mark.figures(blank=True)
 def test_figures_of_one_mask(run: Headlens) -> None:
-    assert run("--lambdas", 0.1, "--steps", 1, "--log-every", 1, "--freeze", "all").code == 0
+    assert run("--lambdas", 0.1, "--steps", 1, "--training-args", "log-every=1,freeze=all").code == 0
     assert {path.stem for path in Path("run/figures").glob("*.png")} == figures("penalty-0.1")
 
 
@@ -109,8 +109,20 @@ def test_the_same_training_without_a_mask(run: Headlens, headlens: Headlens, mad
     how = ("--learning-rate", 2e-3, "--seed", 3)
     assert run(*how, "--lambdas", 0.1, "--no-figures").code == 0
     # Nothing is held out, so that the last update counts, not the best.
-    usual = ("--task", "sst2", "--data", "train.tsv", "--dev-share", 0, "--steps", 6, "--batch-tokens", 150, *how)
-    done = headlens("train", made("judge"), *usual, "--longest", 40, "--no-figures", "--out", "alone")
+    usual = (
+        "--task",
+        "sst2",
+        "--data",
+        "train.tsv",
+        "--data-args",
+        "dev-share=0",
+        "--steps",
+        6,
+        "--batch-tokens",
+        150,
+        *how,
+    )
+    done = headlens("train", made("judge"), *usual, "--data-args", "longest=40", "--no-figures", "--out", "alone")
     assert done.code == 0, done.err
     sweep = pd.read_csv("run/sweep.csv").set_index("run")
     one, two = (load_file(f"{place}/model.safetensors") for place in ("run/models/unmasked", "alone/model"))
@@ -129,7 +141,14 @@ def test_the_same_training_without_a_mask(run: Headlens, headlens: Headlens, mad
 def test_each_mask_without_the_diagonal_too(run: Headlens, headlens: Headlens, runs: tuple[str, ...]) -> None:
     """As a run without it gives it, compared also with the same mask with it, example by example."""
     names = [f"{name}{end}" for name in runs for end in ("", "-no-diagonal")]
-    few = ("--freeze", "all", "--steps", 2, "--lambdas", ",".join(name.removeprefix("penalty-") for name in runs))
+    few = (
+        "--training-args",
+        "freeze=all",
+        "--steps",
+        2,
+        "--lambdas",
+        ",".join(name.removeprefix("penalty-") for name in runs),
+    )
     done = run("--controls", *few)
     assert done.code == 0, done.err
     sweep = pd.read_csv("run/sweep.csv").set_index("run")
@@ -155,7 +174,7 @@ def test_each_mask_without_the_diagonal_too(run: Headlens, headlens: Headlens, r
 
 
 def test_where_the_mask_alone_is_trained_the_model_is_its_own_comparison(run: Headlens) -> None:
-    assert run("--freeze", "all", "--lambdas", 0.1, "--no-figures").code == 0
+    assert run("--training-args", "freeze=all", "--lambdas", 0.1, "--no-figures").code == 0
     sweep = pd.read_csv("run/sweep.csv")
     assert sweep["run"].tolist() == ["plain", "penalty-0.1"]
     assert sweep["delta"].iloc[1] == pytest.approx(sweep["value"].iloc[1] - sweep["value"].iloc[0])
@@ -278,9 +297,11 @@ def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None
 
 
 def test_masks_for_more_than_the_model_reads(run: Headlens) -> None:
-    done = run("--longest", 4096, out="none")
+    done = run("--data-args", "longest=4096", out="none")
     assert done.code == 2
-    assert re.search(r"--longest 4096 is more than the \d+ tokens that judge reads", " ".join(done.err.split()))
+    assert re.search(
+        r"--data-args longest 4096 is more than the \d+ tokens that judge reads", " ".join(done.err.split())
+    )
     assert not Path("none").exists()
 
 
@@ -305,12 +326,7 @@ def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -
     ids=["few steps", "first run", "second run"],
 )
 def test_interrupted_and_gone_on_with(
-    run: Headlens,
-    headlens: Headlens,
-    monkeypatch: pytest.MonkeyPatch,
-    call: int,
-    runs: tuple[str, ...],
-    steps: int,
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, call: int, runs: tuple[str, ...], steps: int
 ) -> None:
     """Bit by bit as if it had never stopped."""
     penalties = ",".join(name.removeprefix("penalty-") for name in runs)
@@ -342,8 +358,8 @@ def test_masked_tokens_of_text_from_random_weights(headlens: Headlens) -> None:
         "mlm",
         "--corpus",
         "text.txt",
-        "--vocabulary",
-        100,
+        "--model-args",
+        "vocabulary=100",
         "--law",
         "form=multiplicative",
         *SHORT,
@@ -361,14 +377,14 @@ def test_masked_tokens_of_text_from_random_weights(headlens: Headlens) -> None:
 
 
 def test_text_that_nobody_named_is_told(headlens: Headlens) -> None:
-    options = ("--task", "mlm", "--limit", 60, "--vocabulary", 100, *BRIEF, "--lambdas", 0, "--steps", 1)
+    options = ("--task", "mlm", "--limit", 60, "--model-args", "vocabulary=100", *BRIEF, "--lambdas", 0, "--steps", 1)
     done = headlens("train-dam", "new:bert-tiny", *options, "--out", "run")
     assert done.code == 0, done.err
     assert "The training text is that of the bundled treebank, only 60 sentences." in " ".join(done.out.split())
 
 
 def test_examples_that_are_too_long_to_be_measured_on_are_told(run: Headlens) -> None:
-    done = run("--longest", 6, "--steps", 1, "--lambdas", 0)
+    done = run("--data-args", "longest=6", "--steps", 1, "--lambdas", 0)
     assert done.code == 0, done.err
     assert re.search(
         r"Left out: \d+ examples of \S+, too long for 6 tokens or without text to score", " ".join(done.out.split())
@@ -390,13 +406,13 @@ def test_lambdas_that_are_none(run: Headlens) -> None:
 
 
 def test_next_sentences_go_with_text_alone(headlens: Headlens) -> None:
-    done = headlens("train-dam", "demo", "--next-sentence")
+    done = headlens("train-dam", "demo", "--training-args", "next-sentence")
     assert done.code == 2
-    assert "--next-sentence is not for --task paraphrase.\nIt goes with --task mlm." in done.err
+    assert "--training-args next-sentence is not for --task paraphrase.\nIt goes with --task mlm." in done.err
 
 
 def test_heads_of_which_nothing_is_left_are_told(run: Headlens) -> None:
-    done = run("--lambdas", "1000", "--mask-learning-rate", "5", "--unstructured")
+    done = run("--lambdas", "1000", "--law", "mask-learning-rate=5", "--unstructured")
     assert done.code == 0, done.err
     said = " ".join(done.out.split())
     assert re.search(

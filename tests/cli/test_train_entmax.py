@@ -118,8 +118,19 @@ def test_heads_learn_their_alphas_which_every_command_reads(
 def test_text_is_learned_under_it(headlens: Headlens, task: str) -> None:
     Path("text.txt").write_text("".join(f"{text(n)} {text(n, 2)}\n" for n in range(60)), encoding="utf-8")
     name = "marian" if task == "translation" else "albert"
-    pair = ("--target", "text.txt", "--bleu", 3) if task == "translation" else ()
-    options = ("--task", task, "--corpus", "text.txt", *pair, "--vocabulary", 100, "--attention", "sparsemax", *SHORT)
+    pair = ("--target", "text.txt", "--training-args", "bleu=3") if task == "translation" else ()
+    options = (
+        "--task",
+        task,
+        "--corpus",
+        "text.txt",
+        *pair,
+        "--model-args",
+        "vocabulary=100",
+        "--attention",
+        "sparsemax",
+        *SHORT,
+    )
     done = headlens("train", f"new:{name}-tiny", *options, "--out", "run")
     assert done.code == 0, done.err
     assert attention_name(package.load("run/model").model) == "sparsemax"

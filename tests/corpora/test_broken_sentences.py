@@ -68,14 +68,14 @@ def test_a_sentence_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptur
     path = tmp_path / name
     path.write_bytes(content)
     column = None if name.endswith((".txt", ".conllu")) else "s"
-    with pytest.raises(CorpusError, match="Or leave such rows out with --skip-broken") as caught:
+    with pytest.raises(CorpusError, match="Or leave such rows out with --data-args skip-broken") as caught:
         list(open_corpus(str(path), CorpusOptions(column=column)))
     assert f"{name}{caught.value.message.removeprefix(str(path))}".startswith(message)
     options = CorpusOptions(column=column, skip_broken=True)
     with caplog.at_level(logging.WARNING):
         found = [example.source.text for example in open_corpus(str(path), options)]
     assert len(found) == 7
-    assert f"a: Left out by --skip-broken: 1 of 8 rows. {message}" in caplog.text
+    assert f"a: Left out by --data-args skip-broken: 1 of 8 rows. {message}" in caplog.text
     # What is read before the limit counts, and nothing behind it.
     caplog.clear()
     assert len(list(open_corpus(str(path), CorpusOptions(column=column, skip_broken=True, limit=2)))) == 2

@@ -71,5 +71,5 @@ def test_what_cannot_be_masked_is_counted() -> None:
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])
 def test_bad_shares(share: float) -> None:
-    with pytest.raises(OptionError, match="--mask-share"):
+    with pytest.raises(OptionError, match="mask-share"):
         Masking(MASK, share)

@@ -80,10 +80,10 @@ def test_table_options(tmp_path: Path) -> None:
     assert opened(str(tmp_path / "a.tsv"), options) == TableCorpus(str(tmp_path / "a.tsv"), "s", "t")
 
 
-@pytest.mark.parametrize("option", ["--column", "--target-column", "--split"])
+@pytest.mark.parametrize("option", ["--column", "--data-args target-column", "--split"])
 @pytest.mark.parametrize("specs", [("demo",), ("a.conllu",), ("a.txt.gz", None), ("train.en", "train.de")])
 def test_what_no_corpus_has_is_refused(option: str, specs: tuple[str | None, ...]) -> None:
-    options = CorpusOptions(**{option.removeprefix("--").replace("-", "_"): "dev"})
+    options = CorpusOptions(**{option.rsplit(maxsplit=1)[-1].removeprefix("--").replace("-", "_"): "dev"})
     parts = "splits" if option == "--split" else "columns"
     named = " and ".join(spec for spec in specs if spec)
     with pytest.raises(OptionError) as caught:
@@ -242,7 +242,7 @@ def test_options_that_do_not_go_together(tmp_path: Path) -> None:
         open_corpus(table)
     with pytest.raises(OptionError, match="which column"):
         open_corpus("hub:a/b")
-    with pytest.raises(OptionError, match="--target and --target-column"):
+    with pytest.raises(OptionError, match="--target and --data-args target-column"):
         open_corpus(table, CorpusOptions(column="s", target_column="t", target=table))
     with pytest.raises(OptionError, match="is not a parser"):
         open_corpus("demo", parser="magic")

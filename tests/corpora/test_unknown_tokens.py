@@ -35,7 +35,7 @@ def test_text_in_another_script(script: str, wordpiece_tokenizer: PreTrainedToke
         CorpusError, match=r"% of the tokens of the corpus \(\d+ of \d+\) are unknown to the model's tokenizer"
     ) as e:
         encoded(wordpiece_tokenizer, [text], 0.5)
-    assert "--max-unknown 1" in e.value.advice
+    assert "--model-args max-unknown=1" in e.value.advice
     counts = encoded(wordpiece_tokenizer, [text], 1.0)
     (source,) = counts.unknown
     assert source == UnknownTokens(len(plain), plain.count("[UNK]"))
@@ -106,6 +106,6 @@ def test_the_cause_is_named(case: str) -> None:
     with pytest.raises(CorpusError) as caught:
         encoded(tokenizer, [text], 0.5)
     assert cause in caught.value.advice
-    assert caught.value.advice.endswith(" --max-unknown 1 measures it anyway.")
+    assert caught.value.advice.endswith(" --model-args max-unknown=1 measures it anyway.")
     (note,) = encoded(tokenizer, [text], 1.0).unknown[0].notes(tokenizer)
     assert (cause in note) == (not cause.startswith("Give"))

@@ -36,9 +36,11 @@ def test_parts_of_a_translator_with_what_they_share() -> None:
 
 
 def test_parts_that_are_not_there() -> None:
-    with pytest.raises(OptionError, match=r"--freeze pooler: unknown part\.\nParts: encoder, decoder, emb"):
+    with pytest.raises(
+        OptionError, match=r"--training-args freeze pooler: unknown part\.\nParts: encoder, decoder, emb"
+    ):
         trained("bert", "pooler")
-    with pytest.raises(OptionError, match="--freeze decoder: BertModel has no such weights"):
+    with pytest.raises(OptionError, match="--training-args freeze decoder: BertModel has no such weights"):
         trained("bert", "decoder")
-    with pytest.raises(OptionError, match="--freeze head: BertModel has no such weights"):
+    with pytest.raises(OptionError, match="--training-args freeze head: BertModel has no such weights"):
         freeze(build("BertModel"), ["head"])

@@ -135,11 +135,11 @@ def test_a_compacted_model_can_be_pruned_further(wordpiece_tokenizer: PreTrained
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"gates": ("lower",)}, r"--gates lower: there is no such stack\.\nStacks: encoder, decoder, cross\."),
-        ({"penalty": "max"}, "--penalty max is unknown"),
-        ({"save": "whole"}, "--save whole is unknown"),
-        ({"gate_learning_rate": 0.0}, r"--gate-learning-rate 0\.0 is not a positive number"),
-        ({"gate_start": float("inf")}, "--gate-start inf is not a finite number"),
+        ({"gates": ("lower",)}, r"--law gates lower: there is no such stack\.\nStacks: encoder, decoder, cross\."),
+        ({"penalty": "max"}, "--law penalty max is unknown"),
+        ({"save": "whole"}, "--training-args save whole is unknown"),
+        ({"gate_learning_rate": 0.0}, r"--law gate-learning-rate 0\.0 is not a positive number"),
+        ({"gate_start": float("inf")}, "--law gate-start inf is not a finite number"),
     ],
 )
 def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
@@ -156,9 +156,9 @@ def test_penalties_that_cannot_be(wordpiece_tokenizer: PreTrainedTokenizerBase, 
 
 def test_stacks_and_models_that_cannot_be(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    with pytest.raises(OptionError, match="--gates cross: BertForSequenceClassification has no such heads"):
+    with pytest.raises(OptionError, match="--law gates cross: BertForSequenceClassification has no such heads"):
         train_gates(loaded, lesson, 0.1, GateOptions(gates=("cross",)))
-    with pytest.raises(OptionError, match="--freeze decoder"):
+    with pytest.raises(OptionError, match="--training-args freeze decoder"):
         train_gates(loaded, lesson, 0.1, GateOptions(freeze=("decoder",)))
     other = LoadedModel("tiny", build("GPT2Model"), wordpiece_tokenizer, None)
     with pytest.raises(UnsupportedModelError, match="cannot be cut out"):

@@ -242,11 +242,11 @@ def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedT
 @pytest.mark.parametrize(
     ("kind", "wrong", "message"),
     [
-        (MaskLearningOptions, {"penalty": "other"}, "--penalty other is unknown"),
-        (MaskLearningOptions, {"mask_learning_rate": 0.0}, r"--mask-learning-rate 0\.0 is not a positive number"),
+        (MaskLearningOptions, {"penalty": "other"}, "--law penalty other is unknown"),
+        (MaskLearningOptions, {"mask_learning_rate": 0.0}, r"--law mask-learning-rate 0\.0 is not a positive number"),
         (DamRequest, {"lambdas": ()}, r"No penalty was given\.\nName some with --lambdas"),
         (DamRequest, {"lambdas": (-1.0,)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
-        (DamRequest, {"window": 0}, "--window 0 is not a valid neighbourhood"),
+        (DamRequest, {"window": 0}, "window 0 is not a valid neighbourhood"),
         (
             DamRequest,
             {"model": "new:bert-tiny"},

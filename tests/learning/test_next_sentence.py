@@ -88,9 +88,9 @@ def test_text_is_framed_as_the_tokenizer_frames_pairs() -> None:
     batch, pair = data.batch((0,), epoch), tokenizer("the and of", "the of and")
     assert unmasked(batch)[0].tolist() == pair["input_ids"]
     assert batch["token_type_ids"][0].tolist() == pair["token_type_ids"]
-    with pytest.raises(OptionError, match="--longest 4 leaves no room for the two halves"):
+    with pytest.raises(OptionError, match="--data-args longest 4 leaves no room for the two halves"):
         read_halves(TEXTS, tokenizer, 4, masking, "random")
-    with pytest.raises(CorpusError, match="too short for --next-sentence"):
+    with pytest.raises(CorpusError, match="too short for --training-args next-sentence"):
         read_halves(TEXTS[:1], tokenizer, 128, masking, "random")
     assert len(read_halves(TEXTS[:1], tokenizer, 128, masking, "swapped").blocks) == 1
 
@@ -149,5 +149,5 @@ def test_models_learn_which_half_follows(kind: str, order: str, epochs: int, tim
 
 
 def test_only_masked_tokens_go_with_it() -> None:
-    with pytest.raises(OptionError, match="--next-sentence is not for --task translation"):
+    with pytest.raises(OptionError, match="--training-args next-sentence is not for --task translation"):
         TextOptions("translation", next_sentence=True)

@@ -115,7 +115,7 @@ def test_any_subset_of_the_stacks(name: str, stacks: list[Stack] | None, expecte
 
 def test_stacks_that_are_not_there() -> None:
     model = zoo.ZOO["bert"].build()
-    with pytest.raises(OptionError, match=r"--gates decoder: BertModel has no such heads\.\nIt has encoder\."):
+    with pytest.raises(OptionError, match=r"--law gates decoder: BertModel has no such heads\.\nIt has encoder\."):
         gated_sites(model, ["encoder", "decoder"])
     with pytest.raises(OptionError, match="No stack was chosen for gates"):
         gated_sites(model, [])

@@ -25,13 +25,7 @@ from headlens.errors import CorpusError, OptionError
 from headlens.learning.hyperparameters import TrainingOptions
 from headlens.learning.loop import Trainer
 from headlens.learning.training_run import score
-from headlens.learning.training_set import (
-    TaskForward,
-    TaskRows,
-    freeze_unused,
-    hold_out,
-    task_evaluation,
-)
+from headlens.learning.training_set import TaskForward, TaskRows, freeze_unused, hold_out, task_evaluation
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
@@ -195,5 +189,5 @@ def test_tasks_of_text(task: str) -> None:
 
 
 def test_shares_that_cannot_be() -> None:
-    with pytest.raises(OptionError, match=r"--dev-share 0\.95 is not from 0 to 0\.9"):
+    with pytest.raises(OptionError, match=r"--data-args dev-share 0\.95 is not from 0 to 0\.9"):
         FineTuneRequest(TaskData("sst2"), dev_share=0.95)

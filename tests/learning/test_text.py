@@ -56,7 +56,7 @@ def test_marian_pieces_go_both_ways(marian: PreTrainedTokenizerBase) -> None:
 
 @pytest.mark.parametrize("make", ["wordpiece", "marian"])
 def test_vocabularies_that_cannot_be(make: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--vocabulary 5 is too small"):
+    with pytest.raises(OptionError, match="--model-args vocabulary 5 is too small"):
         wordpiece_tokenizer(TEXTS, 5) if make == "wordpiece" else marian_tokenizer(TEXTS, 5, tmp_path)
 
 
@@ -67,7 +67,7 @@ def test_blocks_hold_all_the_text_in_order(pieces: PreTrainedTokenizerBase) -> N
     assert {int(b[-1]) for b in blocks} == {pieces.sep_token_id}
     expected = [i for text in TEXTS for i in pieces(text, add_special_tokens=False)["input_ids"]]
     assert np.concatenate([b[1:-1] for b in blocks]).tolist() == expected
-    with pytest.raises(OptionError, match="--longest 2"):
+    with pytest.raises(OptionError, match="--data-args longest 2"):
         read_blocks(TEXTS, pieces, 2)
     with pytest.raises(CorpusError, match="no text"):
         read_blocks([], pieces, 24)

@@ -14,10 +14,7 @@ import transformers
 from made_translators import MODELS, SOURCE, TARGET, saved_translator
 from saved import PAIR, SMALL, build, save, sentence
 from tiers import rest_slow, rest_slow_rows
-from transformers import (
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.models.m2m_100.modeling_m2m_100 import shift_tokens_right
 
 from headlens.corpora.alignment import UNALIGNED
@@ -95,7 +92,9 @@ def test_languages_that_are_needed_are_asked_for(folders: dict[str, str], name: 
         loaded = told(folders[name], *given)
         with pytest.raises(ModelError) as caught:
             Reader.of(loaded, ())
-        assert caught.value.message.endswith(f"needs to know the language of its {asked}: --{asked}-language CODE.")
+        assert caught.value.message.endswith(
+            f"needs to know the language of its {asked}: --model-args {asked}-language=CODE."
+        )
         assert f" {target}," in caught.value.advice
         assert f" {source}," in caught.value.advice
     # The encoder reads no target.
@@ -105,7 +104,9 @@ def test_languages_that_are_needed_are_asked_for(folders: dict[str, str], name: 
 @pytest.mark.parametrize("name", rest_slow(MODELS, FAST))
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_language_that_is_none(folders: dict[str, str], name: str, side: str) -> None:
-    with pytest.raises(OptionError, match=rf"--{side}-language xyz: .* has no such language.\nLanguages: ") as caught:
+    with pytest.raises(
+        OptionError, match=rf"--model-args {side}-language xyz: .* has no such language.\nLanguages: "
+    ) as caught:
         told(folders[name], *(("xyz", None) if side == "source" else (None, "xyz")))
     assert MODELS[name][2] in caught.value.advice
 
@@ -205,7 +206,7 @@ def test_marian_asks_for_its_target(marian: Callable[..., LoadedModel]) -> None:
     loaded = marian("deu", "fra")
     reader = Reader.of(loaded, ())
     with pytest.raises(
-        ModelError, match=r"needs to know the target language.*--target-language.*\nLanguages: deu, fra\."
+        ModelError, match=r"needs to know the target language.*--model-args target-language.*\nLanguages: deu, fra\."
     ) as caught:
         reader.sequence("She sold nothing")
     assert "begin every source with its code" in caught.value.message
@@ -223,9 +224,13 @@ def test_marian_of_one_language_need_not_be_told(marian: Callable[..., LoadedMod
 
 
 def test_marian_is_not_told_its_source(marian: Callable[..., LoadedModel]) -> None:
-    with pytest.raises(OptionError, match=r"--source-language deu: .* does not take a language for its source"):
+    with pytest.raises(
+        OptionError, match=r"--model-args source-language deu: .* does not take a language for its source"
+    ):
         marian("deu", "fra", source="deu")
-    with pytest.raises(OptionError, match=r"--target-language ita: .* has no such language.\nLanguages: deu, fra"):
+    with pytest.raises(
+        OptionError, match=r"--model-args target-language ita: .* has no such language.\nLanguages: deu, fra"
+    ):
         marian("deu", "fra", target="ita")
 
 
@@ -242,7 +247,10 @@ def test_what_marian_was_told_is_saved_and_told(marian: Callable[..., LoadedMode
     assert model_record(loaded, "m")["languages"] == {"target": "fra"}
     assert not any("language" in note for note in loaded.notes)
     again = told(save(loaded.model, tmp_path / "trained", loaded.tokenizer), None, None)
-    assert "The target language is fra, according to the model's files; --target-language changes it." in again.notes
+    assert (
+        "The target language is fra, according to the model's files; --model-args target-language changes it."
+        in again.notes
+    )
     ids = [Reader.of(own, ()).sequence("She sold nothing") for own in (loaded, again)]
     assert ids[0] == ids[1]
     assert model_record(again, "m")["languages"] == {"target": "fra"}
@@ -265,7 +273,7 @@ def test_xmod_reads_with_the_adapters_of_its_language(
     folder = save(model, tmp_path / "xmod", wordpiece_tokenizer)
     with pytest.raises(ModelError) as caught:
         tokenizer_of(load(folder))
-    assert "xmod needs to know the language of its source: --source-language CODE." in caught.value.message
+    assert "xmod needs to know the language of its source: --model-args source-language=CODE." in caught.value.message
     assert caught.value.advice == "Languages: de_DE, en_XX, fr_XX."
     with pytest.raises(OptionError, match=r"no such language.\nLanguages: de_DE, en_XX, fr_XX\."):
         told(folder, "de", None)
@@ -282,7 +290,7 @@ def test_xmod_reads_with_the_adapters_of_its_language(
     again = load(save(own, tmp_path / "again", wordpiece_tokenizer))
     torch.testing.assert_close(again.model(input_ids=ids)[0], expected)
     assert again.notes == (
-        f"The source language is {code}, according to the model's files; --source-language changes it.",
+        f"The source language is {code}, according to the model's files; --model-args source-language changes it.",
     )
 
 

@@ -184,7 +184,7 @@ def test_pickle_only(bert: str) -> None:
     torch.save(build("BertModel").state_dict(), Path(bert) / "pytorch_model.bin")
     error = refused(bert)
     assert "no weights in the safetensors format" in error.message
-    assert "--allow-pickle" in error.advice
+    assert "--trust pickle" in error.advice
     loaded = load(bert, ModelOptions(allow_pickle=True))
     torch.testing.assert_close(loaded.model.state_dict(), build("BertModel").state_dict())
 
@@ -194,7 +194,7 @@ def test_no_weights_at_all(bert: str) -> None:
     for allow_pickle in (False, True):
         error = refused(bert, ModelOptions(allow_pickle=allow_pickle))
         assert error.message.endswith("bert has no weights.")
-        assert "--allow-pickle" not in error.advice
+        assert "--trust pickle" not in error.advice
 
 
 def test_missing_weights(bert: str) -> None:
@@ -267,7 +267,7 @@ def test_code_of_its_own(bert: str) -> None:
     edit_config(bert, model_type="homemade", auto_map={"AutoConfig": "code.Config", "AutoModel": "code.Model"})
     error = refused(bert)
     assert "comes with its own code" in error.message
-    assert "--trust-remote-code" in error.advice
+    assert "--trust remote-code" in error.advice
 
 
 def test_attention_out_of_reach(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ OTHERS = {
     "model.onnx": "Give the checkpoint that it was made from",
     "model-Q4_K_M.gguf": "Give the checkpoint that it was made from",
     "openvino_model.bin": "Give the checkpoint that it was made from",
-    "pytorch_model.fp16.bin": "copy it to pytorch_model.bin, and load it with --allow-pickle",
+    "pytorch_model.fp16.bin": "copy it to pytorch_model.bin, and load it with --trust pickle",
     "model.pt": "Save the model again, with save_pretrained",
 }
 

@@ -213,7 +213,7 @@ def test_masks_are_told(loaded: Loaded) -> None:
         in found.notes
     )
     assert (found.encoding.masked, found.encoding.own_masks) == (2, 1)
-    with pytest.raises(OptionError, match="--mask-share: no tokens are masked for the target embedding"):
+    with pytest.raises(OptionError, match="mask-share: no tokens are masked for the target embedding"):
         head_relevance(loaded("BertModel"), SINGLE, RelevanceOptions(mask_share=0.5))
 
 
@@ -356,11 +356,7 @@ def test_similarity_batches_count_both_sentences(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rule": "lrp"}, "--rule lrp is not a rule"),
-        ({"replicates": 0}, "--replicates 0"),
-    ],
+    ("options", "message"), [({"rule": "lrp"}, "--rule lrp is not a rule"), ({"replicates": 0}, "--replicates 0")]
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):

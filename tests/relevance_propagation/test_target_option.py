@@ -73,7 +73,7 @@ def test_classes_by_number_and_name(loaded: Loaded, asked: str) -> None:
         ("masked", "MarianMTModel", False, "but .* generates text", "positions"),
         ("positions", "BartForSequenceClassification", False, "one output for all tokens", "class:LABEL"),
         ("masked", "BertForSequenceClassification", False, "one output for all tokens", "predicted"),
-        ("similarity", "BertModel", False, "needs pairs", "--target-column"),
+        ("similarity", "BertModel", False, "needs pairs", "--data-args target-column"),
         ("embedding", "BertModel", True, "one by one", "similarity"),
         ("auto", "BertForQuestionAnswering", False, "does not know what the output", "embedding"),
         ("auto", "ElectraForPreTraining", False, "does not know what the output", "embedding"),

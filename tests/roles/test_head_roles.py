@@ -245,7 +245,8 @@ def test_long_sentences_are_counted_and_noted(make: Make) -> None:
     result = run(make("BertModel"), Memory([*CORPUS.examples, Example(long), Example(long)]))
     assert result.encoding.too_long == 2
     assert (
-        "2 sentences longer than 40 tokens were left out. --long-sentences window splits them instead." in result.notes
+        "2 sentences longer than 40 tokens were left out. --data-args long-sentences=window splits them instead."
+        in result.notes
     )
     assert_frame_equal(result.tables["heads"].rows, usual(make("BertModel")).tables["heads"].rows)
 
@@ -416,10 +417,7 @@ def test_texts_without_an_equal_token(make: Make) -> None:
 
 @pytest.mark.parametrize(
     ("corpus", "message"),
-    [
-        (CORPUS, "no sentence of memory contains it exactly once"),
-        (PAIRS, "the corpus already consists of pairs"),
-    ],
+    [(CORPUS, "no sentence of memory contains it exactly once"), (PAIRS, "the corpus already consists of pairs")],
 )
 def test_what_cannot_be_split(make: Make, corpus: Memory, message: str) -> None:
     with pytest.raises(OptionError, match=message):
@@ -428,7 +426,7 @@ def test_what_cannot_be_split(make: Make, corpus: Memory, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "\t"])
 def test_nothing_to_split_at(text: str) -> None:
-    with pytest.raises(OptionError, match="--split-at is blank"):
+    with pytest.raises(OptionError, match="--data-args split-at is blank"):
         ClassifyOptions(split_at=text)
 
 

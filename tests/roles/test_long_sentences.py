@@ -70,11 +70,13 @@ def test_arcs_and_notes(loaded: LoadedModel) -> None:
 def test_left_out_by_default(loaded: LoadedModel) -> None:
     found = classify_heads(loaded, Memory([Example(LONG), Example(SHORT)]), ClassifyOptions())
     assert (
-        f"1 sentence longer than {LIMIT} tokens was left out. --long-sentences window splits them instead."
+        f"1 sentence longer than {LIMIT} tokens was left out. --data-args long-sentences=window splits them instead."
         in found.notes
     )
     assert (found.encoding.too_long, found.encoding.windowed) == (1, 0)
-    with pytest.raises(CorpusError, match=rf"1 longer than its {LIMIT} tokens, 0 empty(.|\n)*--long-sentences window"):
+    with pytest.raises(
+        CorpusError, match=rf"1 longer than its {LIMIT} tokens, 0 empty(.|\n)*--data-args long-sentences=window"
+    ):
         classify_heads(loaded, Memory([Example(LONG)]), ClassifyOptions())
 
 
@@ -129,4 +131,4 @@ def test_few_long_texts_have_enough_windows_for_roles(
     if documents > 1:  # which the model reads whole
         whole = classify_heads(loaded, Memory(texts), replace(OPTIONS, similarity="off", long_sentences="skip"))
         assert (whole.encoding.sentences, whole.too_little) == (documents, True)
-        assert "--long-sentences window reads long texts in parts." in whole.notes[0]
+        assert "--data-args long-sentences=window reads long texts in parts." in whole.notes[0]

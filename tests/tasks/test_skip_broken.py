@@ -46,7 +46,7 @@ def test_questions_that_a_line_break_cuts_in_two(tmp_path: Path) -> None:
     path = tmp_path / "qqp.tsv"
     path.write_text("\n".join(rows))
     with pytest.raises(
-        CorpusError, match=r"qqp\.tsv:3: 4 columns .* 6\.\nCorrect the line\. Or .* --skip-broken\."
+        CorpusError, match=r"qqp\.tsv:3: 4 columns .* 6\.\nCorrect the line\. Or .* --data-args skip-broken\."
     ) as found:
         kept("qqp", path, DataOptions())
     assert (found.value.path, found.value.line) == (path, 3)
@@ -55,7 +55,7 @@ def test_questions_that_a_line_break_cuts_in_two(tmp_path: Path) -> None:
     first = ("qqp.tsv:3: 4 columns where there should be 6.", "qqp.tsv:4: 3 columns where there should be 6.")
     assert counts == SourceCounts(rows=9, broken=2, first_broken=first)
     assert left_out_notes(counts, "qqp", "5 tokens")[:1] == [
-        f"Left out by --skip-broken: 2 of 9 rows. {first[0]} {first[1]}"
+        f"Left out by --data-args skip-broken: 2 of 9 rows. {first[0]} {first[1]}"
     ]
     assert left_out_notes(DataSummary.of("qqp", counts, ""), "qqp", None) == left_out_notes(counts, "qqp", None)
     assert asdict(DataSummary.of("qqp", counts, ""))["first_broken"] == first
@@ -118,7 +118,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
 def test_everything_that_may_be_wrong_with_a_row(tmp_path: Path, kind: str) -> None:
     task, name, content, message = BROKEN[kind]
     (tmp_path / name).write_text(content)
-    with pytest.raises(CorpusError, match="Or leave such rows out with --skip-broken"):
+    with pytest.raises(CorpusError, match="Or leave such rows out with --data-args skip-broken"):
         kept(task, tmp_path / name, DataOptions())
     counts = kept(task, tmp_path / name)[1]
     assert counts.broken == len(counts.first_broken) == 1
@@ -164,7 +164,7 @@ def test_how_many_may_be_left_out(tmp_path: Path, rows: int, broken: int, *, lef
         return
     message = (
         rf"s\.tsv: {broken} of {rows} rows cannot be read\. The first: s\.tsv:6: 1 column where there should be 2\.\n"
-        r"--skip-broken leaves out 1% of the rows \(in small files up to 10\), but no more than 25% of them: "
+        r"--data-args skip-broken leaves out 1% of the rows \(in small files up to 10\), but no more than 25% of them: "
         r"correct the file\."
     )
     with pytest.raises(CorpusError, match=message):

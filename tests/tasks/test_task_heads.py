@@ -184,7 +184,9 @@ def test_a_head_for_masked_tokens_stays_with_and_without_one_for_next_sentences(
 def test_models_without_a_head_for_next_sentences(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     for name in ("RobertaForMaskedLM", "ElectraForMaskedLM"):
         loaded = LoadedModel("tiny", build(name, WORDS, pad_token_id=1), wordpiece_tokenizer, None)
-        with pytest.raises(OptionError, match=r"--next-sentence is for models with a next-sentence head; .* no such"):
+        with pytest.raises(
+            OptionError, match=r"--training-args next-sentence is for models with a next-sentence head; .* no such"
+        ):
             with_masked_head(loaded, 0, next_sentence=True)
 
 

@@ -64,7 +64,9 @@ def test_other_tokenizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert bleu_counts("猫坐着", "猫坐着", "char")[0] == 3
     assert bleu_counts("猫坐着", "猫坐着", "13a")[0] == 1
     monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
-    with pytest.raises(OptionError, match=r"--bleu-tokenizer flores200: there is no .*\nFetch it once: python -c"):
+    with pytest.raises(
+        OptionError, match=r"--data-args bleu-tokenizer flores200: there is no .*\nFetch it once: python -c"
+    ):
         bleu_counts("a", "a", "flores200")
     with pytest.raises(OptionError, match=r"sacreBLEU has no tokenizer 'moses'\.\nIt has none, zh, 13a"):
         bleu_counts("a", "a", "moses")
@@ -137,7 +139,7 @@ def test_a_language_that_is_asked_for(marian_tokenizer: PreTrainedTokenizerBase,
 
 @pytest.mark.parametrize("task", ["sst2", "mlm", "translation-loss"])
 def test_a_tokenizer_for_a_task_without_bleu(task: str) -> None:
-    with pytest.raises(OptionError, match=rf"--bleu-tokenizer is not for --task {task}.\nIt goes with"):
+    with pytest.raises(OptionError, match=rf"--data-args bleu-tokenizer is not for --task {task}.\nIt goes with"):
         TaskData(task, bleu_tokenizer="zh")
 
 
@@ -158,7 +160,7 @@ def test_references_without_words_are_not_counted_in_words(
     example = TextExample("1", pair)
     with pytest.raises(OptionError, match="does not separate words by spaces") as caught:
         Translation().prepare(example, reader)
-    assert f"--bleu-tokenizer {tokenizer}, " in caught.value.advice
+    assert f"--data-args bleu-tokenizer={tokenizer}, " in caught.value.advice
     for own in (Translation(tokenizer="13a"), Translation(tokenizer="char"), Translation(tokenizer=tokenizer)):
         assert own.prepare(example, reader) == TranslationLoss().prepare(example, reader)
     for text in ("Sie geht heute in die 学校.", "1, 2, 3", "Она идёт в школу", "היא הולכת"):

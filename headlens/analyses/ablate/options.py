@@ -11,7 +11,7 @@ from headlens.attention_masks.mask_options import MaskOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, share, whole_numbers
-from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, CommandOptions, option
+from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, CommandOptions, flag_of, option
 from headlens.replay.modes import Mode, ReplacementMode
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED
@@ -94,14 +94,17 @@ class PruneOptions:
         metavar="NAMES",
         parse=_strategies,
     )
-    beam: int = option(3, "Beam width: sets of heads kept at each step.", PRUNING, metavar="N", at_least=1)
-    orders: int = option(5, "Number of random orders.", PRUNING, metavar="N", at_least=1)
+    beam: int = option(
+        3, "Beam width: sets of heads kept at each step.", PRUNING, metavar="N", at_least=1, group="strategy-args"
+    )
+    orders: int = option(5, "Number of random orders.", PRUNING, metavar="N", at_least=1, group="strategy-args")
     rank_split: float = option(
         0.5,
         "Share of the examples used to choose heads; the pruned models are evaluated on the rest.",
         PRUNING,
         metavar="0…1",
         parse=share,
+        group="strategy-args",
     )
     relevance: Path | None = option(
         None,
@@ -109,6 +112,7 @@ class PruneOptions:
         PRUNING,
         metavar="RUN",
         shown="measured on the examples used to choose heads",
+        group="strategy-args",
     )
 
     def __post_init__(self) -> None:
@@ -124,12 +128,14 @@ class PruneOptions:
         by_relevance = any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.strategies)
         if self.relevance is not None and not (self.prune and by_relevance):
             raise OptionError(
-                "--relevance applies to the strategy relevance, which was not requested.",
+                "--strategy-args relevance applies to the strategy relevance, which was not requested.",
                 "Give --prune 3,10,20,30 --strategies relevance too.",
             )
         for number in ("beam", "orders"):
             if getattr(self, number) < 1:
-                raise OptionError(f"--{number} {getattr(self, number)} is not a positive number.", "Give 1 or more.")
+                raise OptionError(
+                    f"{flag_of(self, number)} {getattr(self, number)} is not a positive number.", "Give 1 or more."
+                )
 
 
 @dataclass(frozen=True)

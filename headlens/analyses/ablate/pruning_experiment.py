@@ -83,7 +83,7 @@ class PruningExperiment:
         """Read what was measured of the heads, or measure it on the shortest example, if a strategy goes by it.
 
         Raises:
-            InputError: if the run that --relevance names is not one of this model.
+            InputError: if the run that --strategy-args relevance names is not one of this model.
             UnsupportedModelError: if a part of the model has no rule.
             OptionError: if relevance cannot start from what the model answers.
         """

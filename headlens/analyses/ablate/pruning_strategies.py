@@ -301,7 +301,7 @@ class StrategyEntry:
         make: makes it.
         scored_by: what scores heads: the metric without them on the ranking part, the importance that gradients
             give, or their relevance; None for strategies that ask nothing.
-        seeded: whether it depends on the seed, so that there are `--orders` of it.
+        seeded: whether it depends on the seed, so that there are `--strategy-args orders` of it.
     """
 
     make: Callable[[StrategySettings], Strategy]

@@ -287,7 +287,7 @@ class RecordedRelevance:
         run = read_recorded(folder, folder.name)
         if not run.finished or "relevance" not in run.tables:
             raise OptionError(
-                f"--relevance {folder} is not a finished run that measured relevance.",
+                f"--strategy-args relevance {folder} is not a finished run that measured relevance.",
                 "Name a run of headlens relevance, or of headlens classify --relevance.",
             )
         table = run.tables["relevance"]
@@ -296,7 +296,8 @@ class RecordedRelevance:
         same = [model for model in run.models if run.weights_of(model) == loaded.weight_hash]
         if not same:
             raise OptionError(
-                f"--relevance {folder} measured {', '.join(run.models)}, whose weights are not those of {loaded.name}.",
+                f"--strategy-args relevance {folder} measured {', '.join(run.models)}, whose weights are not those of "
+                f"{loaded.name}.",
                 f"Measure this model: headlens relevance {loaded.name}.",
             )
         rows = rows[rows["model"] == same[0]]
@@ -305,9 +306,9 @@ class RecordedRelevance:
         found = {Head(stack, int(layer), int(head)): size for (stack, layer, head), size in named if np.isfinite(size)}
         if missing := [head for head in heads if head not in found]:
             raise OptionError(
-                f"--relevance {folder} has no raw relevance of {counted(len(missing), 'head')} of {len(heads)}, such "
-                f"as {missing[0]}.",
-                "Name a run that measured all heads that the task uses, or leave --relevance out.",
+                f"--strategy-args relevance {folder} has no raw relevance of {counted(len(missing), 'head')} of "
+                f"{len(heads)}, such as {missing[0]}.",
+                "Name a run that measured all heads that the task uses, or leave --strategy-args relevance out.",
             )
         return cls(found, described(rows) + (f" on {run.corpus_name}" if run.corpus_name else ""))
 

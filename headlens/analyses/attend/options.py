@@ -48,10 +48,17 @@ class AttendRequest:
 
     model: str = option(DEMO, MODEL_NAME)
     words: tuple[str, ...] = option((), _WORDS, metavar="[SECOND] [SENTENCE]...", shown="", argument=True)
-    text: tuple[str, ...] = option((EXAMPLE,), "A sentence; can be repeated.", CORPUS)
-    target_text: tuple[str, ...] = option((), "Translation of the sentence, for decoder and cross-attention.", CORPUS)
+    text: tuple[str, ...] = option((EXAMPLE,), "A sentence; can be repeated.", CORPUS, metavar="TEXT")
+    target_text: tuple[str, ...] = option(
+        (), "Translation of the sentence, for decoder and cross-attention.", CORPUS, metavar="TEXT"
+    )
     second: str | None = option(
-        None, "A second model to show side by side with the first.", MODEL, metavar="MODEL", shown="none"
+        None,
+        "A second model to show side by side with the first.",
+        MODEL,
+        metavar="MODEL",
+        shown="none",
+        command_line=False,
     )
     without: tuple[str, ...] = option((), _WITHOUT, HEADS, metavar="HEADS", parse=names, shown="")
     selection: Selection = field(default_factory=Selection)
@@ -108,7 +115,7 @@ def sorted_arguments(values: Mapping[str, Any]) -> AttendRequest:
     return build(AttendRequest, values)
 
 
-_FIRST = ("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "figures", "device")
+_FIRST = ("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "device")
 COMMAND = CommandOptions("attend", (AttendRequest,), "run_attend", make=sorted_arguments, first=_FIRST)
 
 

@@ -43,8 +43,12 @@ class ClassifyRequest:
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
     parser: str = option("gold", shared_options.PARSER)
     frequency: str = option("wordfreq:en", shared_options.FREQUENCY)
-    target_frequency: str = option("none", "Word frequencies for the target side.", STATISTICS, metavar="LIST")
-    baseline_corpus: str | None = option(None, _BASELINE, STATISTICS, metavar="SOURCE", shown="the corpus itself")
+    target_frequency: str = option(
+        "none", "Word frequencies for the target side.", STATISTICS, metavar="LIST", group="data-args"
+    )
+    baseline_corpus: str | None = option(
+        None, _BASELINE, STATISTICS, metavar="SOURCE", shown="the corpus itself", group="data-args"
+    )
     alignments: str | None = option(None, _ALIGNMENTS, CORPUS, metavar="FILE", shown="")
     shard: str | None = option(None, _SHARD, CORPUS, metavar="I/N", shown="all")
     merge: tuple[Path, ...] = option((), _MERGE, CORPUS, metavar="DIR")

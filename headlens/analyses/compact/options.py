@@ -68,4 +68,9 @@ class CompactRequest:
         object.__setattr__(self, "where", names(",".join(self.where)))
 
 
-COMMAND = CommandOptions("compact", (CompactRequest,), "run_compact")
+COMMAND = CommandOptions(
+    "compact",
+    (CompactRequest,),
+    "run_compact",
+    first=("heads", "from_file", "where", "stock", "corpus", "limit", "rounds", "device"),
+)

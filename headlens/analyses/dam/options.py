@@ -31,7 +31,8 @@ class DamOptions:
 
     structured: bool = option(
         True,
-        "One parameter per offset, with the first and last token always open; or one per pair of positions.",
+        "One parameter per offset, or with --unstructured one per pair of positions; structured masks leave the first "
+        "and last token open.",
         _PANEL,
         flags=("--structured/--unstructured",),
     )
@@ -39,7 +40,8 @@ class DamOptions:
         False,
         "Whether every layer has masks of its own or all layers share them.",
         _PANEL,
-        flags=("--per-layer/--shared",),
+        flags=("shared",),
+        group="law",
     )
     layers: str | None = option(
         None, "Layers to mask: 6-11, 0,2,4-6, first:3, last:3.", _PANEL, metavar="LAYERS", shown="all"
@@ -76,10 +78,10 @@ class DamOptions:
         group="law",
     )
     penalty: Literal["sum", "mean"] = option(
-        "sum", "Whether λ multiplies the sum of M over heads and positions, or its mean.", _PANEL
+        "sum", "Whether λ multiplies the sum of M over heads and positions, or its mean.", _PANEL, group="law"
     )
     mask_learning_rate: float | None = option(
-        None, "Peak learning rate of α.", _PANEL, metavar="NUMBER", shown="24 / updates, at most 0.5"
+        None, "Peak learning rate of α.", _PANEL, metavar="NUMBER", shown="24 / updates, at most 0.5", group="law"
     )
     freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=_PANEL))
     longest: int | None = option(
@@ -88,6 +90,7 @@ class DamOptions:
         TRAINING,
         metavar="N",
         shown="128, or the model's limit if that is lower",
+        group="data-args",
     )
 
     def learning(self) -> MaskLearningOptions:
@@ -125,7 +128,9 @@ class DamRequest:
     vocabulary: int = option(8000, VOCABULARY)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     margin: float | None = option(None, MARGIN)
-    window: int = option(1, "Largest offset that counts as neighbourhood in tables.", OUTPUT, metavar="N")
+    window: int = option(
+        1, "Largest offset that counts as neighbourhood in tables.", OUTPUT, metavar="N", command_line=False
+    )
     figures: bool = option(True, FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
@@ -141,7 +146,7 @@ class DamRequest:
             check_strength(strength)
         check_margin(self.margin)
         if self.window < 1:
-            raise OptionError(f"--window {self.window} is not a valid neighbourhood.", "Give 1 or more.")
+            raise OptionError(f"window {self.window} is not a valid neighbourhood.", "Give 1 or more.")
         if is_new(self.model) and self.lesson.data.task != "mlm":
             raise OptionError(
                 f"{self.model}: a new model can only be trained on masked tokens.", "Give --task mlm, or a checkpoint."

@@ -118,7 +118,7 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
     last = {row["run"]: row["undecided"] for row in tables["log"].to_dict("records")}
     return notes + [
         f"{run}: P of {undecided:.0%} of the mask parameters is still between 0.1 and 0.9; more "
-        "updates or a larger --mask-learning-rate would let the mask settle."
+        "updates or a larger --law mask-learning-rate would let the mask settle."
         for run, undecided in last.items()
         if undecided > _UNDECIDED
     ]

@@ -14,7 +14,17 @@ from headlens.learning.hyperparameters import LoopOptions, check_strength
 from headlens.learning.training_options import TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, positive_shares
-from headlens.options import DEMO, MASK, CommandOptions, DeclaredOption, Option, build, declared_options, option
+from headlens.options import (
+    DEMO,
+    MASK,
+    CommandOptions,
+    DeclaredOption,
+    Option,
+    build,
+    declared_options,
+    flag_of,
+    option,
+)
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES, MARGIN
 from headlens.tasks.task_options import check_margin, task_name
@@ -59,15 +69,17 @@ class DegreeOptions:
 
     learn_degrees: tuple[float, ...] = option(
         (),
-        "Learn how many neighbours on each side every head needs (or other kinds, see --degree-kinds), for these "
-        "strengths μ of the penalty on the share of open positions, such as 0.1,1,10.",
+        "Learn how many neighbours every head needs, for these strengths μ of the penalty on open positions, such as "
+        "0.1,1,10; --law degree-kinds learns other kinds of connections, too.",
         STUDY,
         metavar="NUMBERS",
         parse=numbers,
     )
-    largest_degree: int = option(_LARGEST_DEGREE, "Largest degree that can be learned.", STUDY, metavar="N")
+    largest_degree: int = option(
+        _LARGEST_DEGREE, "Largest degree that can be learned.", STUDY, metavar="N", group="law"
+    )
     degrees_of: Literal["heads", "layers"] = option(
-        "heads", "Whether each head has a degree of its own, or all heads of a layer share one.", STUDY
+        "heads", "Whether each head has a degree of its own, or all heads of a layer share one.", STUDY, group="law"
     )
     degree_kinds: tuple[str, ...] = option(
         ("neighbour",),
@@ -76,6 +88,7 @@ class DegreeOptions:
         STUDY,
         metavar="NAMES",
         parse=names,
+        group="law",
     )
     draws: int = option(
         0,
@@ -83,6 +96,7 @@ class DegreeOptions:
         "differs from another.",
         STUDY,
         metavar="N",
+        group="law",
     )
 
     def __post_init__(self) -> None:
@@ -91,9 +105,9 @@ class DegreeOptions:
 
             GumbelDegrees(largest=self.largest_degree)
         if self.degrees_of not in ("heads", "layers"):
-            raise OptionError(f"--degrees-of {self.degrees_of} is unknown.", "Choose heads or layers.")
+            raise OptionError(f"--law degrees-of {self.degrees_of} is unknown.", "Choose heads or layers.")
         usual = {"degrees_of": "heads", "largest_degree": _LARGEST_DEGREE, "degree_kinds": _USUAL_KINDS, "draws": 0}
-        changed = [f"--{name.replace('_', '-')}" for name, value in usual.items() if getattr(self, name) != value]
+        changed = [flag_of(self, name) for name, value in usual.items() if getattr(self, name) != value]
         if changed and not self.learn_degrees:
             raise OptionError(f"{changed[0]} applies to learned degrees only.", "Give --learn-degrees 0.1,1 as well.")
         if self.degree_kinds != _USUAL_KINDS:
@@ -101,7 +115,7 @@ class DegreeOptions:
 
             check_connections(self.degree_kinds)
         if self.draws < 0 or self.draws == 1:
-            raise OptionError(f"--draws {self.draws} is too few to tell how far draws differ.", "Give 2 or more.")
+            raise OptionError(f"--law draws {self.draws} is too few to tell how far draws differ.", "Give 2 or more.")
         for strength in self.learn_degrees:
             check_strength(strength, "--learn-degrees")
 
@@ -128,7 +142,9 @@ class SpanOptions:
         metavar="NUMBERS",
         parse=numbers,
     )
-    span_ramp: int = option(_USUAL_RAMP, "Tokens beyond a span over which weights fall to 0.", STUDY, metavar="N")
+    span_ramp: int = option(
+        _USUAL_RAMP, "Tokens beyond a span over which weights fall to 0.", STUDY, metavar="N", group="law"
+    )
 
     def __post_init__(self) -> None:
         if self.span_ramp != _USUAL_RAMP:
@@ -136,7 +152,7 @@ class SpanOptions:
 
             AdaptiveSpan(ramp=self.span_ramp)
             if not self.learn_spans:
-                raise OptionError("--span-ramp applies to learned spans only.", "Give --learn-spans 0.1,1 as well.")
+                raise OptionError("--law span-ramp applies to learned spans only.", "Give --learn-spans 0.1,1 as well.")
         for strength in self.learn_spans:
             check_strength(strength, "--learn-spans")
 
@@ -160,7 +176,7 @@ class StudyRequest:
     model: str = option(DEMO, "Checkpoint to train under the masks; needs --task.", "", metavar="MODEL", argument=True)
     mask: tuple[str, ...] = option(
         (),
-        "A mask.safetensors to train under as well, such as a mask learned by train-dam; can be repeated.",
+        "A mask.safetensors to train under as well; such as a mask learned by train-dam; can be repeated.",
         STUDY,
         metavar="FILE",
     )
@@ -172,25 +188,27 @@ class StudyRequest:
         metavar="SHARES",
         parse=positive_shares,
         shown="P > 1/2",
+        group="mask-rules",
     )
     keep_order: tuple[str, ...] = option(
         ("most",),
-        "Which positions --keep keeps first: the most important, the least important, or random ones; several, such as "
+        "Which positions keep keeps first: the most important, the least important, or random ones; several, such as "
         "most,least,random, train one model each.",
         STUDY,
         metavar="ORDERS",
         parse=names,
+        group="mask-rules",
     )
     grid: str | None = option(
         None,
-        "Also train under BigBird patterns with every combination of these degrees, such as 'global=0,1 random=0,2 "
-        "neighbour=1,3'; a regression estimates the effect of each kind.",
+        "Also train under BigBird patterns of all these degrees, such as 'global=0,1 random=0,2 neighbour=1,3'; a "
+        "regression estimates the effect of each kind.",
         STUDY,
         metavar="DEGREES",
     )
     graph: tuple[str, ...] = option(
         (),
-        "Also train under a graph over the words of each text: syntax, lexical, neighbour or random, all with the same "
+        "Also train under a graph over the words of each text: syntax, lexical, neighbour or random; all with the same "
         "number of edges, or lexical:degree=4, lexical:nearest=2,vectors=spacy, lexical:threshold=0.5; can be "
         "repeated.",
         STUDY,
@@ -230,6 +248,7 @@ class StudyRequest:
         "Also train under each pattern, mask file and graph with M ⊙ QKᵀ taken literally: a masked score is 0, so "
         "its key still gets some weight; called zero:PATTERN.",
         STUDY,
+        group="mask-rules",
     )
     seeds: int = option(1, "Number of training runs of each, with seeds from --seed upwards.", STUDY, metavar="N")
     controls: bool = option(
@@ -275,11 +294,18 @@ class StudyRequest:
     def _check_kept(self) -> None:
         for order in self.keep_order:
             if order not in get_args(KeepOrder):
-                raise OptionError(f"--keep-order {order} is unknown.", f"Choose from {', '.join(get_args(KeepOrder))}.")
+                raise OptionError(
+                    f"--mask-rules keep-order {order} is unknown.", f"Choose from {', '.join(get_args(KeepOrder))}."
+                )
         if self.keep and not self.mask:
-            raise OptionError("--keep ranks the positions of learned masks, and none is given.", LEARNED_MASK)
+            raise OptionError(
+                "--mask-rules keep ranks the positions of learned masks, and none is given.", LEARNED_MASK
+            )
         if not self.keep and self.keep_order != ("most",):
-            raise OptionError("--keep-order only applies together with --keep.", "Give --keep 0.1,0.3 as well.")
+            raise OptionError(
+                "--mask-rules keep-order only applies together with --mask-rules keep.",
+                "Give --mask-rules keep=0.1,0.3 as well.",
+            )
 
     @property
     def masks(self) -> tuple[str, ...]:
@@ -316,26 +342,27 @@ class MasksRequest:
             str | None,
             None,
             Option(
-                "Train models under every pattern on this task, and evaluate them: sst2, rte, mlm or any other task "
-                "of train.",
+                "Train models under every pattern on this task: sst2, rte, mlm or any other of train.",
                 STUDY,
                 "NAME",
                 parse=task_name,
-                shown="none: patterns are only counted and drawn",
+                shown="none, only count and draw patterns",
             ),
         ),
     )
 
     pattern: tuple[str, ...] = option(
         (),
-        "A pattern such as 'window:3|global:1' or bigbird:keys=3, written to a file as well; can be repeated. The "
+        "A pattern such as 'window:3|global:1' or bigbird:keys=3; written to a file as well, can be repeated. The "
         "pattern full masks nothing: with --task, only the diagonal is tested.",
         MASK,
         metavar="PATTERN",
-        shown="those of the SparseBERT paper; no files are written",
+        shown="those of the SparseBERT paper, without files",
     )
     length: int = option(PAPER_LENGTH, "Length in tokens at which patterns are counted and drawn.", MASK, metavar="N")
-    no_diagonal: bool = option(False, "Also mask the diagonal, so that no token attends to itself.", MASK)
+    no_diagonal: bool = option(
+        False, "Also mask the diagonal, so that no token attends to itself.", MASK, group="mask-rules"
+    )
     study: StudyRequest | None = None
     figures: bool = option(True, FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
@@ -361,7 +388,7 @@ class MasksRequest:
             raise OptionError(f"--length {self.length} is out of range.", f"Give 1 to {LONGEST} tokens.")
         if self.no_diagonal and not self.pattern:
             raise OptionError(
-                "--no-diagonal only affects pattern files, and none is requested.",
+                "--mask-rules no-diagonal only affects pattern files, and none is requested.",
                 "Name patterns with --pattern; the table shows both in any case.",
             )
         self.chosen()

@@ -50,7 +50,9 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     if study.zero_scores:
         zeroed = [f"{ZERO}{text}" for text in trained if text != FULL and not text.startswith(MADE)]
         if not zeroed:
-            raise OptionError("--zero-scores: no mask is given to which it could apply.", "Name one with --pattern.")
+            raise OptionError(
+                "--mask-rules zero-scores: no mask is given to which it could apply.", "Name one with --pattern."
+            )
         trained += tuple(zeroed)
     planned = cases(trained, study.layers or (None,), seeds, study.removed, controls=study.controls)
     return [case for case in planned if case.diagonal == "kept" or case.has_diagonal]

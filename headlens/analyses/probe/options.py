@@ -15,7 +15,7 @@ from headlens.runs.output_options import OutputOptions
 class ProbeOptions:
     """How the probe is learned and measured; `seed` is that of the bootstrap, since learning has no randomness."""
 
-    l2: float = option(1e-4, "Penalty on the squares of the probe's weights.", TRAINING, at_least=0)
+    l2: float = option(1e-4, "Penalty on the squares of the probe's weights.", TRAINING, at_least=0, command_line=False)
     long_sentences: LongSentences = option("skip", shared_options.LONG_SENTENCES)
     batch_tokens: int | None = option(None, shared_options.BATCH_TOKENS, shown=shared_options.BATCH_TOKENS_SHOWN)
     replicates: int = option(1000, "Number of bootstrap samples.", STATISTICS, metavar="N", at_least=1)
@@ -32,7 +32,12 @@ class ProbeRequest:
     skip_broken: bool = option(False, shared_options.SKIP_BROKEN)
     dev: str | None = option(None, shared_options.HELD_OUT_TEXT)
     dev_share: float = option(
-        0.2, "Share of the treebank held out for evaluation if --dev is not given.", CORPUS, at_least=0.01, at_most=0.9
+        0.2,
+        "Share of the treebank held out for evaluation if --dev is not given.",
+        CORPUS,
+        at_least=0.01,
+        at_most=0.9,
+        group="data-args",
     )
     options: ProbeOptions = field(default_factory=ProbeOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
@@ -45,4 +50,6 @@ class ProbeRequest:
         return CorpusOptions(limit=self.limit, skip_broken=self.skip_broken, offline=self.model_options.offline)
 
 
-COMMAND = CommandOptions("probe", (ProbeRequest,), "run_probe")
+COMMAND = CommandOptions(
+    "probe", (ProbeRequest,), "run_probe", first=("corpus", "dev", "limit", "replicates", "seed", "device")
+)

@@ -87,7 +87,9 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
             f"Learned from {counted(data.arcs, 'word')} of {counted(data.sentences, 'sentence')} in "
             f"{counted(probe.steps, 'step')} of L-BFGS; {data.nbytes / 1e6:.1f} MB of attention were kept."
         ]
-        notes += ["Learning has not converged: raise --l2, or read more sentences."] * (not probe.converged)
+        notes += [
+            "Learning has not converged: raise l2, in Python or in a file of --config, or read more sentences."
+        ] * (not probe.converged)
         notes += run.warnings
         for name, counts in ((corpus.name, learned), (f"Held out, {held_out.name}", held)):
             notes += [f"{name}: {note}" for note in (*encoding_notes(reader, counts.encoding), *counts.notes())]

@@ -43,8 +43,10 @@ class PenaltySweepOptions:
         metavar="N",
         shown="",
     )
-    most_runs: int = option(8, "Maximum number of runs in the search of --target-heads.", GATES_PANEL, metavar="N")
-    # --margin is that of roles
+    most_runs: int = option(
+        8, "Maximum number of runs in the search of --target-heads.", GATES_PANEL, metavar="N", group="law"
+    )
+    # `margin` is that of roles
     loss_margin: float | None = option(None, MARGIN)
     from_scratch: bool = option(False, "Also train models of the same architectures from random weights.", _SCRATCH)
 
@@ -60,7 +62,7 @@ class PenaltySweepOptions:
         if self.target_heads is not None and self.target_heads < 1:
             raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
         if self.most_runs < 1:
-            raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 is usually enough.")
+            raise OptionError(f"--law most-runs {self.most_runs} is not a positive number.", "8 is usually enough.")
         check_margin(self.loss_margin, "--loss-margin")
 
     @property
@@ -82,8 +84,11 @@ class SweepTraining(LoopOptions):
         _SCRATCH,
         metavar="N",
         shown="as many as the pruned models",
+        group="training-args",
     )
-    scratch_learning_rate: float = option(5e-4, "Peak learning rate for models trained from scratch.", _SCRATCH)
+    scratch_learning_rate: float = option(
+        5e-4, "Peak learning rate for models trained from scratch.", _SCRATCH, group="training-args"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,12 +111,16 @@ class RoleOptions:
         metavar="SOURCE",
         shown="no roles",
     )
-    roles_target: str | None = option(None, "Translations of --roles-corpus.", ROLES, metavar="FILE", shown="")
+    roles_target: str | None = option(
+        None, "Translations of --roles-corpus.", ROLES, metavar="FILE", shown="", group="data-args"
+    )
     frequency: str = option("wordfreq:en", FREQUENCY)
 
     def __post_init__(self) -> None:
         if self.roles_target is not None and self.roles_corpus is None:
-            raise OptionError("--roles-target names translations of --roles-corpus, which is not given.", "Give both.")
+            raise OptionError(
+                "--data-args roles-target names translations of --roles-corpus, which is not given.", "Give both."
+            )
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,8 @@ def _warn_of_short_way(run: Run, training: TrainingOptions, gates: GateOptions, 
     if way < needed:
         run.warn(
             f"No gate can close: in {counted(updates, 'update')} log α moves by about {way:.2g} at most, and "
-            f"{needed:.2g} are needed. Give more updates, a higher --gate-learning-rate or a lower --gate-start."
+            f"{needed:.2g} are needed. Give more updates, a higher --law gate-learning-rate, or a lower --law "
+            "gate-start."
         )
 
 
@@ -114,7 +115,7 @@ def _notes(
     notes.append(f"Each run has {counted(updates, 'update')}; gate learning rate {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
         had = f"Models from scratch had {counted(scratch_updates, 'update')}"
-        notes.append(f"{had}; use --scratch-steps to give them as many as the original model had.")
+        notes.append(f"{had}; use --training-args scratch-steps to give them as many as the original model had.")
     # What holds of the unpruned model, too, is told of that alone.
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
     notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
@@ -123,7 +124,7 @@ def _notes(
     target = request.sweep.target_heads
     if target is not None:
         best = nearest([o for o in outcomes if o.values], target)
-        end = "." if best.left == target else ": the closest; a larger --most-runs may come closer."
+        end = "." if best.left == target else ": the closest; a larger --law most-runs may come closer."
         notes.append(
             f"{counted(best.left, 'head')} with gates left by {best.run}, of {target} that were asked for{end}"
         )

@@ -44,5 +44,5 @@ COMMAND = CommandOptions(
     "relevance",
     (RelevanceRequest,),
     "run_relevance",
-    first=("corpus", "target", "limit", "rule", "relevance_target", "replicates", "compare", "mask", "device"),
+    first=("corpus", "target", "limit", "rule", "relevance_target", "compare", "mask", "device"),
 )

@@ -144,7 +144,7 @@ def _check_finite(loss: Tensor, when: str, options: FitOptions) -> None:
         raise DivergedError(
             f"Learning projections diverged: {when} the loss is {float(loss):g}.",
             f"Start again in another folder, or with --overwrite, and a smaller --learning-rate (it was "
-            f"{options.learning_rate:g}) or --clip.",
+            f"{options.learning_rate:g}) or --projections clip.",
         )
 
 

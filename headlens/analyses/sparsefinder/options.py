@@ -12,7 +12,7 @@ from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, whole_numbers
-from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, CommandOptions, option
+from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, CommandOptions, flag_of, option
 from headlens.runs.output_options import OutputOptions
 from headlens.tasks.task_options import check_bleu_tokenizer, check_margin
 
@@ -33,7 +33,8 @@ def _check(values: Sequence[float], holds: Callable[[Any], bool], message: str, 
 
 def _check_counts(options: ParameterGrid | FitOptions, *names: str) -> None:
     for name in names:
-        _check([getattr(options, name)], lambda n: n >= 1, f"--{name} {{}} is too few.", "Give 1 or more.")
+        message = f"{flag_of(options, name)} {{}} is too few."
+        _check([getattr(options, name)], lambda n: n >= 1, message, "Give 1 or more.")
 
 
 @dataclass(frozen=True)
@@ -55,18 +56,21 @@ class ParameterGrid:
         (0, *range(1, 28, 2)),
         "Window sizes in keys, including the query's own position: odd numbers, 0 for no window; 3 is what --mask "
         "window:1 has, one key to each side.",
+        shown="0 and the odd numbers to 27",
         **_WHOLE_NUMBERS,
     )
     thresholds: tuple[float, ...] = option(
         tuple(0.5 * n for n in range(1, 11)),
         "Distance thresholds below which a pair is predicted.",
         _GRAPHS,
+        shown="0.5 to 5 in steps of 0.5",
         metavar="LIST",
         parse=numbers,
     )
     groups: tuple[int, ...] = option(
         tuple(range(2, 21, 2)),
         "Numbers of clusters, buckets, hashes, global tokens and random keys to try; even numbers.",
+        shown="even numbers from 2 to 20",
         **_WHOLE_NUMBERS,
     )
     block_size: int | None = option(
@@ -76,6 +80,7 @@ class ParameterGrid:
         _GRAPHS,
         metavar="N",
         shown="no blocks",
+        group="methods",
     )
     top: int = option(
         1,
@@ -83,24 +88,26 @@ class ParameterGrid:
         "(Routing).",
         _GRAPHS,
         metavar="K",
+        group="methods",
     )
-    rounds: int = option(4, "Number of hashing rounds (Reformer).", _GRAPHS, metavar="N")
+    rounds: int = option(4, "Number of hashing rounds (Reformer).", _GRAPHS, metavar="N", group="methods")
     global_tokens: tuple[int, ...] = option(
         (0,),
         "Number of initial tokens added as global tokens to the graphs of content-based methods: 0 for none, 0,1 to "
         "try both.",
         **_WHOLE_NUMBERS,
+        group="methods",
     )
 
     def __post_init__(self) -> None:
         if not (self.windows and self.thresholds and self.groups and self.global_tokens):
             raise OptionError(
-                "--windows, --thresholds, --groups and --global-tokens each need at least one number.",
+                "--windows, --thresholds, --groups and --methods global-tokens each need at least one number.",
                 "For example 0, 2, 8 and 0.",
             )
         window = "--windows {}: a window is centred on the query, so its size must be odd."
         _check(self.windows, lambda n: n == 0 or (n > 0 and n % 2 == 1), window, "Give odd numbers, or 0.")
-        tokens = "--global-tokens {} is not a number of tokens."
+        tokens = "--methods global-tokens {} is not a number of tokens."
         _check(self.global_tokens, lambda n: n >= 0, tokens, "Give 0 for none, or more.")
         distance = "--thresholds {:g} is not a distance."
         _check(self.thresholds, lambda t: 0 <= t < math.inf, distance, "Give numbers from 0 up.")
@@ -108,7 +115,9 @@ class ParameterGrid:
         _check(self.groups, lambda n: n >= 2 and n % 2 == 0, groups, "Give even numbers.")
         _check_counts(self, "top", "rounds")
         if self.block_size is not None and self.block_size < 1:
-            raise OptionError(f"--block-size {self.block_size}: a block needs at least one token.", "Give 1 or more.")
+            raise OptionError(
+                f"--methods block-size {self.block_size}: a block needs at least one token.", "Give 1 or more."
+            )
 
 
 @dataclass(frozen=True)
@@ -122,22 +131,27 @@ class FitOptions:
         OptionError: if a number is out of range.
     """
 
-    dimensions: int = option(4, "Dimensions to which queries and keys are projected.", _PROJECTIONS, metavar="R")
+    dimensions: int = option(
+        4, "Dimensions to which queries and keys are projected.", _PROJECTIONS, metavar="R", group="projections"
+    )
     shared: bool = option(
-        True, "Whether queries and keys share one projection.", _PROJECTIONS, flags=("--shared/--separate",)
+        True, "Whether queries and keys share one projection.", _PROJECTIONS, flags=("separate",), group="projections"
     )
     margin: float = option(
-        1.0, "Margin of the loss: how much closer attended keys should be than others.", _PROJECTIONS
+        1.0,
+        "Margin of the loss: how much closer attended keys should be than others.",
+        _PROJECTIONS,
+        group="projections",
     )
     epochs: int = option(3, "Passes over the sentences.", _PROJECTIONS, metavar="N")
     learning_rate: float = option(1e-3, "Learning rate of Adam.", _PROJECTIONS)
-    clip: float = option(1.0, "Gradients are clipped to this norm.", _PROJECTIONS)
+    clip: float = option(1.0, "Gradients are clipped to this norm.", _PROJECTIONS, group="projections")
     seed: int = option(0, common.SEED)
 
     def __post_init__(self) -> None:
         _check_counts(self, "dimensions", "epochs")
         for name in ("margin", "learning_rate", "clip"):
-            message = f"--{name.replace('_', '-')} {{}} is not a positive number."
+            message = f"{flag_of(self, name)} {{}} is not a positive number."
             _check([getattr(self, name)], lambda value: 0 < value < math.inf, message, "Try 1.")
 
 
@@ -153,8 +167,7 @@ class MetricOptions:
 
     task: str = option(
         "auto",
-        "Task to evaluate with attention restricted to the predicted graphs: a task of ablate, none, or auto for "
-        "whatever suits the model.",
+        "Task to evaluate under the predicted graphs: one of ablate, none, or auto for what suits the model.",
         TASK,
         metavar="NAME",
     )
@@ -164,20 +177,25 @@ class MetricOptions:
     labels: tuple[str, ...] = option((), common.CLASS_LABELS)
     skip_broken: bool = option(False, common.SKIP_BROKEN)
     bleu_tokenizer: BleuTokenizer | None = option(None, common.BLEU_TOKENIZER)
-    # --margin is that of projections
-    loss_margin: float | None = option(None, common.MARGIN)
+    # `margin` is that of projections
+    loss_margin: float | None = option(None, common.MARGIN, group="methods")
     points: int = option(
-        4, "Number of points on each method's curve at which the task is evaluated.", TASK, metavar="N", at_least=1
+        4,
+        "Number of points on each method's curve at which the task is evaluated.",
+        TASK,
+        metavar="N",
+        at_least=1,
+        group="methods",
     )
 
     def __post_init__(self) -> None:
-        _check([self.points], lambda n: n >= 1, "--points {} is too few.", "Give 1 or more, or --task none.")
+        _check([self.points], lambda n: n >= 1, "--methods points {} is too few.", "Give 1 or more, or --task none.")
         given = next((name for name in ("data", "columns", "data_split", "labels") if getattr(self, name)), None)
         if self.task in {"auto", "none"} and given is not None:
             why = "no task" if self.task == "auto" else "--task none measures nothing"
-            raise OptionError(f"--{given.replace('_', '-')} is given, but {why}.", "Name a task with --task.")
+            raise OptionError(f"{flag_of(self, given)} is given, but {why}.", "Name a task with --task.")
         check_bleu_tokenizer(self.task, self.bleu_tokenizer)
-        check_margin(self.loss_margin, "--loss-margin")
+        check_margin(self.loss_margin, flag_of(self, "loss_margin"))
         if self.task not in {"auto", "none"}:
             from headlens.tasks.catalogue import find_task
 
@@ -240,7 +258,9 @@ class SparsefinderRequest:
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
     dev: str | None = option(None, common.HELD_OUT_TEXT)
     dev_target: str | None = option(None, common.HELD_OUT_TARGET)
-    dev_share: float = option(0.2, "Share of the corpus held out for evaluation if --dev is not given.", CORPUS)
+    dev_share: float = option(
+        0.2, "Share of the corpus held out for evaluation if --dev is not given.", CORPUS, group="data-args"
+    )
     long_sentences: LongSentences = option("skip", common.LONG_SENTENCES)
     attention: str | None = option(
         None,
@@ -257,6 +277,7 @@ class SparsefinderRequest:
         _GRAPHS,
         metavar="N",
         shown="8, or the closest value in --groups",
+        group="methods",
     )
     metric: MetricOptions = field(default_factory=MetricOptions)
     batch_tokens: int = option(2048, common.BATCH_TOKENS)
@@ -269,18 +290,22 @@ class SparsefinderRequest:
         from headlens.attention.normalizers import parse_normalizer
 
         if not 0 < self.dev_share <= 0.9:
-            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 is usual.")
+            raise OptionError(
+                f"--data-args dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 is usual."
+            )
         if self.dev_target is not None and self.dev is None:
-            raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+            raise OptionError(
+                "--data-args dev-target names translations of --dev, which is not given.", "Give both or neither."
+            )
         if self.clusters is not None and self.clusters not in self.grid.groups:
             known = ", ".join(map(str, self.grid.groups))
-            raise OptionError(f"--clusters {self.clusters} is not one of --groups.", f"Choose one of {known}.")
+            raise OptionError(f"--methods clusters {self.clusters} is not one of --groups.", f"Choose one of {known}.")
         if self.attention is not None and parse_normalizer(self.attention) is None:
             raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
 
     @property
     def counted_clusters(self) -> int:
-        """Number of clusters for parts of speech: `--clusters`, or the one of `--groups` nearest to 8."""
+        """Number of clusters for parts of speech: `--methods clusters`, or the one of `--groups` nearest to 8."""
         return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))
 
 

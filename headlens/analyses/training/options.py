@@ -28,9 +28,9 @@ from headlens.tasks.task_options import TaskData
 
 _ON_TEXT = (*TEXT, "translation-loss")
 _NORMALIZER = Option(
-    "Function that turns scores into attention weights: softmax; entmax15, sparsemax or entmax:ALPHA, which give "
-    "exact zeros; or entmax:learned, where every head learns its alpha between 1 and 2. The function is saved with the "
-    "checkpoint.",
+    "Function that turns scores into attention weights: softmax, entmax15, sparsemax or entmax:ALPHA, or "
+    "entmax:learned; all but softmax give exact zeros. With entmax:learned every head learns its alpha between 1 and "
+    "2. The function is saved with the checkpoint.",
     TRAINING,
     metavar="NAME",
     shown="the model's own",
@@ -72,7 +72,7 @@ class FineTuneRequest:
         if self.attention is not None:
             parse_normalizer(self.attention)
         if not 0 <= self.dev_share <= 0.9:
-            raise OptionError(f"--dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 is usual.")
+            raise OptionError(f"--data-args dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 is usual.")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,12 @@ class TrainRequest:
     text: TextOptions = field(default_factory=TextOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
     bleu: int = option(
-        0, "Number of held-out pairs to translate at the end, for BLEU and chrF.", TRAINING, metavar="N", at_least=0
+        0,
+        "Number of held-out pairs to translate at the end, for BLEU and chrF.",
+        TRAINING,
+        metavar="N",
+        at_least=0,
+        group="training-args",
     )
     mask: MaskOptions = field(default_factory=MaskOptions)
     attention: str | None = option(None, _NORMALIZER)
@@ -110,13 +115,14 @@ def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     """
     task = values.get("task") or "mlm"
     given = {name: value for name, value in values.items() if value not in (None, (), [], False, 0)}
+    declared = declared_options(TrainRequest, FineTuneRequest)
     if task in TEXT:
-        refuse_others(task, given, (*_OF_EXAMPLES, "predict"), "--corpus")
+        refuse_others(task, given, (*_OF_EXAMPLES, "predict"), "--corpus", declared)
         return build(TrainRequest, {**values, "task": task})
     usual = {"corpus": DEMO, "label_smoothing": 0.1, "mask_share": 0.15}
     given = {name: value for name, value in given.items() if usual.get(name) != value}
     others = ("corpus", "target", "bleu", "column", "target_column", "dev", "dev_target", *usual, "next_sentence")
-    refuse_others(task, given, others, "--data")
+    refuse_others(task, given, others, "--data", declared)
     return build(FineTuneRequest, values, data=build(TaskData, values))
 
 

@@ -171,12 +171,16 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         parse_normalizer(request.attention)
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     if request.dev_target is not None and request.dev is None:
-        raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+        raise OptionError(
+            "--data-args dev-target names translations of --dev, which is not given.", "Give both or neither."
+        )
     training, text, options = request.training, request.text, request.model_options
     if request.bleu and request.text.task != "translation":
-        raise OptionError(f"--bleu is not for --task {request.text.task}.", "It scores translations.")
+        raise OptionError(f"--training-args bleu is not for --task {request.text.task}.", "It scores translations.")
     if text.bleu_tokenizer and not request.bleu:
-        raise OptionError("--bleu-tokenizer is given, but nothing is translated.", "It goes with --bleu N.")
+        raise OptionError(
+            "--data-args bleu-tokenizer is given, but nothing is translated.", "It goes with --training-args bleu=N."
+        )
     target = request.corpus_options.target_column or request.corpus_options.target
     translation = Translation.of_target(target, text.bleu_tokenizer)
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:

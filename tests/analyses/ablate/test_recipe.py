@@ -225,13 +225,7 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[list
 
 @pytest.mark.parametrize("share", rest_slow([0.05, 0.3, 0.6, 0.95], [0.3]))
 def test_a_killed_run_goes_on_to_the_same_tables(
-    model: str,
-    data: str,
-    done: AblateRun,
-    every: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    share: float,
+    model: str, data: str, done: AblateRun, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     folder = tmp_path / "run"
     batches = max(1, int(share * every))
@@ -262,7 +256,7 @@ def test_what_cannot_be_pruned_is_told_before_anything_runs(model: str, data: st
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"pruning": PruneOptions((4,))}, r"(?s)4 heads cannot be pruned: nothing would be left.*up to 3"),
         ({"pruning": PruneOptions((9,))}, r"9 heads cannot be pruned: the model has 4"),
-        ({"pruning": PruneOptions((1,), rank_split=1.0)}, r"--rank-split 1.0 leaves nothing"),
+        ({"pruning": PruneOptions((1,), rank_split=1.0)}, r"--strategy-args rank-split 1.0 leaves nothing"),
         ({"data": few}, r"3 examples cannot be split"),
     ]
     for settings, message in wrong:
@@ -280,9 +274,9 @@ def test_strategies_by_name() -> None:
         PruneOptions((3,), ())
     with pytest.raises(OptionError, match="--strategies applies to pruning, which was not requested"):
         PruneOptions(strategies=("greedy",))
-    with pytest.raises(OptionError, match="--beam 0"):
+    with pytest.raises(OptionError, match="--strategy-args beam 0"):
         PruneOptions(beam=0)
-    with pytest.raises(OptionError, match="--orders 0"):
+    with pytest.raises(OptionError, match="--strategy-args orders 0"):
         PruneOptions(orders=0)
     with pytest.raises(OptionError, match="3 models were given"):
         AblateRequest(("a", "b", "c"))

@@ -179,7 +179,7 @@ def test_a_run_of_other_weights_or_heads_is_refused(model: str, data: str, tmp_p
         run.finish({"models": [], "notes": []})
     wrong = {
         other: r"(?s)measured judge, whose weights are not those of .*judge.*headlens relevance",
-        some: r"(?s)no raw relevance of 3 heads of 4, such as encoder\.0\.1.*leave --relevance out",
+        some: r"(?s)no raw relevance of 3 heads of 4, such as encoder\.0\.1.*leave --strategy-args relevance out",
         tmp_path / "empty": r"(?s)is not a finished run that measured relevance.*headlens classify --relevance",
         tmp_path / "none": "does not exist",
     }
@@ -197,7 +197,8 @@ def test_a_run_of_other_weights_or_heads_is_refused(model: str, data: str, tmp_p
 def test_a_run_is_asked_for_with_the_strategy_alone() -> None:
     for options in ({"strategies": ("ranked",), "prune": (3,)}, {}):
         with pytest.raises(
-            OptionError, match=r"(?s)--relevance applies to the strategy relevance.*--strategies relevance"
+            OptionError,
+            match=r"(?s)--strategy-args relevance applies to the strategy relevance.*--strategies relevance",
         ):
             PruneOptions(**options, relevance=Path("run"))
 

@@ -65,7 +65,7 @@ def test_bars_are_the_shares_from_dependent_to_head() -> None:
 
 
 def test_the_baseline_is_that_of_syntax_and_the_best_head_stands_beside_it() -> None:
-    """With --baseline-corpus another offset than the most frequent one here is compared with."""
+    """With --data-args baseline-corpus another offset than the most frequent one here is compared with."""
     (axes,) = drawn(offsets({"nsubj": {"2": 3, "1": 5}}), syntax([0.4, 0.75, np.nan])).axes
     assert [text.get_text() for text in axes.texts] == ["+2: 30%", "1.1: 75%"]
     assert [(round(bar.get_x() + 0.4), bar.get_height()) for bar in axes.containers[2]] == [(2, 0.3)]

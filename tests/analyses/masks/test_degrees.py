@@ -52,10 +52,10 @@ def test_names_of_what_is_learned() -> None:
     ("wrong", "words"),
     [
         ({"learn_degrees": (-1.0,)}, r"--learn-degrees -1\.0 is not a finite number"),
-        ({"learn_degrees": (1.0,), "largest_degree": 0}, "--largest-degree 0 leaves nothing to learn"),
-        ({"largest_degree": 8}, "--largest-degree applies to learned degrees only"),
-        ({"degrees_of": "words"}, "--degrees-of words is unknown"),
-        ({"degrees_of": "layers"}, "--degrees-of applies to learned degrees only"),
+        ({"learn_degrees": (1.0,), "largest_degree": 0}, "--law largest-degree 0 leaves nothing to learn"),
+        ({"largest_degree": 8}, "--law largest-degree applies to learned degrees only"),
+        ({"degrees_of": "words"}, "--law degrees-of words is unknown"),
+        ({"degrees_of": "layers"}, "--law degrees-of applies to learned degrees only"),
     ],
 )
 def test_options_that_cannot_be(wrong: dict[str, object], words: str) -> None:

@@ -58,8 +58,8 @@ def test_ramps_are_measured_and_zeros_are_exact() -> None:
     ("wrong", "words"),
     [
         ({"learn_spans": (-1.0,)}, r"--learn-spans -1\.0 is not a finite number"),
-        ({"learn_spans": (1.0,), "span_ramp": 0}, "--span-ramp 0: a span has no end"),
-        ({"span_ramp": 8}, "--span-ramp applies to learned spans only"),
+        ({"learn_spans": (1.0,), "span_ramp": 0}, "--law span-ramp 0: a span has no end"),
+        ({"span_ramp": 8}, "--law span-ramp applies to learned spans only"),
     ],
 )
 def test_options_that_cannot_be(wrong: dict[str, Any], words: str) -> None:

@@ -92,7 +92,7 @@ def test_of_two_as_near_the_one_with_more_heads() -> None:
         ({"target_heads": 0}, "--target-heads 0 leaves no head"),
         ({"target_heads": 4, "lambdas": (0.1,)}, r"--target-heads searches for λ, but .*\nGive only one of them\."),
         ({"target_heads": 4, "lambdas": LAMBDAS}, "--target-heads searches for λ, but --lambdas also gives values"),
-        ({"most_runs": 0}, "--most-runs 0 is not a positive number"),
+        ({"most_runs": 0}, "--law most-runs 0 is not a positive number"),
     ],
 )
 def test_sweeps_that_cannot_be(wrong: dict[str, object], message: str) -> None:
@@ -108,11 +108,11 @@ def test_penalties_of_a_sweep() -> None:
 
 def test_trainings_that_cannot_be() -> None:
     for steps in (-3, 0):
-        with pytest.raises(OptionError, match=f"--scratch-steps {steps} is not a positive number"):
+        with pytest.raises(OptionError, match=f"--training-args scratch-steps {steps} is not a positive number"):
             SweepTraining(scratch_steps=steps)
-    with pytest.raises(OptionError, match="--scratch-learning-rate 0"):
+    with pytest.raises(OptionError, match="--training-args scratch-learning-rate 0"):
         SweepTraining(scratch_learning_rate=0.0)
-    with pytest.raises(OptionError, match="--log-every 0"):
+    with pytest.raises(OptionError, match="--training-args log-every 0"):
         SweepTraining(log_every=0)
     assert SweepTraining(steps=7, learning_rate=1.0).scratch().steps == 7
     assert SweepTraining(steps=7, scratch_steps=9).scratch().steps == 9
@@ -125,10 +125,14 @@ def test_trainings_that_cannot_be() -> None:
         ("sst2", {"corpus": "a.txt"}, r"--corpus is not for --task sst2\.\nName its data with --data"),
         ("sst2", {"dev": "a.txt"}, "--dev is not for --task sst2"),
         ("mlm", {"dev_data": "a.tsv"}, "--dev-data is not for --task mlm"),
-        ("translation", {"dev_target": "a.en"}, "--dev-target names translations of --dev, which is not given"),
+        (
+            "translation",
+            {"dev_target": "a.en"},
+            "--data-args dev-target names translations of --dev, which is not given",
+        ),
         ("translation-loss", {}, "--task translation-loss can only be evaluated, not trained on"),
-        ("sst2", {"dev_share": 0.95}, r"--dev-share 0\.95 is not above 0"),
-        ("sst2", {"dev_share": 0.0}, r"--dev-share 0\.0 is not above 0"),
+        ("sst2", {"dev_share": 0.95}, r"--data-args dev-share 0\.95 is not above 0"),
+        ("sst2", {"dev_share": 0.0}, r"--data-args dev-share 0\.0 is not above 0"),
         ("mlm", {"column": "text"}, "--column"),
     ],
 )
@@ -144,7 +148,7 @@ def test_half_of_the_embedded_task_is_held_out() -> None:
 
 
 def test_translations_of_no_sentences() -> None:
-    with pytest.raises(OptionError, match="--roles-target names translations of --roles-corpus"):
+    with pytest.raises(OptionError, match="--data-args roles-target names translations of --roles-corpus"):
         RoleOptions(roles_target="a.en")
 
 
