@@ -54,6 +54,8 @@ class Option:
         shown: what the help shows as default, where the value does not say it; empty for nothing.
         at_least: the smallest number.
         at_most: the largest number.
+        above: the number that it is larger than.
+        needs: the option, as Python writes it, without which it has no meaning: given alone it is refused.
         argument: whether the command line takes it by place and not by name.
         group: the option of the command line that gives it, and others of its kind, as NAME=VALUE, see `GROUPS`; empty
             for one of its own.
@@ -71,6 +73,8 @@ class Option:
     shown: str | None = None
     at_least: float | None = None
     at_most: float | None = None
+    above: float | None = None
+    needs: str = ""
     argument: bool = False
     group: str = ""
     trusts: bool = False
@@ -218,25 +222,59 @@ class DeclaredOption:
                 given = (self.option.parse or folder)(given)
             except ValueError as error:
                 raise OptionError(f"{self.flag}: {error}") from error
-        self._check(given)
+        self.check(given)
         return given
 
-    def _check(self, value: Any) -> None:
+    def check(self, value: Any) -> None:
+        """Refuses a value that is none of its choices or out of its range.
+
+        Raises:
+            OptionError: naming the option, and what it may be.
+        """
+        if isinstance(value, tuple):
+            for part in value:
+                self.check(part)
+            return
         hint = without_none(self.hint)
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise OptionError(
-                f"{self.flag} {value!r} is unknown.", f"Choose one of {', '.join(map(str, get_args(hint)))}."
-            )
-        low, high = self.option.at_least, self.option.at_most
+        choices = [one for part in (hint, *get_args(hint)) if get_origin(part) is Literal for one in get_args(part)]
+        if choices and value not in choices:
+            raise OptionError(f"{self.flag} {value!r} is unknown.", f"Choose one of {', '.join(map(str, choices))}.")
+        low, high, above = self.option.at_least, self.option.at_most, self.option.above
         if isinstance(value, int) and abs(value) > sys.maxsize:
             raise OptionError(f"{self.flag} is larger than {sys.maxsize}.", "Give a smaller number, or leave it out.")
         if isinstance(value, float) and not math.isfinite(value):
             raise OptionError(f"{self.flag} {value} is not a finite number.", "Give one, or leave it out.")
         if isinstance(value, int | float) and (
-            (low is not None and value < low) or (high is not None and value > high)
+            (low is not None and value < low)
+            or (above is not None and value <= above)
+            or (high is not None and value > high)
         ):
-            bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+            least = f"at least {low}" if above is None else f"more than {above}"
+            bounds = (
+                least if high is None else f"{least} and at most {high}" if low is None else f"from {low} to {high}"
+            )
             raise OptionError(f"{self.flag} {value} is out of range.", f"Give {bounds}.")
+
+
+class Checked:
+    """A dataclass of options that checks them as they are declared, wherever they come from."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is out of range, none of the choices, or given without what it needs.
+
+        Raises:
+            OptionError: naming the option, and what to do.
+        """
+        declared = {own.name: (leaf, getattr(self, own.name)) for own, leaf, _ in _fields(type(self), None)}
+        for own, value in declared.values():
+            if value is not None and own.option.help:
+                own.check(value)
+        for own, value in declared.values():
+            if own.option.needs and value not in (own.default, None):
+                needed, held = declared[own.option.needs]
+                if held in (None, (), False, needed.default):
+                    advice = f"Give {needed.flag} as well, or leave {own.flag} out."
+                    raise OptionError(f"{own.flag} only applies together with {needed.flag}.", advice)
 
 
 @dataclass(frozen=True)

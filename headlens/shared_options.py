@@ -41,7 +41,7 @@ PARSER = Option(
     "PARSER",
 )
 HELD_OUT_TEXT = Option("Text on which the model is evaluated.", CORPUS, "SOURCE", shown="a part of the corpus")
-HELD_OUT_TARGET = Option("Translations of --dev.", CORPUS, "FILE", group="data-args")
+HELD_OUT_TARGET = Option("Translations of --dev.", CORPUS, "FILE", group="data-args", needs="dev")
 FREQUENCY = Option(
     "Word frequencies for the rare-word metric: wordfreq:LANG, corpus, FILE or none.",
     STATISTICS,
@@ -105,8 +105,10 @@ PREDICTED = Option(
     shown="",
 )
 HELD_OUT_EXAMPLES = Option("Examples on which the model is evaluated.", TASK, "SOURCE", shown="a part of the data")
-MASKED_SHARE = Option("Share of tokens to mask and predict, for mlm.", TRAINING, group="training-args")
-LABEL_SMOOTHING = Option("Label smoothing, for translation.", TRAINING, group="training-args")
+MASKED_SHARE = Option(
+    "Share of tokens to mask and predict, for mlm.", TRAINING, group="training-args", at_least=0, at_most=1
+)
+LABEL_SMOOTHING = Option("Label smoothing, for translation.", TRAINING, group="training-args", at_least=0, at_most=0.99)
 VOCABULARY = Option("Vocabulary size of a new model, in subwords.", TRAINING, "N", group="model-args")
 LONGEST = Option(
     "Length limit, in tokens, of a block, of one side of a pair, or of an example.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headlens.attention_masks.learned_mask_names import KeepOrder
 from headlens.errors import OptionError, counted
 from headlens.option_values import positive_share
-from headlens.options import MASK, option
+from headlens.options import MASK, Checked, option
 
 MASK_RULES = "--mask-rules"
 MASK_LAYERS = f"{MASK_RULES} layers"
@@ -19,7 +19,7 @@ _LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
 
 
 @dataclass(frozen=True)
-class MaskOptions:
+class MaskOptions(Checked):
     """Which keys each query may attend to, and in which layers.
 
     Raises:
@@ -29,7 +29,7 @@ class MaskOptions:
     mask: str | None = option(
         None,
         "Positions to which queries may attend: a mask.safetensors or its folder, or a pattern such as "
-        "'window:3|global:1' (three keys to each side, and the first token), strided, star.",
+        "'window:3|global:1', strided or star; window:3 are three keys to each side, and global:1 is the first token.",
         MASK,
         metavar="MASK",
         shown="everywhere",
@@ -52,12 +52,14 @@ class MaskOptions:
         metavar="SHARE",
         shown="P > 1/2",
         parse=positive_share,
+        needs="mask",
     )
     keep_order: KeepOrder = option(
         "most",
         "Which positions are kept: the most important, the least important, or random ones.",
         MASK,
         group="mask-rules",
+        needs="keep",
     )
     no_diagonal: bool = option(
         False, "Mask the diagonal, so that no token attends to itself.", MASK, group="mask-rules"
@@ -68,25 +70,16 @@ class MaskOptions:
         MASK,
         group="mask-rules",
     )
-    mask_seed: int = option(0, "Random seed for the positions of drop-random.", MASK, group="mask-rules", at_least=0)
+    mask_seed: int = option(
+        0, "Random seed for the positions of drop-random.", MASK, group="mask-rules", at_least=0, needs="drop_random"
+    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.no_diagonal and self.drop_random:
             raise OptionError(
                 f"{MASK_RULES} no-diagonal and drop-random are alternatives, to be compared with each other.",
                 "Run one, then the other.",
-            )
-        if self.mask_seed and not self.drop_random:
-            raise OptionError(
-                f"{MASK_RULES} mask-seed: nothing is drawn at random.", "It is for drop-random; patterns have seed=N."
-            )
-        if self.keep is not None and self.mask is None:
-            raise OptionError(
-                f"{MASK_RULES} keep ranks the positions of a learned mask, and none is given.", LEARNED_MASK
-            )
-        if self.keep is None and self.keep_order != "most":
-            raise OptionError(
-                f"{MASK_RULES} keep-order only applies together with keep.", "Give keep=0.3,keep-order=… as well."
             )
         if self.layers is not None and not self.given:
             raise OptionError(f"{MASK_LAYERS} says where a mask applies, and none is given.", "Give --mask as well.")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from headlens.errors import OptionError
 from headlens.option_values import names_or_none
-from headlens.options import OUTPUT, StackName, flag_of, option
+from headlens.options import OUTPUT, Checked, StackName, option
 from headlens.shared_options import FREEZE
 
 GATES_PANEL = "Gates"
@@ -20,7 +20,7 @@ _FASTEST = 0.5
 
 
 @dataclass(frozen=True)
-class GateOptions:
+class GateOptions(Checked):
     """Which heads get gates, and how these are trained.
 
     The learning rate of log α follows the schedule of the training. `save` says whether the pruned model is without the
@@ -56,6 +56,7 @@ class GateOptions:
         metavar="NUMBER",
         shown="24 / updates, at most 0.5",
         group="law",
+        above=0,
     )
     save: Literal["compacted", "folded"] = option(
         "compacted",
@@ -65,17 +66,7 @@ class GateOptions:
     )
 
     def __post_init__(self) -> None:
-        if unknown := [s for s in self.gates if s not in get_args(StackName)]:
-            known = ", ".join(get_args(StackName))
-            raise OptionError(f"--law gates {unknown[0]}: there is no such stack.", f"Stacks: {known}.")
-        for name, choices in (("save", ("compacted", "folded")), ("penalty", ("mean", "sum"))):
-            if (value := getattr(self, name)) not in choices:
-                raise OptionError(f"{flag_of(self, name)} {value} is unknown.", f"Choose {' or '.join(choices)}.")
-        rate = self.gate_learning_rate
-        if rate is not None and not 0 < rate < float("inf"):
-            raise OptionError(f"--law gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
-        if not abs(self.gate_start) < float("inf"):
-            raise OptionError(f"--law gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
+        super().__post_init__()
         if self.gate_start != START:
             from headlens.interventions.hard_concrete import HardConcrete
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from headlens.errors import OptionError
-from headlens.options import TRAINING, flag_of, option
+from headlens.options import TRAINING, Checked, option
 from headlens.shared_options import BATCH_TOKENS, SEED
 
 Schedule = Literal["linear", "constant", "inverse-sqrt"]
@@ -15,7 +15,7 @@ Precision = Literal["no", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
-class LoopOptions:
+class LoopOptions(Checked):
     """Length and step size of a training.
 
     A schedule falls to 0 in a line, stays the same, or falls by the root of the update's number (Vaswani et al. 2017,
@@ -25,38 +25,30 @@ class LoopOptions:
         OptionError: if a number is out of range.
     """
 
-    epochs: float = option(3.0, "Passes over the training data.", TRAINING)
-    steps: int | None = option(None, "Number of updates, instead of --epochs.", TRAINING, metavar="N")
+    epochs: float = option(3.0, "Passes over the training data.", TRAINING, above=0)
+    steps: int | None = option(None, "Number of updates, instead of --epochs.", TRAINING, metavar="N", at_least=1)
     batch_tokens: int = option(2048, BATCH_TOKENS)
     accumulate: int = option(
-        1, "Batches per update (gradient accumulation).", TRAINING, group="training-args", metavar="N"
+        1, "Batches per update (gradient accumulation).", TRAINING, group="training-args", metavar="N", at_least=1
     )
-    learning_rate: float = option(5e-5, "Peak learning rate.", TRAINING)
-    warmup: float = option(0.06, "Warm-up updates; below 1 a fraction of all updates.", TRAINING, group="training-args")
+    learning_rate: float = option(5e-5, "Peak learning rate.", TRAINING, above=0)
+    warmup: float = option(
+        0.06, "Warm-up updates; below 1 a fraction of all updates.", TRAINING, group="training-args", at_least=0
+    )
     schedule: Schedule = option("linear", "Learning-rate schedule after the warm-up.", TRAINING, group="training-args")
-    weight_decay: float = option(0.01, "Weight decay of AdamW, on matrices only.", TRAINING, group="training-args")
-    clip: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", TRAINING, group="training-args")
+    weight_decay: float = option(
+        0.01, "Weight decay of AdamW, on matrices only.", TRAINING, group="training-args", at_least=0
+    )
+    clip: float = option(
+        1.0, "Gradients are clipped to this norm; 0: no clipping.", TRAINING, group="training-args", at_least=0
+    )
     precision: Precision = option(
         "no", "Floating-point precision of the forward pass.", TRAINING, group="training-args"
     )
     seed: int = option(0, SEED)
-    log_every: int = option(10, "Write a row of log.csv every N updates.", TRAINING, metavar="N", group="training-args")
-
-    def __post_init__(self) -> None:
-        self._check_positive("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
-        self._check_from_0("warmup", "weight_decay", "clip")
-
-    def _check_from_0(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise OptionError(f"{flag_of(self, name)} {value} is not 0 or more.", "Give 0 or more.")
-
-    def _check_positive(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise OptionError(f"{flag_of(self, name)} {value} is not a positive number.", "Give one above 0.")
+    log_every: int = option(
+        10, "Write a row of log.csv every N updates.", TRAINING, metavar="N", group="training-args", at_least=1
+    )
 
     def of_loop(self) -> TrainingOptions:
         """A training that evaluates nothing before its end."""
@@ -72,15 +64,16 @@ class TrainingOptions(LoopOptions):
     """
 
     evaluate_every: int = option(
-        0, "Evaluate every N updates; 0: after every epoch.", TRAINING, metavar="N", group="training-args"
+        0, "Evaluate every N updates; 0: after every epoch.", TRAINING, metavar="N", group="training-args", at_least=0
     )
     patience: int = option(
-        0, "Stop after N evaluations without improvement; 0: never.", TRAINING, metavar="N", group="training-args"
+        0,
+        "Stop after N evaluations without improvement; 0: never.",
+        TRAINING,
+        metavar="N",
+        group="training-args",
+        at_least=0,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_from_0("evaluate_every", "patience")
 
 
 def learning_rate(options: TrainingOptions, step: int, total: int) -> float:

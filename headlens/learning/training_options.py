@@ -13,10 +13,10 @@ from headlens.options import (
     DEMO,
     TRAINING,
     BleuTokenizer,
+    Checked,
     DeclaredOption,
     Option,
     declared_options,
-    flag_of,
     option,
 )
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData, check_bleu_tokenizer
@@ -26,13 +26,17 @@ TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 # Options of the examples of a task, which tasks of text do not look at.
 _OF_EXAMPLES = ("data", "columns", "text", "label", "min_words", "labels", "dev_data")
 _DEV_SHARE = Option(
-    "Share of the text or data that is held out when --dev and --dev-data are not given.", TRAINING, group="data-args"
+    "Share of the text or data that is held out when --dev and --dev-data are not given.",
+    TRAINING,
+    group="data-args",
+    at_least=0,
+    at_most=0.9,
 )
 BLOCK = 128  # tokens of a block of text where nobody says how many
 
 
 @dataclass(frozen=True)
-class TextOptions:
+class TextOptions(Checked):
     """What of a text is learned: masked tokens (`mlm`), or the target side (`translation`).
 
     `longest` counts the tokens of a block of text, or of a side of a pair; None is `BLOCK`, or what the model reads if
@@ -52,15 +56,12 @@ class TextOptions:
     bleu_tokenizer: BleuTokenizer | None = option(None, shared_options.BLEU_TOKENIZER)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_bleu_tokenizer(self.task, self.bleu_tokenizer)
         if self.next_sentence and self.task != "mlm":
             raise OptionError(
                 f"--training-args next-sentence is not for --task {self.task}.", "It goes with --task mlm."
             )
-        for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
-            value = getattr(self, name)
-            if not 0 <= value <= high:
-                raise OptionError(f"{flag_of(self, name)} {value} is not from 0 to {high}.", "0.1 is usual.")
 
 
 def refuse_others(
@@ -84,7 +85,7 @@ def refuse_others(
 
 
 @dataclass(frozen=True)
-class TrainingSetOptions:
+class TrainingSetOptions(Checked):
     """A task and where its data comes from.
 
     The corpus is that of `mlm` and `translation`, whose translations are the `target` of `data`. Where nothing is named
@@ -108,6 +109,8 @@ class TrainingSetOptions:
         "Share that is held out when --dev and --dev-data are not given.",
         TRAINING,
         shown="0.1; for the bundled task 0.5",
+        above=0,
+        at_most=0.9,
         group="data-args",
     )
     longest: int | None = option(None, shared_options.LONGEST)
@@ -116,13 +119,12 @@ class TrainingSetOptions:
     next_sentence: bool = option(False, shared_options.NEXT_SENTENCE)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         task, data = self.data.task, self.data
         if task == "translation-loss":
             raise OptionError(
                 "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."
             )
-        if not 0 < self.share <= 0.9:
-            raise OptionError(f"--data-args dev-share {self.share} is not above 0 and at most 0.9.", "0.1 is usual.")
         if self.next_sentence and task != "mlm":
             raise OptionError(f"--training-args next-sentence is not for --task {task}.", "It goes with --task mlm.")
         given = {**vars(self), **vars(data)}
@@ -135,10 +137,6 @@ class TrainingSetOptions:
             given["corpus"] = self.corpus != DEMO
             others = ("dev", "dev_target", "column", "target_column", "target", "corpus")
             refuse_others(task, given, others, "--data", declared_options(TrainingSetOptions))
-        if self.dev_target is not None and self.dev is None:
-            raise OptionError(
-                "--data-args dev-target names translations of --dev, which is not given.", "Give both or neither."
-            )
 
     @property
     def embedded(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from headlens.corpora.corpus_options import LongSentences
 from headlens.errors import OptionError
-from headlens.options import RELEVANCE, option
+from headlens.options import RELEVANCE, Checked, option
 from headlens.shared_options import (
     BATCH_TOKENS,
     BATCH_TOKENS_SHOWN,
@@ -20,7 +20,7 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 @dataclass(frozen=True)
-class RelevanceOptions:
+class RelevanceOptions(Checked):
     """The rule by which relevance is passed back, see `RelevanceSession`, and where it starts, see `choose_target`.
 
     Raises:
@@ -36,11 +36,6 @@ class RelevanceOptions:
     )
     mask_share: float = option(0.15, "Share of tokens to mask, for the target masked.", RELEVANCE, command_line=False)
     replicates: int = option(1000, "Bootstrap samples for intervals.", RELEVANCE, metavar="N", at_least=1)
-
-    def __post_init__(self) -> None:
-        check_rules("--rule", (self.rule,))
-        if self.replicates < 1:
-            raise OptionError(f"--replicates {self.replicates} is not a positive number.", "1000 is usual.")
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,15 @@ def test_controls() -> None:
     [
         ({"no_diagonal": True, "drop_random": True}, "are alternatives, to be compared with each other"),
         ({"layers": "0-1"}, "--mask-rules layers says where a mask applies, and none is given"),
-        ({"mask": "star", "mask_seed": 1}, "--mask-rules mask-seed: nothing is drawn at random"),
-        ({"keep": 0.3}, "--mask-rules keep ranks the positions of a learned mask, and none is given"),
-        ({"mask": "runs/m", "keep_order": "least"}, "--mask-rules keep-order only applies together with keep"),
+        (
+            {"mask": "star", "mask_seed": 1},
+            "--mask-rules mask-seed only applies together with --mask-rules drop-random",
+        ),
+        ({"keep": 0.3}, "--mask-rules keep only applies together with --mask"),
+        (
+            {"mask": "runs/m", "keep_order": "least"},
+            "--mask-rules keep-order only applies together with --mask-rules keep",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, object], message: str) -> None:

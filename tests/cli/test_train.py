@@ -162,7 +162,7 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
         (("new:marian-tiny", "--task", "translation"), ("no translations", "--target")),
         (("new:bert-tiny", "--model-args", "vocabulary=3"), ("--model-args vocabulary 3 is too small",)),
         (("demo", "--task", "translation"), ("needs a translation model",)),
-        (("demo", "--learning-rate", "0"), ("--learning-rate 0.0 is not a positive",)),
+        (("demo", "--learning-rate", "0"), ("--learning-rate 0.0 is out of range",)),
         (("demo", "--data-args", "dev-target=x.txt"), ("--data-args dev-target", "--dev")),
         (("demo", "--training-args", "mask-share=2"), ("--training-args mask-share 2.0",)),
         (("demo", "--data-args", "bleu-tokenizer=zh"), ("--data-args bleu-tokenizer is not for --task mlm",)),

@@ -135,10 +135,10 @@ def test_a_compacted_model_can_be_pruned_further(wordpiece_tokenizer: PreTrained
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"gates": ("lower",)}, r"--law gates lower: there is no such stack\.\nStacks: encoder, decoder, cross\."),
-        ({"penalty": "max"}, "--law penalty max is unknown"),
-        ({"save": "whole"}, "--training-args save whole is unknown"),
-        ({"gate_learning_rate": 0.0}, r"--law gate-learning-rate 0\.0 is not a positive number"),
+        ({"gates": ("lower",)}, r"--law gates 'lower' is unknown\.\nChoose one of encoder, decoder, cross\."),
+        ({"penalty": "max"}, "--law penalty 'max' is unknown"),
+        ({"save": "whole"}, "--training-args save 'whole' is unknown"),
+        ({"gate_learning_rate": 0.0}, r"--law gate-learning-rate 0\.0 is out of range"),
         ({"gate_start": float("inf")}, "--law gate-start inf is not a finite number"),
     ],
 )

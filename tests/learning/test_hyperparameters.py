@@ -28,7 +28,7 @@ from headlens.learning.hyperparameters import TrainingOptions, learning_rate
 )
 def test_numbers_out_of_range(option: dict[str, Any]) -> None:
     name = next(iter(option)).replace("_", "-")
-    with pytest.raises(OptionError, match=rf"--(optimizer )?{name} "):
+    with pytest.raises(OptionError, match=rf"--(training-args )?{name} "):
         TrainingOptions(**option)
 
 

@@ -356,7 +356,7 @@ def test_similarity_batches_count_both_sentences(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"rule": "lrp"}, "--rule lrp is not a rule"), ({"replicates": 0}, "--replicates 0")]
+    ("options", "message"), [({"rule": "lrp"}, "--rule 'lrp' is unknown"), ({"replicates": 0}, "--replicates 0")]
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES
 from headlens.attention_masks.mask_options import MaskOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, share, whole_numbers
-from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, CommandOptions, flag_of, option
+from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, Checked, CommandOptions, option
 from headlens.replay.modes import Mode, ReplacementMode
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED
@@ -26,7 +26,7 @@ def _strategies(given: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class AblationOptions:
+class AblationOptions(Checked):
     """How heads are removed, and how the task is then evaluated.
 
     `keep_only` is the other direction of Michel et al. (2019), section 3.3.
@@ -54,12 +54,8 @@ class AblationOptions:
     batch_tokens: int | None = option(None, replace(BATCH_TOKENS, shown="256 on a CPU, 8192 elsewhere"))
 
     def __post_init__(self) -> None:
-        for name, value in (("replicates", self.replicates), ("batch-tokens", self.batch_tokens)):
-            if value is not None and value < 1:
-                raise OptionError(f"--{name} {value} is not a positive number.", "Give 1 or more.")
+        super().__post_init__()
         check_margin(self.margin)
-        if self.mode not in get_args(ReplacementMode):
-            raise OptionError(f"{self.mode} is not a mode.", "Give --keep-only in addition to --mode.")
 
     @property
     def modes(self) -> list[Mode]:
@@ -68,7 +64,7 @@ class AblationOptions:
 
 
 @dataclass(frozen=True)
-class PruneOptions:
+class PruneOptions(Checked):
     """Which numbers of heads are pruned, and how the heads are chosen.
 
     Strategies choose heads `ranked` by the damage of single heads; by `importance`, once, or anew after every removal
@@ -93,6 +89,7 @@ class PruneOptions:
         PRUNING,
         metavar="NAMES",
         parse=_strategies,
+        needs="prune",
     )
     beam: int = option(
         3, "Beam width: sets of heads kept at each step.", PRUNING, metavar="N", at_least=1, group="strategy-args"
@@ -116,26 +113,18 @@ class PruneOptions:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in self.strategies:  # a configuration file may hold any
             if name not in STRATEGIES:
                 raise OptionError(f"Unknown strategy {name!r}.", f"--strategies can be {', '.join(STRATEGIES)}, all.")
         if self.prune and not self.strategies:
             raise OptionError("--strategies is empty.", f"Choose from {', '.join(STRATEGIES)}, or all.")
-        if not self.prune and self.strategies != type(self).strategies:
-            raise OptionError(
-                "--strategies applies to pruning, which was not requested.", "Give --prune 3,10,20,30 too."
-            )
         by_relevance = any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.strategies)
         if self.relevance is not None and not (self.prune and by_relevance):
             raise OptionError(
                 "--strategy-args relevance applies to the strategy relevance, which was not requested.",
                 "Give --prune 3,10,20,30 --strategies relevance too.",
             )
-        for number in ("beam", "orders"):
-            if getattr(self, number) < 1:
-                raise OptionError(
-                    f"{flag_of(self, number)} {getattr(self, number)} is not a positive number.", "Give 1 or more."
-                )
 
 
 @dataclass(frozen=True)

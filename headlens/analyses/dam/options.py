@@ -10,7 +10,7 @@ from headlens.learning.hyperparameters import LoopOptions, check_strength
 from headlens.learning.training_options import BLOCK, TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
-from headlens.options import DEMO, OUTPUT, TRAINING, CommandOptions, option
+from headlens.options import DEMO, OUTPUT, TRAINING, Checked, CommandOptions, option
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import FIGURES, FREEZE, MARGIN, TRAINED_MODEL, VOCABULARY
 from headlens.tasks.task_options import check_margin
@@ -107,7 +107,7 @@ class DamOptions:
 
 
 @dataclass(frozen=True)
-class DamRequest:
+class DamRequest(Checked):
     """What `headlens train-dam` is asked for.
 
     A new model learns its vocabulary from the corpus. Where nothing is said of freezing, the bundled task freezes all
@@ -129,12 +129,13 @@ class DamRequest:
     model_options: ModelOptions = field(default_factory=ModelOptions)
     margin: float | None = option(None, MARGIN)
     window: int = option(
-        1, "Largest offset that counts as neighbourhood in tables.", OUTPUT, metavar="N", command_line=False
+        1, "Largest offset that counts as neighbourhood in tables.", OUTPUT, metavar="N", command_line=False, at_least=1
     )
     figures: bool = option(True, FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         from headlens.learning.new_models import is_new
 
         self.dam.learning()
@@ -145,8 +146,6 @@ class DamRequest:
         for strength in self.lambdas:
             check_strength(strength)
         check_margin(self.margin)
-        if self.window < 1:
-            raise OptionError(f"window {self.window} is not a valid neighbourhood.", "Give 1 or more.")
         if is_new(self.model) and self.lesson.data.task != "mlm":
             raise OptionError(
                 f"{self.model}: a new model can only be trained on masked tokens.", "Give --task mlm, or a checkpoint."

@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from headlens.attention_masks.learned_mask_names import KeepOrder, kept_text
-from headlens.attention_masks.mask_options import LEARNED_MASK, read_layers
+from headlens.attention_masks.mask_options import read_layers
 from headlens.errors import OptionError
 from headlens.learning.hyperparameters import LoopOptions, check_strength
 from headlens.learning.training_options import TrainingSetOptions
@@ -17,12 +17,12 @@ from headlens.option_values import names, numbers, positive_shares
 from headlens.options import (
     DEMO,
     MASK,
+    Checked,
     CommandOptions,
     DeclaredOption,
     Option,
     build,
     declared_options,
-    flag_of,
     option,
 )
 from headlens.runs.output_options import OutputOptions
@@ -58,7 +58,7 @@ _USUAL_RAMP = 4
 
 
 @dataclass(frozen=True)
-class DegreeOptions:
+class DegreeOptions(Checked):
     """How degrees are learned: a training for each weight μ of the expected density.
 
     `degrees_of` says whether each of the heads has a distribution, or all heads of each of the layers share one.
@@ -76,10 +76,14 @@ class DegreeOptions:
         parse=numbers,
     )
     largest_degree: int = option(
-        _LARGEST_DEGREE, "Largest degree that can be learned.", STUDY, metavar="N", group="law"
+        _LARGEST_DEGREE, "Largest degree that can be learned.", STUDY, metavar="N", group="law", needs="learn_degrees"
     )
     degrees_of: Literal["heads", "layers"] = option(
-        "heads", "Whether each head has a degree of its own, or all heads of a layer share one.", STUDY, group="law"
+        "heads",
+        "Whether each head has a degree of its own, or all heads of a layer share one.",
+        STUDY,
+        group="law",
+        needs="learn_degrees",
     )
     degree_kinds: tuple[str, ...] = option(
         ("neighbour",),
@@ -89,6 +93,7 @@ class DegreeOptions:
         metavar="NAMES",
         parse=names,
         group="law",
+        needs="learn_degrees",
     )
     draws: int = option(
         0,
@@ -97,19 +102,15 @@ class DegreeOptions:
         STUDY,
         metavar="N",
         group="law",
+        needs="learn_degrees",
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.largest_degree != _LARGEST_DEGREE:
             from headlens.attention_masks.mask_distributions import GumbelDegrees
 
             GumbelDegrees(largest=self.largest_degree)
-        if self.degrees_of not in ("heads", "layers"):
-            raise OptionError(f"--law degrees-of {self.degrees_of} is unknown.", "Choose heads or layers.")
-        usual = {"degrees_of": "heads", "largest_degree": _LARGEST_DEGREE, "degree_kinds": _USUAL_KINDS, "draws": 0}
-        changed = [flag_of(self, name) for name, value in usual.items() if getattr(self, name) != value]
-        if changed and not self.learn_degrees:
-            raise OptionError(f"{changed[0]} applies to learned degrees only.", "Give --learn-degrees 0.1,1 as well.")
         if self.degree_kinds != _USUAL_KINDS:
             from headlens.attention_masks.mask_parametrization import check_connections
 
@@ -127,7 +128,7 @@ class DegreeOptions:
 
 
 @dataclass(frozen=True)
-class SpanOptions:
+class SpanOptions(Checked):
     """How adaptive attention spans are learned (Sukhbaatar et al. 2019): a training for each weight μ of the mean span.
 
     Raises:
@@ -143,16 +144,20 @@ class SpanOptions:
         parse=numbers,
     )
     span_ramp: int = option(
-        _USUAL_RAMP, "Tokens beyond a span over which weights fall to 0.", STUDY, metavar="N", group="law"
+        _USUAL_RAMP,
+        "Tokens beyond a span over which weights fall to 0.",
+        STUDY,
+        metavar="N",
+        group="law",
+        needs="learn_spans",
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.span_ramp != _USUAL_RAMP:
             from headlens.attention_masks.mask_distributions import AdaptiveSpan
 
             AdaptiveSpan(ramp=self.span_ramp)
-            if not self.learn_spans:
-                raise OptionError("--law span-ramp applies to learned spans only.", "Give --learn-spans 0.1,1 as well.")
         for strength in self.learn_spans:
             check_strength(strength, "--learn-spans")
 
@@ -164,7 +169,7 @@ class SpanOptions:
 
 
 @dataclass(frozen=True)
-class StudyRequest:
+class StudyRequest(Checked):
     """What is trained under masks.
 
     `gold` is no parser: graphs connect words of texts, and there are no trees. Seeds count from that of the training.
@@ -189,6 +194,7 @@ class StudyRequest:
         parse=positive_shares,
         shown="P > 1/2",
         group="mask-rules",
+        needs="mask",
     )
     keep_order: tuple[str, ...] = option(
         ("most",),
@@ -198,6 +204,7 @@ class StudyRequest:
         metavar="ORDERS",
         parse=names,
         group="mask-rules",
+        needs="keep",
     )
     grid: str | None = option(
         None,
@@ -222,6 +229,7 @@ class StudyRequest:
         STUDY,
         metavar="PARSER",
         shown="words only, no trees",
+        needs="graph",
     )
     layers: tuple[str, ...] = option(
         (),
@@ -250,7 +258,9 @@ class StudyRequest:
         STUDY,
         group="mask-rules",
     )
-    seeds: int = option(1, "Number of training runs of each, with seeds from --seed upwards.", STUDY, metavar="N")
+    seeds: int = option(
+        1, "Number of training runs of each, with seeds from --seed upwards.", STUDY, metavar="N", at_least=1
+    )
     controls: bool = option(
         True,
         "Also train each without the diagonal, and full attention with the same number of random positions masked.",
@@ -263,13 +273,10 @@ class StudyRequest:
     model_options: ModelOptions = field(default_factory=ModelOptions)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         from headlens.corpora.parsers import make_parser
         from headlens.corpora.word_graphs import parse_graph
 
-        if self.seeds < 1:
-            raise OptionError(
-                f"--seeds {self.seeds} trains nothing.", "Give 1 or more; with 3 you can see how much seeds differ."
-            )
         for flag, texts in ("--layers", self.layers), ("--drop-attention", self.drop_attention):
             for text in texts:
                 read_layers(text, flag=flag)
@@ -285,8 +292,6 @@ class StudyRequest:
             )
         if "syntax" in kinds and self.parser == "gold":
             raise OptionError("--graph syntax needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
-        if self.parser != "gold" and not kinds:
-            raise OptionError("--parser applies to graphs, and none is given.", "Name some with --graph.")
         make_parser(self.parser, keep_words=False)
         self._check_kept()
         check_margin(self.margin)
@@ -297,15 +302,6 @@ class StudyRequest:
                 raise OptionError(
                     f"--mask-rules keep-order {order} is unknown.", f"Choose from {', '.join(get_args(KeepOrder))}."
                 )
-        if self.keep and not self.mask:
-            raise OptionError(
-                "--mask-rules keep ranks the positions of learned masks, and none is given.", LEARNED_MASK
-            )
-        if not self.keep and self.keep_order != ("most",):
-            raise OptionError(
-                "--mask-rules keep-order only applies together with --mask-rules keep.",
-                "Give --mask-rules keep=0.1,0.3 as well.",
-            )
 
     @property
     def masks(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from headlens.learning.hyperparameters import LoopOptions, TrainingOptions, chec
 from headlens.learning.training_options import TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
-from headlens.options import DEMO, ROLES, CommandOptions, option
+from headlens.options import DEMO, ROLES, Checked, CommandOptions, option
 from headlens.roles.role_options import Thresholds
 from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import BATCH_TOKENS, FIGURES, FREQUENCY, MARGIN, MODEL_NAME
@@ -21,7 +21,7 @@ LAMBDAS = (0.03, 0.1, 0.3)
 
 
 @dataclass(frozen=True)
-class PenaltySweepOptions:
+class PenaltySweepOptions(Checked):
     """Strengths of the penalty, a run each, or a search for the one that leaves `target_heads` heads with gates.
 
     Raises:
@@ -42,15 +42,17 @@ class PenaltySweepOptions:
         GATES_PANEL,
         metavar="N",
         shown="",
+        at_least=1,
     )
     most_runs: int = option(
-        8, "Maximum number of runs in the search of --target-heads.", GATES_PANEL, metavar="N", group="law"
+        8, "Maximum number of runs in the search of --target-heads.", GATES_PANEL, metavar="N", group="law", at_least=1
     )
     # `margin` is that of roles
     loss_margin: float | None = option(None, MARGIN)
     from_scratch: bool = option(False, "Also train models of the same architectures from random weights.", _SCRATCH)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for strength in self.strengths:
             check_strength(strength)
         if self.lambdas == ():
@@ -59,10 +61,6 @@ class PenaltySweepOptions:
             raise OptionError(
                 "--target-heads searches for λ, but --lambdas also gives values.", "Give only one of them."
             )
-        if self.target_heads is not None and self.target_heads < 1:
-            raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
-        if self.most_runs < 1:
-            raise OptionError(f"--law most-runs {self.most_runs} is not a positive number.", "8 is usually enough.")
         check_margin(self.loss_margin, "--loss-margin")
 
     @property
@@ -85,14 +83,11 @@ class SweepTraining(LoopOptions):
         metavar="N",
         shown="as many as the pruned models",
         group="training-args",
+        at_least=1,
     )
     scratch_learning_rate: float = option(
-        5e-4, "Peak learning rate for models trained from scratch.", _SCRATCH, group="training-args"
+        5e-4, "Peak learning rate for models trained from scratch.", _SCRATCH, group="training-args", above=0
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_positive("scratch_steps", "scratch_learning_rate")
 
     def scratch(self) -> TrainingOptions:
         """The options of models from random weights."""
@@ -101,7 +96,7 @@ class SweepTraining(LoopOptions):
 
 
 @dataclass(frozen=True)
-class RoleOptions:
+class RoleOptions(Checked):
     """The sentences, with trees for syntactic roles, on which the roles of heads are named."""
 
     roles_corpus: str | None = option(
@@ -112,15 +107,15 @@ class RoleOptions:
         shown="no roles",
     )
     roles_target: str | None = option(
-        None, "Translations of --roles-corpus.", ROLES, metavar="FILE", shown="", group="data-args"
+        None,
+        "Translations of --roles-corpus.",
+        ROLES,
+        metavar="FILE",
+        shown="",
+        group="data-args",
+        needs="roles_corpus",
     )
     frequency: str = option("wordfreq:en", FREQUENCY)
-
-    def __post_init__(self) -> None:
-        if self.roles_target is not None and self.roles_corpus is None:
-            raise OptionError(
-                "--data-args roles-target names translations of --roles-corpus, which is not given.", "Give both."
-            )
 
 
 @dataclass(frozen=True)

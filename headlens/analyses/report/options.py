@@ -6,9 +6,8 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from headlens.errors import OptionError
 from headlens.option_values import folder, names
-from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, option
+from headlens.options import OUTPUT, Checked, CommandOptions, DeclaredOption, Option, option
 from headlens.runs.output_options import OutputOptions
 
 _PLACE = "the run folder itself; for several runs, runs/report-<run>-<time>"
@@ -20,7 +19,7 @@ _WIDTH = (
 
 
 @dataclass(frozen=True)
-class ReportRequest:
+class ReportRequest(Checked):
     """The runs that `headlens report` shows, and how.
 
     Without a folder the page and the figures of a single run go into its own. Figures are written as PNG in any case,
@@ -41,12 +40,10 @@ class ReportRequest:
     width: Literal["full", "column"] = option("full", _WIDTH, OUTPUT)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         from headlens.plots.export import check_formats
-        from headlens.plots.style import WIDTHS
 
         check_formats(self.format)
-        if self.width not in WIDTHS:
-            raise OptionError(f"--width {self.width!r} is not known.", f"Choose among {', '.join(WIDTHS)}.")
 
     @property
     def formats(self) -> tuple[str, ...]:

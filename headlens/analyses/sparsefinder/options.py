@@ -12,7 +12,7 @@ from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, whole_numbers
-from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, CommandOptions, flag_of, option
+from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, Checked, CommandOptions, flag_of, option
 from headlens.runs.output_options import OutputOptions
 from headlens.tasks.task_options import check_bleu_tokenizer, check_margin
 
@@ -31,14 +31,8 @@ def _check(values: Sequence[float], holds: Callable[[Any], bool], message: str, 
             raise OptionError(message.format(value), advice)
 
 
-def _check_counts(options: ParameterGrid | FitOptions, *names: str) -> None:
-    for name in names:
-        message = f"{flag_of(options, name)} {{}} is too few."
-        _check([getattr(options, name)], lambda n: n >= 1, message, "Give 1 or more.")
-
-
 @dataclass(frozen=True)
-class ParameterGrid:
+class ParameterGrid(Checked):
     """Parameters of all methods that are tried (Treviso et al. 2022, section 5), each once however often it is named.
 
     `windows` are keys of the window, the query's own among them; `thresholds` are t of `distance`; `groups` are β of
@@ -81,6 +75,7 @@ class ParameterGrid:
         metavar="N",
         shown="no blocks",
         group="methods",
+        at_least=1,
     )
     top: int = option(
         1,
@@ -89,8 +84,9 @@ class ParameterGrid:
         _GRAPHS,
         metavar="K",
         group="methods",
+        at_least=1,
     )
-    rounds: int = option(4, "Number of hashing rounds (Reformer).", _GRAPHS, metavar="N", group="methods")
+    rounds: int = option(4, "Number of hashing rounds (Reformer).", _GRAPHS, metavar="N", group="methods", at_least=1)
     global_tokens: tuple[int, ...] = option(
         (0,),
         "Number of initial tokens added as global tokens to the graphs of content-based methods: 0 for none, 0,1 to "
@@ -100,6 +96,7 @@ class ParameterGrid:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (self.windows and self.thresholds and self.groups and self.global_tokens):
             raise OptionError(
                 "--windows, --thresholds, --groups and --methods global-tokens each need at least one number.",
@@ -113,15 +110,10 @@ class ParameterGrid:
         _check(self.thresholds, lambda t: 0 <= t < math.inf, distance, "Give numbers from 0 up.")
         groups = "--groups {}: hashes come in pairs."
         _check(self.groups, lambda n: n >= 2 and n % 2 == 0, groups, "Give even numbers.")
-        _check_counts(self, "top", "rounds")
-        if self.block_size is not None and self.block_size < 1:
-            raise OptionError(
-                f"--methods block-size {self.block_size}: a block needs at least one token.", "Give 1 or more."
-            )
 
 
 @dataclass(frozen=True)
-class FitOptions:
+class FitOptions(Checked):
     """Options of learning the projections of queries and keys.
 
     The norm that is clipped is that of a site's projections, of all its heads together. The seed is that of the first
@@ -132,7 +124,12 @@ class FitOptions:
     """
 
     dimensions: int = option(
-        4, "Dimensions to which queries and keys are projected.", _PROJECTIONS, metavar="R", group="projections"
+        4,
+        "Dimensions to which queries and keys are projected.",
+        _PROJECTIONS,
+        metavar="R",
+        group="projections",
+        at_least=1,
     )
     shared: bool = option(
         True, "Whether queries and keys share one projection.", _PROJECTIONS, flags=("separate",), group="projections"
@@ -142,21 +139,16 @@ class FitOptions:
         "Margin of the loss: how much closer attended keys should be than others.",
         _PROJECTIONS,
         group="projections",
+        above=0,
     )
-    epochs: int = option(3, "Passes over the sentences.", _PROJECTIONS, metavar="N")
-    learning_rate: float = option(1e-3, "Learning rate of Adam.", _PROJECTIONS)
-    clip: float = option(1.0, "Gradients are clipped to this norm.", _PROJECTIONS, group="projections")
+    epochs: int = option(3, "Passes over the sentences.", _PROJECTIONS, metavar="N", at_least=1)
+    learning_rate: float = option(1e-3, "Learning rate of Adam.", _PROJECTIONS, above=0)
+    clip: float = option(1.0, "Gradients are clipped to this norm.", _PROJECTIONS, group="projections", above=0)
     seed: int = option(0, common.SEED)
-
-    def __post_init__(self) -> None:
-        _check_counts(self, "dimensions", "epochs")
-        for name in ("margin", "learning_rate", "clip"):
-            message = f"{flag_of(self, name)} {{}} is not a positive number."
-            _check([getattr(self, name)], lambda value: 0 < value < math.inf, message, "Try 1.")
 
 
 @dataclass(frozen=True)
-class MetricOptions:
+class MetricOptions(Checked):
     """The task that is measured while attention is restricted to predicted graphs, and the source of its examples.
 
     Every point of a method's curve costs a pass over the data.
@@ -189,7 +181,7 @@ class MetricOptions:
     )
 
     def __post_init__(self) -> None:
-        _check([self.points], lambda n: n >= 1, "--methods points {} is too few.", "Give 1 or more, or --task none.")
+        super().__post_init__()
         given = next((name for name in ("data", "columns", "data_split", "labels") if getattr(self, name)), None)
         if self.task in {"auto", "none"} and given is not None:
             why = "no task" if self.task == "auto" else "--task none measures nothing"
@@ -203,7 +195,7 @@ class MetricOptions:
 
 
 @dataclass(frozen=True)
-class ShownOptions:
+class ShownOptions(Checked):
     """Heads that are drawn, and on which sentence; by default heads that need predicting, on one that was held out.
 
     Raises:
@@ -212,7 +204,7 @@ class ShownOptions:
 
     text: str | None = option(None, "A sentence for which heads are drawn.", _EXAMPLES, shown="a held-out sentence")
     target_text: str | None = option(
-        None, "Translation of --text, for decoder and cross-attention.", _EXAMPLES, shown=""
+        None, "Translation of --text, for decoder and cross-attention.", _EXAMPLES, shown="", needs="text"
     )
     heads: tuple[str, ...] = option(
         (),
@@ -225,8 +217,7 @@ class ShownOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.target_text is not None and self.text is None:
-            raise OptionError("--target-text is the translation of --text, which is not given.", "Give both.")
+        super().__post_init__()
         if self.heads:
             from headlens.heads import parse_heads
 
@@ -244,7 +235,7 @@ class ShownOptions:
 
 
 @dataclass(frozen=True)
-class SparsefinderRequest:
+class SparsefinderRequest(Checked):
     """Options of `headlens sparsefinder`: a corpus, of which a part is held out, and what is tried on it.
 
     Without `attention` the model keeps its own entmax; the demo model is switched to entmax15.
@@ -259,7 +250,12 @@ class SparsefinderRequest:
     dev: str | None = option(None, common.HELD_OUT_TEXT)
     dev_target: str | None = option(None, common.HELD_OUT_TARGET)
     dev_share: float = option(
-        0.2, "Share of the corpus held out for evaluation if --dev is not given.", CORPUS, group="data-args"
+        0.2,
+        "Share of the corpus held out for evaluation if --dev is not given.",
+        CORPUS,
+        group="data-args",
+        above=0,
+        at_most=0.9,
     )
     long_sentences: LongSentences = option("skip", common.LONG_SENTENCES)
     attention: str | None = option(
@@ -289,14 +285,7 @@ class SparsefinderRequest:
     def __post_init__(self) -> None:
         from headlens.attention.normalizers import parse_normalizer
 
-        if not 0 < self.dev_share <= 0.9:
-            raise OptionError(
-                f"--data-args dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 is usual."
-            )
-        if self.dev_target is not None and self.dev is None:
-            raise OptionError(
-                "--data-args dev-target names translations of --dev, which is not given.", "Give both or neither."
-            )
+        super().__post_init__()
         if self.clusters is not None and self.clusters not in self.grid.groups:
             known = ", ".join(map(str, self.grid.groups))
             raise OptionError(f"--methods clusters {self.clusters} is not one of --groups.", f"Choose one of {known}.")

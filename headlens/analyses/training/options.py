@@ -16,6 +16,7 @@ from headlens.models.model_options import ModelOptions
 from headlens.options import (
     DEMO,
     TRAINING,
+    Checked,
     CommandOptions,
     DeclaredOption,
     Option,
@@ -38,7 +39,7 @@ _NORMALIZER = Option(
 
 
 @dataclass(frozen=True)
-class FineTuneRequest:
+class FineTuneRequest(Checked):
     """What `headlens train --task` is asked for.
 
     Examples that are longer than `longest` tokens, or than the model reads, are left out.
@@ -62,6 +63,7 @@ class FineTuneRequest:
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         from headlens.attention.normalizers import parse_normalizer
 
         if self.data.task in _ON_TEXT:
@@ -71,8 +73,6 @@ class FineTuneRequest:
             )
         if self.attention is not None:
             parse_normalizer(self.attention)
-        if not 0 <= self.dev_share <= 0.9:
-            raise OptionError(f"--data-args dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 is usual.")
 
 
 @dataclass(frozen=True)

@@ -269,10 +269,10 @@ def test_what_cannot_be_pruned_is_told_before_anything_runs(model: str, data: st
 def test_strategies_by_name() -> None:
     wrong: Any = ("best",)
     with pytest.raises(OptionError, match=r"(?s)Unknown strategy 'best'.*ranked, importance, importance-steps"):
-        PruneOptions(strategies=wrong)
+        PruneOptions((3,), strategies=wrong)
     with pytest.raises(OptionError, match="--strategies is empty"):
         PruneOptions((3,), ())
-    with pytest.raises(OptionError, match="--strategies applies to pruning, which was not requested"):
+    with pytest.raises(OptionError, match="--strategies only applies together with --prune"):
         PruneOptions(strategies=("greedy",))
     with pytest.raises(OptionError, match="--strategy-args beam 0"):
         PruneOptions(beam=0)

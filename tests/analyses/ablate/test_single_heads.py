@@ -157,9 +157,9 @@ def test_metrics_by_name() -> None:
 def test_options() -> None:
     assert AblationOptions().modes == ["zero"]
     assert AblationOptions("mean", keep_only=True).modes == ["mean", "keep-only"]
-    with pytest.raises(OptionError, match="--replicates 0 is not a positive number"):
+    with pytest.raises(OptionError, match="--replicates 0 is out of range"):
         AblationOptions(replicates=0)
-    with pytest.raises(OptionError, match="--batch-tokens -1 is not a positive number"):
+    with pytest.raises(OptionError, match="--batch-tokens -1 is out of range"):
         AblationOptions(batch_tokens=-1)
     with pytest.raises(OptionError, match="Give --keep-only in addition to --mode"):
         AblationOptions("keep-only")

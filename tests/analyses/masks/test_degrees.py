@@ -53,9 +53,9 @@ def test_names_of_what_is_learned() -> None:
     [
         ({"learn_degrees": (-1.0,)}, r"--learn-degrees -1\.0 is not a finite number"),
         ({"learn_degrees": (1.0,), "largest_degree": 0}, "--law largest-degree 0 leaves nothing to learn"),
-        ({"largest_degree": 8}, "--law largest-degree applies to learned degrees only"),
-        ({"degrees_of": "words"}, "--law degrees-of words is unknown"),
-        ({"degrees_of": "layers"}, "--law degrees-of applies to learned degrees only"),
+        ({"largest_degree": 8}, "--law largest-degree only applies together with --learn-degrees"),
+        ({"degrees_of": "words"}, "--law degrees-of 'words' is unknown"),
+        ({"degrees_of": "layers"}, "--law degrees-of only applies together with --learn-degrees"),
     ],
 )
 def test_options_that_cannot_be(wrong: dict[str, object], words: str) -> None:

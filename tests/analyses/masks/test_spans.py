@@ -59,7 +59,7 @@ def test_ramps_are_measured_and_zeros_are_exact() -> None:
     [
         ({"learn_spans": (-1.0,)}, r"--learn-spans -1\.0 is not a finite number"),
         ({"learn_spans": (1.0,), "span_ramp": 0}, "--law span-ramp 0: a span has no end"),
-        ({"span_ramp": 8}, "--law span-ramp applies to learned spans only"),
+        ({"span_ramp": 8}, "--law span-ramp only applies together with --learn-spans"),
     ],
 )
 def test_options_that_cannot_be(wrong: dict[str, Any], words: str) -> None:

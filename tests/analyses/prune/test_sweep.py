@@ -89,10 +89,10 @@ def test_of_two_as_near_the_one_with_more_heads() -> None:
     [
         ({"lambdas": (0.1, -1.0)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
         ({"lambdas": ()}, r"No penalty was given\.\nName some with --lambdas"),
-        ({"target_heads": 0}, "--target-heads 0 leaves no head"),
+        ({"target_heads": 0}, "--target-heads 0 is out of range"),
         ({"target_heads": 4, "lambdas": (0.1,)}, r"--target-heads searches for λ, but .*\nGive only one of them\."),
         ({"target_heads": 4, "lambdas": LAMBDAS}, "--target-heads searches for λ, but --lambdas also gives values"),
-        ({"most_runs": 0}, "--law most-runs 0 is not a positive number"),
+        ({"most_runs": 0}, "--law most-runs 0 is out of range"),
     ],
 )
 def test_sweeps_that_cannot_be(wrong: dict[str, object], message: str) -> None:
@@ -108,7 +108,7 @@ def test_penalties_of_a_sweep() -> None:
 
 def test_trainings_that_cannot_be() -> None:
     for steps in (-3, 0):
-        with pytest.raises(OptionError, match=f"--training-args scratch-steps {steps} is not a positive number"):
+        with pytest.raises(OptionError, match=f"--training-args scratch-steps {steps} is out of range"):
             SweepTraining(scratch_steps=steps)
     with pytest.raises(OptionError, match="--training-args scratch-learning-rate 0"):
         SweepTraining(scratch_learning_rate=0.0)
@@ -128,11 +128,11 @@ def test_trainings_that_cannot_be() -> None:
         (
             "translation",
             {"dev_target": "a.en"},
-            "--data-args dev-target names translations of --dev, which is not given",
+            "--data-args dev-target only applies together with --dev",
         ),
         ("translation-loss", {}, "--task translation-loss can only be evaluated, not trained on"),
-        ("sst2", {"dev_share": 0.95}, r"--data-args dev-share 0\.95 is not above 0"),
-        ("sst2", {"dev_share": 0.0}, r"--data-args dev-share 0\.0 is not above 0"),
+        ("sst2", {"dev_share": 0.95}, r"--data-args dev-share 0\.95 is out of range"),
+        ("sst2", {"dev_share": 0.0}, r"--data-args dev-share 0\.0 is out of range"),
         ("mlm", {"column": "text"}, "--column"),
     ],
 )
@@ -148,7 +148,7 @@ def test_half_of_the_embedded_task_is_held_out() -> None:
 
 
 def test_translations_of_no_sentences() -> None:
-    with pytest.raises(OptionError, match="--data-args roles-target names translations of --roles-corpus"):
+    with pytest.raises(OptionError, match="--data-args roles-target only applies together with --roles-corpus"):
         RoleOptions(roles_target="a.en")
 
 
