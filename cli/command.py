@@ -312,7 +312,7 @@ def _group_parameter(group: str, options: Sequence[DeclaredOption], **more: Any)
     )
     declared = GROUPS[group]
     words = f"{declared.help}: {names}." if names else f"{declared.help}."
-    declared = replace(declared, help=words, metavar=declared.metavar or "NAME=VALUE,…|FILE.toml", shown="")
+    declared = replace(declared, help=words, metavar=declared.metavar or "NAME=VALUE,…", shown="")
     return _parameter(DeclaredOption(group.replace("-", "_"), tuple[str, ...], (), declared), **more)
 
 

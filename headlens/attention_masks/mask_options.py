@@ -28,8 +28,8 @@ class MaskOptions(Checked):
 
     mask: str | None = option(
         None,
-        "Positions to which queries may attend: a mask.safetensors or its folder, or a pattern such as "
-        "'window:3|global:1', strided or star; window:3 are three keys to each side, and global:1 is the first token.",
+        "Positions to which queries may attend: a mask.safetensors, its folder, or a pattern such as "
+        "'window:3|global:1', strided or star; window:3 is three keys to each side, and global:1 the first token.",
         MASK,
         metavar="MASK",
         shown="everywhere",
