@@ -203,7 +203,7 @@ def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert:
         (("--relevance-target", "nonsense"), ("--relevance-target nonsense", "predicted, class:LABEL")),
         (("--relevance-target", "class:1"), ("does not classify sentences", "--relevance-target auto")),
         (("--relevance-target", "similarity"), ("needs pairs", "--data-args target-column")),
-        (("--compare", "lrp"), ("--compare lrp is not a rule", "attnlrp")),
+        (("--compare", "lrp"), ("--compare 'lrp' is unknown", "attnlrp")),
         (("--rule", "lrp"), ("--rule", "epsilon")),
         (("--replicates", "0"), ("--replicates", "1")),
     ],

@@ -503,7 +503,7 @@ WRONG = {
     "nothing": (("--windows", ","), "each need at least one number"),
     "blocks without tokens": (
         ("--methods", "block-size=0"),
-        "--methods block-size 0: a block needs at least one token",
+        "--methods block-size 0 is out of range",
     ),
     "no rounds": (("--methods", "rounds=0"), "--methods rounds 0 is out of range"),
     "no dimensions": (("--projections", "dimensions=0"), "--projections dimensions 0 is out of range"),
@@ -518,7 +518,7 @@ WRONG = {
     "a head of another stack": (("--heads", "cross.0.0"), "There is no head cross.0.0"),
     "translations of nothing": (
         ("--data-args", "dev-target=b.txt"),
-        "--data-args dev-target names translations of --dev",
+        "--data-args dev-target only applies together with --dev",
     ),
     "data for no task": (("--data", "dev.tsv"), "--data is given, but no task"),
     "data for none": (("--task", "none", "--data", "dev.tsv"), "but --task none measures nothing"),

@@ -113,10 +113,10 @@ class PruneOptions(Checked):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in self.strategies:  # a configuration file may hold any
             if name not in STRATEGIES:
                 raise OptionError(f"Unknown strategy {name!r}.", f"--strategies can be {', '.join(STRATEGIES)}, all.")
+        super().__post_init__()
         if self.prune and not self.strategies:
             raise OptionError("--strategies is empty.", f"Choose from {', '.join(STRATEGIES)}, or all.")
         by_relevance = any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.strategies)
