@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,13 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from headlens.attention_masks.attention_mask import AttentionMask, DerivedMask
-from headlens.attention_masks.learned_mask_names import PROBABILITIES, KeepOrder, kept_text
 from headlens.attention_masks.mask_options import MASK_RULES
 from headlens.attention_masks.mask_parametrization import Offsets, PositionPairs
+from headlens.attention_masks.named_masks import PROBABILITIES, SHARE_ADVICE, ImportanceShare, KeepOrder
 from headlens.errors import OptionError, read_errors
-
-_TEXT = re.compile(rf"(?P<path>.+)@(?P<order>{'|'.join(get_args(KeepOrder))})=(?P<share>[^@]+)", re.DOTALL)
-_SHARE = "Give a number above 0 and up to 1, such as 0.3."
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +47,7 @@ class ImportanceMask(DerivedMask):
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
-            raise OptionError(f"{MASK_RULES} keep={self.keep:g} is not a share of the positions.", _SHARE)
+            raise OptionError(f"{MASK_RULES} keep={self.keep:g} is not a share of the positions.", SHARE_ADVICE)
         if self.order not in get_args(KeepOrder):
             raise OptionError(
                 f"{MASK_RULES} keep-order={self.order} is unknown.", f"Choose {', '.join(get_args(KeepOrder))}."
@@ -66,7 +62,7 @@ class ImportanceMask(DerivedMask):
     @property
     def name(self) -> str:
         """Name of the learned mask, the order and the share, such as `penalty-0.1@most=0.3`."""
-        return kept_text(self.source.name, self.order, self.keep)
+        return str(ImportanceShare(self.source.name, self.order, self.keep))
 
     @property
     def length(self) -> int:
@@ -159,20 +155,3 @@ class ImportanceMask(DerivedMask):
 
 # Masks that hold up to some length: those of files.
 FiledMask = AttentionMask | ImportanceMask
-
-
-def parse_kept(text: str) -> ImportanceMask | None:
-    """Reads a mask of learned importance, such as `runs/dam/masks/penalty-0.01@most=0.3`; None for other texts.
-
-    Raises:
-        OptionError: if there is no such mask, or the share is none.
-    """
-    match = _TEXT.fullmatch(text)
-    if match is None:
-        return None
-    try:
-        keep = float(match["share"])
-    except ValueError as error:
-        raise OptionError(f"{text}: {match['share']!r} is not a share of the positions.", _SHARE) from error
-    order = next(name for name in get_args(KeepOrder) if name == match["order"])
-    return ImportanceMask.load(Path(match["path"]).expanduser(), keep, order)

@@ -21,8 +21,8 @@ from headlens.attention_masks.mask_parametrization import (
     PositionPairs,
     Shape,
     at_ends,
-    check_connections,
 )
+from headlens.attention_masks.named_masks import check_connections
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
 from headlens.interventions.edited_model import absent_sites

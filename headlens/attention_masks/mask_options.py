@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headlens.attention_masks.learned_mask_names import KeepOrder
+from headlens.attention_masks.named_masks import KeepOrder
 from headlens.errors import OptionError, counted
 from headlens.option_values import positive_share
 from headlens.options import MASK, Checked, option

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from headlens.attention_masks.patterns import random_ranks
-from headlens.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -163,15 +161,6 @@ def _random_places(n: int, seed: int) -> Tensor:
 
 
 Shape = PositionPairs | Offsets | Connections
-CONNECTIONS = ("neighbour", "global", "random")
-
-
-def check_connections(kinds: Sequence[str], flag: str = "--law degree-kinds") -> None:
-    """Raises OptionError if there is no such kind of connections, or none at all."""
-    if unknown := [kind for kind in kinds if kind not in CONNECTIONS]:
-        raise OptionError(f"{flag}: {unknown[0]!r} is not a kind of degree.", f"Kinds: {', '.join(CONNECTIONS)}.")
-    if not kinds:
-        raise OptionError(f"{flag} is empty.", f"Kinds: {', '.join(CONNECTIONS)}.")
 
 
 def at_ends(lengths: Tensor, longest: int) -> Tensor:

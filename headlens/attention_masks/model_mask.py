@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +13,16 @@ from headlens.attention.attach_edit import attach_edit
 from headlens.attention.sites import find_sites
 from headlens.attention_masks.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
 from headlens.attention_masks.attention_mask_edit import MaskEdit
-from headlens.attention_masks.importance_mask import parse_kept
-from headlens.attention_masks.learned_mask_names import kept_text
+from headlens.attention_masks.importance_mask import ImportanceMask
 from headlens.attention_masks.mask_options import MaskOptions, read_layers
-from headlens.attention_masks.patterns import PATTERNS, Full, parse_pattern
+from headlens.attention_masks.named_masks import (
+    FullAttention,
+    ImportanceShare,
+    PatternName,
+    StoredMask,
+    parse_stored_mask,
+)
+from headlens.attention_masks.patterns import Full, parse_pattern
 from headlens.heads import Stack
 
 LEFT_ALONE = (
@@ -39,7 +44,7 @@ def mask_source(options: MaskOptions) -> MaskSource | None:
     elif options.keep is None:
         source = parse_mask(options.mask)
     else:
-        source = parse_mask(kept_text(options.mask, options.keep_order, options.keep))
+        source = source_of(ImportanceShare(options.mask, options.keep_order, options.keep))
     if options.no_diagonal:
         return Controlled(source)
     return Controlled(source, "random", options.mask_seed) if options.drop_random else source
@@ -108,15 +113,29 @@ def stack_layers(
 
 
 def parse_mask(text: str) -> MaskSource:
-    """Reads a mask from the path of its file or folder, from learned importance (`parse_kept`), or from a pattern.
+    """Reads a mask from the path of its file or folder, from learned importance, or from a pattern.
 
     Raises:
         OptionError: if it is none of these.
     """
-    if (kept := parse_kept(text)) is not None:
-        return kept
-    path = Path(text).expanduser()
-    is_pattern = re.split(r"[:|]", text)[0].strip().lower() in PATTERNS
-    if not is_pattern and (path.exists() or path.suffix or len(path.parts) > 1):
-        return AttentionMask.load(path)
-    return PatternMask(parse_pattern(text))
+    return source_of(parse_stored_mask(text))
+
+
+def source_of(named: FullAttention | StoredMask) -> MaskSource:
+    """Returns the mask that a name stands for.
+
+    Raises:
+        OptionError: if there is no such pattern or file.
+    """
+    match named:
+        case FullAttention():
+            return PatternMask(Full())
+        case PatternName(words):
+            return PatternMask(parse_pattern(words))
+        case ImportanceShare(path, order, keep):
+            return ImportanceMask.load(Path(path).expanduser(), keep, order)
+    file = Path(named.words).expanduser()
+    if file.exists() or file.suffix or len(file.parts) > 1:
+        return AttentionMask.load(file)
+    # Neither a file nor a pattern: the error names the patterns.
+    return PatternMask(parse_pattern(named.words))

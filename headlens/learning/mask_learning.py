@@ -19,10 +19,10 @@ from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.attention_masks.attention_mask_edit import MaskEdit
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
 from headlens.attention_masks.learned_mask_model import MaskedModel
-from headlens.attention_masks.learned_mask_names import CLASSES
 from headlens.attention_masks.mask_distributions import GumbelSigmoid, MaskDistribution
 from headlens.attention_masks.mask_options import read_layers
 from headlens.attention_masks.mask_parametrization import at_ends
+from headlens.attention_masks.named_masks import CLASSES
 from headlens.errors import OptionError
 from headlens.learning.hyperparameters import TrainingOptions, check_strength
 from headlens.learning.loop import Trainer

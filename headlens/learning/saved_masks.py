@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from headlens.attention_masks.attention_mask import AttentionMask
-from headlens.attention_masks.learned_mask_names import PROBABILITIES, UNMASKED
+from headlens.attention_masks.named_masks import PROBABILITIES, UNMASKED
 from headlens.errors import ResumeError
 from headlens.files import atomic_path, output_errors
 from headlens.learning.mask_learning import (

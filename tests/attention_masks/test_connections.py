@@ -25,7 +25,8 @@ from headlens.attention_masks.learned_mask import (
 )
 from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.attention_masks.mask_distributions import GumbelDegrees
-from headlens.attention_masks.mask_parametrization import CONNECTIONS, Connections, check_connections
+from headlens.attention_masks.mask_parametrization import Connections
+from headlens.attention_masks.named_masks import CONNECTIONS, check_connections
 from headlens.attention_masks.patterns import Random, parse_pattern, random_ranks
 from headlens.errors import OptionError
 

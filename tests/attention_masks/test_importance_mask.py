@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from headlens.attention_masks.attention_mask import AttentionMask
-from headlens.attention_masks.importance_mask import ImportanceMask, parse_kept
-from headlens.attention_masks.learned_mask_names import PROBABILITIES
+from headlens.attention_masks.importance_mask import ImportanceMask
+from headlens.attention_masks.model_mask import parse_mask
+from headlens.attention_masks.named_masks import PROBABILITIES
 from headlens.errors import OptionError
 
 
@@ -150,14 +151,11 @@ def write(folder: Path, p: torch.Tensor) -> Path:
 def test_files_and_how_they_are_written(tmp_path: Path) -> None:
     p = torch.rand(1, 2, 4, 4)
     folder = write(tmp_path / "m", (p + p.mT) / 2)
-    one, two = (parse_kept(f"{place}@least=0.25") for place in (folder, folder / "mask.safetensors"))
-    assert one is not None
-    assert two is not None
+    one, two = (parse_mask(f"{place}@least=0.25") for place in (folder, folder / "mask.safetensors"))
+    assert isinstance(one, ImportanceMask)
     assert one.name == "mine@least=0.25"
     assert one.sha256 == two.sha256 != replace(one, keep=0.5).sha256
     assert (one.keep, one.order, one.length, one.shape) == (0.25, "least", 4, (1, 2))
-    assert parse_kept("window:3") is None
-    assert parse_kept(str(folder)) is None
 
 
 @pytest.mark.parametrize(
@@ -184,7 +182,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: 
     save_file({"p": p * torch.nan}, Path("other", PROBABILITIES))
     Path("broken", PROBABILITIES).write_bytes(b"nothing")
     with pytest.raises(OptionError, match=message):
-        parse_kept(text)
+        parse_mask(text)
 
 
 def test_orders_that_there_are_none() -> None:

@@ -11,7 +11,7 @@ import torch
 from headlens.analyses.dam.report import known_positions
 from headlens.attention.sites import Site
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions
-from headlens.attention_masks.learned_mask_names import CLASSES
+from headlens.attention_masks.named_masks import CLASSES
 from headlens.learning.mask_learning import POSITION_COLUMNS, SPARSITY_COLUMNS, LearnedMask
 
 SITES = [Site("encoder", layer, 2, f"layer{layer}") for layer in range(2)]

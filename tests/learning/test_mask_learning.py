@@ -24,6 +24,7 @@ from headlens.attention_masks.attention_mask_edit import MaskEdit
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
 from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.attention_masks.mask_distributions import GumbelSigmoid
+from headlens.attention_masks.named_masks import LearnedDegrees
 from headlens.errors import OptionError, ResumeError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact_model
@@ -157,7 +158,7 @@ def test_the_file_of_learned_degrees_is_their_final_mask(
 ) -> None:
     loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
     degrees = DegreeOptions((1.0,), 5, degrees_of)
-    case = MaskCase("degrees:mu=1", layers=layers)
+    case = MaskCase(LearnedDegrees(1.0), layers=layers)
     options, scope = learning(case, StudyRequest(degrees=degrees), StudyTexts({12: 1}, {}), 40)
     found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=scope)
     with torch.no_grad():

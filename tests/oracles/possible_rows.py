@@ -89,7 +89,7 @@ def _masks(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
             degrees = case.degrees()
         except OptionError:  # a mask that is not learned yet
             degrees = {}
-        cells = {"pattern": case.pattern, "layers": case.layers or "all", "control": case.diagonal, "seed": case.seed}
+        cells = {"pattern": str(case.mask), "layers": case.layers or "all", "control": case.diagonal, "seed": case.seed}
         cells |= {"task": task, "metric": metric, "diagonal": case.diagonal != "dropped"}
         rows.append(_ones(MASKS_COLUMNS, **cells, **degrees))
     return rows
@@ -97,7 +97,7 @@ def _masks(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
 
 def _draws(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     study = request_of(recipe, step).study
-    learned = study.degrees.patterns if study.degrees.draws else ()
+    learned = map(str, study.degrees.masks if study.degrees.draws else ())
     rows = pd.DataFrame(_masks(recipe, step))
     rows = rows[rows["pattern"].isin(learned)].to_dict("records")
     cells = product(rows, range(study.degrees.draws))

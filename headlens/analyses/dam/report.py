@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from safetensors.numpy import load_file
 
-from headlens.attention_masks.learned_mask_names import CLASSES, PROBABILITIES, UNMASKED
+from headlens.attention_masks.named_masks import CLASSES, PROBABILITIES, UNMASKED
 from headlens.errors import read_errors
 from headlens.findings.verdicts import (
     SWEEP_VERDICT,

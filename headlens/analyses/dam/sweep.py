@@ -11,7 +11,7 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.analyses.dam.report import DIAGONAL_DIFFERENCE, NO_DIAGONAL, PLAIN
-from headlens.attention_masks.learned_mask_names import UNMASKED
+from headlens.attention_masks.named_masks import UNMASKED
 from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.learning.hyperparameters import TrainingOptions
 from headlens.learning.mask_learning import (

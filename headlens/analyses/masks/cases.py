@@ -5,30 +5,47 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, MADE, SPANS, ZERO, strength_of
-from headlens.analyses.masks.study_figures import FULL
 from headlens.attention_masks.attention_mask import (
     AnyMaskSource,
     AttentionMask,
     Controlled,
     MaskSource,
-    PatternMask,
     WithoutDiagonal,
 )
 from headlens.attention_masks.importance_mask import ImportanceMask
 from headlens.attention_masks.mask_options import read_layers
-from headlens.attention_masks.model_mask import parse_mask
-from headlens.attention_masks.patterns import BigBird, Full, Global, Longformer, Random, Star, Window, parts_of
+from headlens.attention_masks.model_mask import source_of
+from headlens.attention_masks.named_masks import (
+    FULL_ATTENTION,
+    FullAttention,
+    LearnedDegrees,
+    LearnedInRun,
+    NamedMask,
+    PatternName,
+    Removal,
+    StoredMask,
+    TextGraph,
+    ZeroedScores,
+)
+from headlens.attention_masks.patterns import (
+    BigBird,
+    Global,
+    Longformer,
+    Random,
+    Star,
+    Window,
+    parse_pattern,
+    parts_of,
+)
 from headlens.corpora.word_graphs import GraphCache
 from headlens.errors import OptionError
 
 Diagonal = Literal["kept", "dropped", "random"]
-GRAPH = "graph:"
 _FEW = 8  # tokens, of which any mask with a diagonal shows it
 # The parameters of patterns that are degrees.
 _DEGREES = {
@@ -45,16 +62,14 @@ class MaskCase:
     """One training.
 
     Args:
-        pattern: a pattern in words, a mask file, `graph:` and a graph of each text in words, or `degrees:mu=` and the
-            penalty under which degrees are learned, or spans with `spans:mu=`; `full` masks nothing. `drop-attention`
-            and `drop-layers` take the attention of the layers away, or the layers. After `zero:` a masked score is 0.
+        mask: what is masked or removed, or how that is learned.
         diagonal: whether it is `kept`; `dropped`: no token looks at itself; `random`: as many other positions as the
             diagonal has are masked instead.
         layers: in which layers the mask holds, or what they lose, such as `6-11`; None for all.
         seed: of the training, a new head, and the random positions.
     """
 
-    pattern: str = FULL
+    mask: NamedMask = FULL_ATTENTION
     diagonal: Diagonal = "kept"
     layers: str | None = None
     seed: int = 0
@@ -62,7 +77,7 @@ class MaskCase:
     @property
     def name(self) -> str:
         """Of its files, the same whenever the run is resumed, and no other case's."""
-        words = (self.pattern, self.diagonal, self.layers or "all", f"seed{self.seed}")
+        words = (str(self.mask), self.diagonal, self.layers or "all", f"seed{self.seed}")
         fit = [re.sub(r"[^A-Za-z0-9=]+", "_", word) for word in words]
         # 0-2 and 0,2 read the same in a file's name.
         mark = [] if fit == list(words) else [hashlib.sha256("\0".join(words).encode()).hexdigest()[:8]]
@@ -70,46 +85,27 @@ class MaskCase:
 
     @property
     def words(self) -> str:
-        """Description for tables and messages: pattern, treatment of the diagonal, layers and seed."""
+        """Description for tables and messages: mask, treatment of the diagonal, layers and seed."""
         control = {"dropped": "no diagonal", "random": "random positions instead of the diagonal"}.get(self.diagonal)
-        parts = ["no mask" if self.whole else None, None if self.pattern == FULL else self.pattern, control]
+        named = None if isinstance(self.mask, FullAttention) else str(self.mask)
+        parts = ["no mask" if self.whole else None, named, control]
         parts += [None if self.layers is None else f"layers {self.layers}", f"seed {self.seed}"]
         return ", ".join(filter(None, parts))
 
     @property
     def whole(self) -> bool:
         """Whether nothing is masked, which the others of the seed are compared with."""
-        return (self.pattern, self.diagonal) == (FULL, "kept")
+        return (self.mask, self.diagonal) == (FULL_ATTENTION, "kept")
 
     @property
-    def zeroed(self) -> bool:
-        """Whether masked scores are 0 instead of lost, see `zeroed_scores`."""
-        return self.pattern.startswith(ZERO)
-
-    @property
-    def mask_words(self) -> str:
-        """The mask in words, whatever becomes of masked scores."""
-        return self.pattern.removeprefix(ZERO)
+    def positions(self) -> NamedMask:
+        """What says which positions are masked, whatever becomes of their scores."""
+        return self.mask.mask if isinstance(self.mask, ZeroedScores) else self.mask
 
     @property
     def graph(self) -> str | None:
         """The graph in words; None for other masks."""
-        return self.mask_words.removeprefix(GRAPH) if self.mask_words.startswith(GRAPH) else None
-
-    @property
-    def strength(self) -> float | None:
-        """μ, where degrees or spans are learned; None for other masks."""
-        return strength_of(self.pattern) if self.pattern.startswith(MADE) else None
-
-    @property
-    def spanned(self) -> bool:
-        """Whether adaptive spans are learned."""
-        return self.pattern.startswith(SPANS)
-
-    @property
-    def removed(self) -> bool:
-        """Whether layers lose their attention, or are not there, instead of a mask."""
-        return self.pattern in (DROP_ATTENTION, DROP_LAYERS)
+        return self.positions.words if isinstance(self.positions, TextGraph) else None
 
     @property
     def fixed(self) -> MaskSource | None:
@@ -118,9 +114,9 @@ class MaskCase:
         Raises:
             OptionError: if there is no such pattern or file.
         """
-        if self._made or self.whole:
+        if self.whole or not isinstance(self.positions, FullAttention | StoredMask):
             return None
-        source = PatternMask(Full()) if self.pattern == FULL else parse_mask(self.mask_words)
+        source = source_of(self.positions)
         if self.diagonal == "kept":
             return source
         return Controlled(source) if self.diagonal == "dropped" else Controlled(source, "random", self.seed)
@@ -132,23 +128,18 @@ class MaskCase:
         A file that is not there yet, as when a run is planned, may do so; `fixed` refuses it. Where global degrees are
         learned the diagonal stays: a head with no degree at all would have no key left, and look everywhere.
         """
-        if self.strength is not None and "global" in self.pattern:
-            return False
-        if self._made or self.pattern == FULL:
+        if isinstance(self.mask, LearnedDegrees):
+            return "global" not in self.mask.kinds
+        if not isinstance(self.positions, StoredMask):
             return True
         try:
-            source = parse_mask(self.mask_words)
+            source = source_of(self.positions)
         except OptionError:
             return True
         if isinstance(source, ImportanceMask):  # what it keeps of the diagonal differs with the length
             return source.diagonal
         length = min(_FEW, source.length) if isinstance(source, AttentionMask) else _FEW
         return bool(source.block(length).diagonal(dim1=-2, dim2=-1).any())
-
-    @property
-    def _made(self) -> bool:
-        """Whether there is no mask of a pattern or file: it is made in the run, or the model loses something."""
-        return self.graph is not None or self.strength is not None or self.removed
 
     def source(self, books: Mapping[str, GraphCache], learned: MaskSource | None = None) -> AnyMaskSource | None:
         """The mask; None where nothing is masked.
@@ -157,7 +148,7 @@ class MaskCase:
             books: graphs of the texts of a run, by their words.
             learned: the mask that was learned; None before.
         """
-        if self.strength is not None:
+        if isinstance(self.mask, LearnedInRun):
             return learned
         if self.graph is None:
             return self.fixed
@@ -171,9 +162,9 @@ class MaskCase:
         """
         if self.graph is not None:
             return math.nan
-        if self.removed:
+        if isinstance(self.mask, Removal):
             return 1.0
-        source = learned if self.strength is not None else self.fixed
+        source = learned if isinstance(self.mask, LearnedInRun) else self.fixed
         if source is None:
             return 0.0
         masked = ~source.block(n)
@@ -201,9 +192,9 @@ class MaskCase:
 
         None of masks whose scores are 0, which are no points of a grid: other keys keep their weights.
         """
-        source = None if self.pattern == FULL or self._made or self.zeroed else parse_mask(self.pattern)
+        parts = parts_of(parse_pattern(self.mask.words)) if isinstance(self.mask, PatternName) else ()
         sums: dict[str, float | None] = dict.fromkeys(("degree_global", "degree_random", "degree_neighbour"))
-        for part in parts_of(source.pattern) if isinstance(source, PatternMask) else ():
+        for part in parts:
             pattern = Longformer(1, 1) if isinstance(part, Star) else part
             for kind, parameter in _DEGREES.get(type(pattern), {}).items():
                 sums[f"degree_{kind}"] = (sums[f"degree_{kind}"] or 0) + getattr(pattern, parameter)
@@ -211,31 +202,31 @@ class MaskCase:
 
 
 def cases(
-    patterns: tuple[str, ...],
+    masks: Sequence[NamedMask],
     layers: tuple[str | None, ...],
     seeds: tuple[int, ...],
-    removed: tuple[tuple[str, str | None], ...] = (),
+    removed: Sequence[tuple[Removal, str | None]] = (),
     *,
     controls: bool,
 ) -> list[MaskCase]:
-    """All trainings, each once: no mask, every pattern in every range of layers, each without the diagonal, too.
+    """All trainings, each once: no mask, every mask in every range of layers, each without the diagonal, too.
 
-    Of each seed that without a mask comes first, as the others are compared with it. The pattern `full` adds nothing to
-    it but the diagonal dropped in the ranges.
+    Of each seed that without a mask comes first, as the others are compared with it. Full attention adds nothing to it
+    but the diagonal dropped in the ranges.
 
     Args:
-        patterns: see `MaskCase`.
+        masks: what is masked.
         layers: ranges.
         seeds: each trains everything once.
-        removed: `drop-attention` or `drop-layers`, each with its layers; without controls, as nothing is left to drop.
+        removed: attention or layers that models lose; without controls, as nothing is left to drop.
         controls: whether diagonals are dropped, and as many random positions of attention without a mask.
     """
     diagonals: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
     planned = []
     for seed in seeds:
-        planned += [MaskCase(FULL, diagonal, None, seed) for diagonal in diagonals]
-        in_ranges = product(patterns, layers, diagonals[:2])
-        ranged = [MaskCase(pattern, diagonal, layer_range, seed) for pattern, layer_range, diagonal in in_ranges]
+        planned += [MaskCase(diagonal=diagonal, seed=seed) for diagonal in diagonals]
+        in_ranges = product(masks, layers, diagonals[:2])
+        ranged = [MaskCase(mask, diagonal, layer_range, seed) for mask, layer_range, diagonal in in_ranges]
         planned += [case for case in ranged if not case.whole]
-        planned += [MaskCase(pattern, "kept", layer_range, seed) for pattern, layer_range in removed]
+        planned += [MaskCase(removal, "kept", layer_range, seed) for removal, layer_range in removed]
     return list(dict.fromkeys(planned))

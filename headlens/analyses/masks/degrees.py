@@ -18,18 +18,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.masks.options import KINDS, LEARNED, MADE, SPANS, strength_of
+from headlens.analyses.masks.options import KINDS
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
     GRID,
     means,
+    of_kind,
     one_of,
     share_axes,
     titled,
     within_bounds,
     without_mask,
 )
+from headlens.attention_masks.named_masks import LearnedDegrees, LearnedInRun, LearnedSpans, strength_of
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import NOTHING, escaped, markdown_table, unsigned, value_text
@@ -54,7 +56,10 @@ _REGRESSED = [*BLOCK, "layers"]
 # What is told of the draws from one distribution.
 SPREAD = ("draws", "mean", "standard deviation", "lowest to highest", "different")
 _LEARNED_KEYS = [*BLOCK, "pattern", "layers", "diagonal", "seed"]
-_MADE_LOOKS = {LEARNED: (style.VERMILION, "learned degrees, by μ"), SPANS: (style.BLUE, "adaptive spans, by μ")}
+_LEARNED_LOOKS = {
+    LearnedDegrees: (style.VERMILION, "learned degrees, by μ"),
+    LearnedSpans: (style.BLUE, "adaptive spans, by μ"),
+}
 _MARKERS = "os^Dv"
 _OTHERS = "PX*phd8<>"
 # inches
@@ -78,14 +83,15 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     """
     table = masks[masks["control"] == "kept"]
     degrees = table.drop_duplicates("pattern").set_index("pattern")[GRID].astype(float)
-    grid = {name for name in degrees.index[degrees.notna().all(axis=1)] if not name.startswith(LEARNED)}
-    made = [look for name, look in _MADE_LOOKS.items() if table["pattern"].str.startswith(name).any()]
+    known = degrees.index[degrees.notna().all(axis=1)].to_series()
+    grid = set(known[~of_kind(known, LearnedDegrees)])
+    made = [look for kind, look in _LEARNED_LOOKS.items() if of_kind(table["pattern"], kind).any()]
     if len(grid) < 2 and not made:
         return None
     shown = within_bounds(means(table))
     full, others = shown[shown["pattern"] == FULL], shown[shown["pattern"] != FULL]
     blocks = list(others.groupby([*BLOCK, "layers"], sort=False))
-    fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(MADE)]
+    fewer = others[~others["pattern"].isin(grid) & ~of_kind(others["pattern"], LearnedInRun)]
     names = list(dict.fromkeys(fewer["pattern"]))
     styles, legend = _grid_styles(degrees.loc[sorted(grid)])
     legend += [_handle(color=colour, marker="D", linestyle="-", label=label) for colour, label in made]
@@ -106,8 +112,8 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         share_axes(axes, f"{metric} on {task}", _PANEL, words, inside - 0.65)
         draw_level(axes, full[(full[BLOCK] == [model, task, metric]).all(axis=1)], "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], styles)
-        for name, (colour, _) in _MADE_LOOKS.items():
-            _line(axes, rows[rows["pattern"].str.startswith(name)], colour)
+        for kind, (colour, _) in _LEARNED_LOOKS.items():
+            _line(axes, rows[of_kind(rows["pattern"], kind)], colour)
         _points(axes, rows[rows["pattern"].isin(names)], styles)
         axes.margins(x=0.12)
     figure.legend(
@@ -267,7 +273,7 @@ def degree_effects(masks: pd.DataFrame) -> pd.DataFrame:
         apart; no intervals where there are no more trainings than coefficients.
     """
     rows = masks[(masks["control"] == "kept") & masks[GRID].notna().all(axis=1) & masks["value"].notna()]
-    rows = rows[~rows["pattern"].str.startswith(LEARNED)]
+    rows = rows[~of_kind(rows["pattern"], LearnedDegrees)]
     found = (
         dict(zip(_REGRESSED, key, strict=True)) | row
         for key, group in rows.groupby(_REGRESSED, sort=False)
@@ -338,7 +344,7 @@ def draw_summary(draws: pd.DataFrame, masks: pd.DataFrame) -> list[dict[str, Any
         deviation `sd`, `lowest` and `highest` value; how many are `different`, by a paired 95 % interval that leaves 0
         out; `value`, `ci_low` and `ci_high` of the mask that stays, whose interval is over the examples.
     """
-    stays = masks[masks["pattern"].str.startswith(LEARNED)][[*_LEARNED_KEYS, *VALUES]]
+    stays = masks[of_kind(masks["pattern"], LearnedDegrees)][[*_LEARNED_KEYS, *VALUES]]
     rows = []
     for key, group in draws.groupby(_LEARNED_KEYS, sort=False):
         values, of_draws = group["value"], dict(zip(_LEARNED_KEYS, key, strict=True))

@@ -7,8 +7,19 @@ from dataclasses import MISSING, dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from headlens.attention_masks.learned_mask_names import KeepOrder, kept_text
 from headlens.attention_masks.mask_options import read_layers
+from headlens.attention_masks.named_masks import (
+    USUAL_KINDS,
+    USUAL_RAMP,
+    ImportanceShare,
+    KeepOrder,
+    LearnedDegrees,
+    LearnedSpans,
+    NamedMask,
+    Removal,
+    check_connections,
+    parse_named_mask,
+)
 from headlens.errors import OptionError
 from headlens.learning.hyperparameters import LoopOptions, check_strength
 from headlens.learning.training_options import TrainingSetOptions
@@ -43,18 +54,11 @@ PAPER = {
 }
 PAPER_LENGTH = 128
 LONGEST = 2048
-# What tables call layers without attention, and layers that are not there.
-DROP_ATTENTION, DROP_LAYERS = "drop-attention", "drop-layers"
-ZERO = "zero:"  # in front of a mask whose scores are 0 where it is closed
 # What a grid calls the degrees, and what the pattern does.
 KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
 STUDY = "Training under masks"  # panel of the help
-LEARNED, SPANS = "degrees:mu=", "spans:mu="  # in front of μ
-MADE = (LEARNED, SPANS)  # masks that are learned in the run
 _LARGEST_DEGREE = 16
-_USUAL_KINDS = ("neighbour",)
-_USUAL_RAMP = 4
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class DegreeOptions(Checked):
         needs="learn_degrees",
     )
     degree_kinds: tuple[str, ...] = option(
-        ("neighbour",),
+        USUAL_KINDS,
         "Kinds of connections whose degrees are learned: neighbour, global, random, or several, comma-separated; "
         "each kind is penalised for the positions that it opens.",
         STUDY,
@@ -111,20 +115,16 @@ class DegreeOptions(Checked):
             from headlens.attention_masks.mask_distributions import GumbelDegrees
 
             GumbelDegrees(largest=self.largest_degree)
-        if self.degree_kinds != _USUAL_KINDS:
-            from headlens.attention_masks.mask_parametrization import check_connections
-
-            check_connections(self.degree_kinds)
+        check_connections(self.degree_kinds)
         if self.draws < 0 or self.draws == 1:
             raise OptionError(f"--law draws {self.draws} is too few to tell how far draws differ.", "Give 2 or more.")
         for strength in self.learn_degrees:
             check_strength(strength, "--learn-degrees")
 
     @property
-    def patterns(self) -> tuple[str, ...]:
-        """What tables call them, one for every μ."""
-        kinds = "" if self.degree_kinds == _USUAL_KINDS else f",kinds={'+'.join(self.degree_kinds)}"
-        return tuple(f"{LEARNED}{strength:.10g}{kinds}" for strength in self.learn_degrees)
+    def masks(self) -> tuple[LearnedDegrees, ...]:
+        """The masks that are learned, one for every μ."""
+        return tuple(LearnedDegrees(strength, self.degree_kinds) for strength in self.learn_degrees)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class SpanOptions(Checked):
         parse=numbers,
     )
     span_ramp: int = option(
-        _USUAL_RAMP,
+        USUAL_RAMP,
         "Tokens beyond a span over which weights fall to 0.",
         STUDY,
         metavar="N",
@@ -154,7 +154,7 @@ class SpanOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.span_ramp != _USUAL_RAMP:
+        if self.span_ramp != USUAL_RAMP:
             from headlens.attention_masks.mask_distributions import AdaptiveSpan
 
             AdaptiveSpan(ramp=self.span_ramp)
@@ -162,10 +162,9 @@ class SpanOptions(Checked):
             check_strength(strength, "--learn-spans")
 
     @property
-    def patterns(self) -> tuple[str, ...]:
-        """What tables call them, one for every μ."""
-        ramp = "" if self.span_ramp == _USUAL_RAMP else f",ramp={self.span_ramp}"
-        return tuple(f"{SPANS}{strength:.10g}{ramp}" for strength in self.learn_spans)
+    def masks(self) -> tuple[LearnedSpans, ...]:
+        """The masks that are learned, one for every μ."""
+        return tuple(LearnedSpans(strength, self.span_ramp) for strength in self.learn_spans)
 
 
 @dataclass(frozen=True)
@@ -304,22 +303,24 @@ class StudyRequest(Checked):
                 )
 
     @property
-    def masks(self) -> tuple[str, ...]:
+    def masks(self) -> tuple[NamedMask, ...]:
         """Masks of files that are trained under; with `keep` a part of each, for every order and share."""
         if not self.keep:
-            return self.mask
-        return tuple(kept_text(*parts) for parts in product(self.mask, self.keep_order, self.keep))
+            return tuple(map(parse_named_mask, self.mask))
+        orders = [order for text in self.keep_order for order in get_args(KeepOrder) if order == text]
+        return tuple(ImportanceShare(*parts) for parts in product(self.mask, orders, self.keep))
 
     @property
-    def removed(self) -> tuple[tuple[str, str | None], ...]:
-        """What is trained with something taken out of the model: what tables call it, and the layers; None for all."""
-        layers = [(DROP_ATTENTION, None if text.strip() == "all" else text.strip()) for text in self.drop_attention]
-        return *layers, *((DROP_LAYERS, text.strip()) for text in self.drop_layers)
+    def removed(self) -> tuple[tuple[Removal, str | None], ...]:
+        """What is trained with something taken out of the model, and the layers that it is taken from; None for all."""
+        attention = [None if text.strip() == "all" else text.strip() for text in self.drop_attention]
+        layers = [text.strip() for text in self.drop_layers]
+        return *((Removal("attention"), text) for text in attention), *((Removal("layers"), text) for text in layers)
 
     @property
     def names_cases(self) -> bool:
         """Whether anything but patterns is named that models are trained under, or without."""
-        return bool(self.graph or self.mask or self.degrees.patterns or self.spans.patterns or self.removed)
+        return bool(self.graph or self.mask or self.degrees.masks or self.spans.masks or self.removed)
 
 
 @dataclass(frozen=True)
@@ -397,15 +398,6 @@ class MasksRequest:
         others = self.study is not None and self.study.names_cases
         named = (*self.pattern, *grid) or (() if others else tuple(PAPER))
         return {text: parse_pattern(text) for text in map(str.strip, named)}
-
-
-def strength_of(pattern: str) -> float:
-    """μ of degrees or spans that are learned.
-
-    Args:
-        pattern: what tables call them, see `DegreeOptions.patterns` and `SpanOptions.patterns`.
-    """
-    return float(pattern.partition("=")[2].partition(",")[0])
 
 
 def parse_grid(text: str) -> tuple[str, ...]:

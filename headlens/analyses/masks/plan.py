@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.masks.options import MasksRequest
 from headlens.analyses.masks.recipe import study_cases
+from headlens.attention_masks.named_masks import LearnedDegrees
 from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
 from headlens.planning.planned_training_sets import training_set_sizes
 from headlens.runs.progress import Reporter
@@ -24,7 +25,7 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
     planned = study_cases(study, request.pattern)
     loop, runs = TrainingSteps.of(study.training, learned), len(planned)
     planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))
-    drawn = study.degrees.draws * sum(case.strength is not None and not case.spanned for case in planned)
+    drawn = study.degrees.draws * sum(isinstance(case.mask, LearnedDegrees) for case in planned)
     planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=runs + drawn, length=held_out.length))
     if study.parser != "gold":
         planner.notes.append(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
+from headlens.analyses.masks.cases import MaskCase, cases
 from headlens.analyses.masks.degrees import degree_effects
-from headlens.analyses.masks.options import MADE, PAPER, PAPER_LENGTH, ZERO, MasksRequest, StudyRequest, parse_grid
+from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, MasksRequest, StudyRequest, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
-from headlens.analyses.masks.study_figures import FULL
 from headlens.attention_masks.attention_mask import FILE, PatternMask
+from headlens.attention_masks.named_masks import TextGraph, Zeroable, ZeroedScores, parse_named_mask
 from headlens.attention_masks.patterns import Pattern, count_masked
 from headlens.errors import OptionError, counted
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
@@ -44,16 +44,16 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     first = study.training.seed
     seeds = tuple(range(first, first + study.seeds))
     grid = parse_grid(study.grid) if study.grid is not None else ()
-    graphs = (f"{GRAPH}{text.strip()}" for text in study.graph)
-    trained = (*patterns, *grid, *study.masks, *graphs, *study.degrees.patterns, *study.spans.patterns)
-    trained = trained if trained or study.names_cases else tuple(PAPER)
+    named = () if patterns or grid or study.names_cases else tuple(PAPER)
+    trained = [*map(parse_named_mask, (*patterns, *grid, *named)), *study.masks]
+    trained += [*(TextGraph(text.strip()) for text in study.graph), *study.degrees.masks, *study.spans.masks]
     if study.zero_scores:
-        zeroed = [f"{ZERO}{text}" for text in trained if text != FULL and not text.startswith(MADE)]
+        zeroed = [ZeroedScores(mask) for mask in trained if isinstance(mask, Zeroable)]
         if not zeroed:
             raise OptionError(
                 "--mask-rules zero-scores: no mask is given to which it could apply.", "Name one with --pattern."
             )
-        trained += tuple(zeroed)
+        trained += zeroed
     planned = cases(trained, study.layers or (None,), seeds, study.removed, controls=study.controls)
     return [case for case in planned if case.diagonal == "kept" or case.has_diagonal]
 

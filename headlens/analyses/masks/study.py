@@ -26,7 +26,7 @@ from headlens.analyses.masks.learned_tables import (
     span_rows,
     unsettled,
 )
-from headlens.analyses.masks.options import DROP_ATTENTION, DROP_LAYERS, StudyRequest
+from headlens.analyses.masks.options import StudyRequest
 from headlens.analyses.masks.study_figures import GRID, SHARES
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.attention.attach_edit import attach_edit
@@ -37,6 +37,7 @@ from headlens.attention_masks.learned_mask import LearnedMaskOptions, Scope, Set
 from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
 from headlens.attention_masks.model_mask import LEFT_ALONE, mask_edit, stack_layers
+from headlens.attention_masks.named_masks import LearnedDegrees, LearnedInRun, LearnedSpans, Removal, ZeroedScores
 from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
 from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
@@ -104,15 +105,15 @@ def under(
     Yields:
         The edit that masks; None where there is none.
     """
-    if case.pattern == DROP_ATTENTION:
-        stack, layers = stack_layers(model, case.layers, flag="--drop-attention")
+    if case.mask == Removal("attention"):
+        stack, layers = stack_layers(model, case.layers, flag=f"--{case.mask}")
         with without_attention(model, layers, stack):
             yield None
     elif (source := case.source(books, learned)) is None:
         yield None
     else:
         edit = MaskEdit(source) if source is learned else mask_edit(model, source, case.layers)
-        with zeroed_scores(model, edit) if case.zeroed else attach_edit(model, edit):
+        with zeroed_scores(model, edit) if isinstance(case.mask, ZeroedScores) else attach_edit(model, edit):
             yield edit
 
 
@@ -147,8 +148,8 @@ def fine_tuned(
 def _copied(model: PreTrainedModel, case: MaskCase) -> PreTrainedModel:
     """A copy of a model, without the layers that a case takes away."""
     model = copy.deepcopy(model)
-    if case.pattern == DROP_LAYERS:
-        stack, layers = stack_layers(model, case.layers, flag="--drop-layers")
+    if case.mask == Removal("layers"):
+        stack, layers = stack_layers(model, case.layers, flag=f"--{case.mask}")
         remove_layers(model, layers or (), stack)
     return model
 
@@ -259,14 +260,15 @@ class MaskStudy:
             )
         if any(case.layers is not None for case in planned):
             yield "Sparsity is the share of masked positions in the layers to which a mask applies."
-        if any(case.zeroed for case in planned):
+        masks = [case.mask for case in planned]
+        if any(isinstance(mask, ZeroedScores) for mask in masks):
             yield _ZEROED
         if len({case.seed for case in planned}) == 2:
             yield "Intervals over two seeds say little; use three or more seeds to see how much they differ."
-        if any(case.spanned for case in planned):
+        if any(isinstance(mask, LearnedSpans) for mask in masks):
             ramp = counted(self.study.spans.span_ramp, "token")
             yield _SPANS.format(n=texts.longest - 1, ramp=ramp)
-        if any(case.strength is not None and not case.spanned for case in planned):
+        if any(isinstance(mask, LearnedDegrees) for mask in masks):
             yield _DEGREES.format(n=round(texts.mean_length))
             if len(self.study.degrees.degree_kinds) > 1:
                 yield _KINDS
@@ -280,13 +282,13 @@ class MaskStudy:
             if isinstance(source, FiledMask):
                 if source.length < self.n:
                     raise OptionError(
-                        f"The mask {case.pattern} is for {source.length} tokens, fewer than --length {self.n}.",
+                        f"The mask {case.mask} is for {source.length} tokens, fewer than --length {self.n}.",
                         f"Give --length {source.length}.",
                     )
                 source.block(texts.longest)
-            if case.strength is not None:
+            if isinstance(case.mask, LearnedInRun):
                 made_mask(opened.lesson.task.network(opened.loaded.model), *learning(case, self.study, texts, self.n))
-            if case.pattern == DROP_LAYERS:
+            if case.mask == Removal("layers"):
                 _copied(opened.loaded.model, case)
             with under(opened.loaded.model, case, texts.books):
                 pass
@@ -297,12 +299,12 @@ class MaskStudy:
         """A model trained under a mask, or together with degrees, and measured under the mask that is left."""
         loaded, lesson, learned = opened.loaded, opened.lesson, None
         with self.trainings.followed(case.name, case.words, lesson.data) as callbacks:
-            if case.strength is None:
+            if not isinstance(case.mask, LearnedInRun):
                 model = fine_tuned(loaded, lesson, case, self.trainings.training, callbacks, texts.books)
             else:
                 options, scope = learning(case, self.study, texts, self.n)
                 training = replace(self.trainings.training, seed=case.seed)
-                learned = learn_mask(loaded, lesson, case.strength, options, training, callbacks, scope)
+                learned = learn_mask(loaded, lesson, case.mask.strength, options, training, callbacks, scope)
                 model = learned.model
         source = None if learned is None else SettledMask.kept(learned.mask)
         with under(model, case, texts.books, source) as edit, spanned(case, lesson, learned):
@@ -316,7 +318,7 @@ class MaskStudy:
         if self.run.writes:
             save_mask(self.run.path / place, LearnedMask.of(case.name, learned.mask), learned)
         outcome = replace(outcome, mask=place, shares=self._shares(case, texts, source))
-        if case.spanned:
+        if isinstance(case.mask, LearnedSpans):
             return replace(outcome, spans=span_rows(learned.mask))
         return replace(
             outcome,
@@ -365,26 +367,26 @@ def learning(case: MaskCase, study: StudyRequest, texts: StudyTexts, n: int) -> 
     """
     longest, diagonal = max(n, texts.longest), case.diagonal == "kept"
     mask = LearnedMaskOptions(longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal)
-    if case.spanned:
-        span = AdaptiveSpan(largest=texts.longest - 1, ramp=study.spans.span_ramp)
+    if isinstance(case.mask, LearnedSpans):
+        span = AdaptiveSpan(largest=texts.longest - 1, ramp=case.mask.ramp)
         return MaskLearningOptions(mask, span, "mean", layers=case.layers), Scope()
-    options = study.degrees
-    mask = replace(mask, connections=options.degree_kinds, seed=case.seed)
-    law = GumbelDegrees(largest=options.largest_degree, kinds=len(options.degree_kinds))
-    scope = Scope(per_head=options.degrees_of == "heads", counted=round(texts.mean_length))
+    assert isinstance(case.mask, LearnedDegrees)
+    mask = replace(mask, connections=case.mask.kinds, seed=case.seed)
+    law = GumbelDegrees(largest=study.degrees.largest_degree, kinds=len(case.mask.kinds))
+    scope = Scope(per_head=study.degrees.degrees_of == "heads", counted=round(texts.mean_length))
     return MaskLearningOptions(mask, law, "mean", layers=case.layers), scope
 
 
 def spanned(case: MaskCase, lesson: TrainingSet, learned: LearnedMaskResult | None) -> AbstractContextManager[object]:
     """Inside, weights within a learned mask are multiplied by its numbers, where these are not 0 and 1 alone."""
-    if learned is None or not case.spanned:
+    if learned is None or not isinstance(case.mask, LearnedSpans):
         return nullcontext()
     return MaskedModel(lesson.task.network(learned.model), learned.mask).eval().opened()
 
 
 def _key(case: MaskCase) -> Record:
     return {
-        "pattern": case.pattern,
+        "pattern": str(case.mask),
         "layers": case.layers or "all",
         "diagonal": case.diagonal != "dropped",
         "seed": case.seed,

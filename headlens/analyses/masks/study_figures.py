@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.options import LEARNED, MADE, ZERO
+from headlens.attention_masks.named_masks import (
+    FULL_ATTENTION,
+    LearnedDegrees,
+    LearnedInRun,
+    TextGraph,
+    ZeroedScores,
+    parse_named_mask,
+)
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_table, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
@@ -23,9 +31,7 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tasks.task_options import CHOICES, LOWER_IS_BETTER, guess_text
 
-FULL = "full"
-# Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.
-OF_TEXTS = ("graph:", f"{ZERO}graph:", *MADE)
+FULL = str(FULL_ATTENTION)
 GRID = ["degree_global", "degree_random", "degree_neighbour"]
 _LEAST = 4  # combinations, from which on they are a grid
 CONTROLS = {"kept": "all", "random": "random positions instead", "dropped": "no diagonal"}
@@ -80,6 +86,22 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 def without_mask(rows: pd.DataFrame) -> pd.DataFrame:
     """Those that tell of a model that sees all positions."""
     return rows[(rows["pattern"] == FULL) & (rows["control"] == "kept")]
+
+
+def of_kind(patterns: pd.Series, *kinds: Any, zeroed: bool = False) -> pd.Series[bool]:
+    """Tells which masks are of some kinds.
+
+    Args:
+        patterns: names of masks, a column `pattern`.
+        kinds: classes of `headlens.attention_masks.named_masks`.
+        zeroed: whether masks of these kinds count whose scores are 0.
+    """
+
+    def fits(name: object) -> bool:
+        named = parse_named_mask(str(name))
+        return isinstance(named.mask if zeroed and isinstance(named, ZeroedScores) else named, kinds)
+
+    return patterns.map(fits).astype(bool)
 
 
 def _of_seeds(rows: pd.DataFrame, unmasked: pd.Series | None) -> dict[str, float]:
@@ -220,7 +242,7 @@ def is_grid(masks: pd.DataFrame) -> bool:
     """Whether every combination of some degrees was trained under."""
     if not set(GRID) <= set(masks):
         return False
-    fixed = masks[(masks["control"] == "kept") & ~masks["pattern"].str.startswith(LEARNED)]
+    fixed = masks[(masks["control"] == "kept") & ~of_kind(masks["pattern"], LearnedDegrees)]
     known = fixed[GRID].dropna().drop_duplicates()
     return len(known) >= _LEAST and len(known) == math.prod(known.nunique())
 
@@ -230,7 +252,8 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
 
     Graphs, which mask alike, are left to `quality_by_layers`, learned degrees to `quality_by_degrees`.
     """
-    table = within_bounds(table[~table["pattern"].str.startswith(OF_TEXTS)])
+    # What is made for the texts of a run has a sparsity at other lengths that says nothing.
+    table = within_bounds(table[~of_kind(table["pattern"], TextGraph, LearnedInRun, zeroed=True)])
     if (table["pattern"] == FULL).all():
         return None
     blocks = list(table.groupby(BLOCK, sort=False))
@@ -326,7 +349,7 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
     table = means(masks)
     table = within_bounds(table[table["control"] == "kept"])
     others = table[table["pattern"] != FULL]
-    if others.empty or (set(others["layers"]) == {"all"} and not others["pattern"].str.startswith("graph:").any()):
+    if others.empty or (set(others["layers"]) == {"all"} and not of_kind(others["pattern"], TextGraph).any()):
         return None
     looks = list(zip(dict.fromkeys(others["layers"].astype(str)), cycle(_LAYER_COLOURS), strict=False))
     panels = []

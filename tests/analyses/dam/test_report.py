@@ -30,7 +30,7 @@ from headlens.analyses.dam.report import (
     write_dam,
 )
 from headlens.analyses.report.registry import reports
-from headlens.attention_masks.learned_mask_names import CLASSES
+from headlens.attention_masks.named_masks import CLASSES
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
 

@@ -7,13 +7,20 @@ import re
 import pytest
 
 from headlens.analyses.masks.cases import MaskCase, cases
+from headlens.attention_masks.named_masks import FULL_ATTENTION, NamedMask, PatternName, Removal, parse_named_mask
 from headlens.errors import OptionError
+
+STAR = PatternName("star")
+
+
+def named(*names: str) -> list[NamedMask]:
+    return [parse_named_mask(name) for name in names]
 
 
 def test_everything_with_and_without_the_diagonal_for_every_seed() -> None:
-    found = cases(("star", "window:2"), ("0-1", None), (3, 4), controls=True)
+    found = cases(named("star", "window:2"), ("0-1", None), (3, 4), controls=True)
     assert len(found) == 2 * (3 + 2 * 2 * 2)
-    first = [(c.pattern, c.diagonal, c.layers) for c in found if c.seed == 3]
+    first = [(str(c.mask), c.diagonal, c.layers) for c in found if c.seed == 3]
     assert first[:3] == [("full", "kept", None), ("full", "dropped", None), ("full", "random", None)]
     assert first[3:7] == [
         ("star", "kept", "0-1"),
@@ -22,18 +29,17 @@ def test_everything_with_and_without_the_diagonal_for_every_seed() -> None:
         ("star", "dropped", None),
     ]
     assert len({c.name for c in found}) == len(found)
-    alone = cases(("star", "star"), (None,), (0,), controls=False)
-    assert [(c.pattern, c.diagonal) for c in alone] == [("full", "kept"), ("star", "kept")]
+    alone = cases(named("star", "star"), (None,), (0,), controls=False)
+    assert [(str(c.mask), c.diagonal) for c in alone] == [("full", "kept"), ("star", "kept")]
 
 
 def test_what_is_taken_away_is_trained_once_a_seed() -> None:
-    removed = (("drop-attention", "last:1"), ("drop-attention", None), ("drop-layers", "last:1"))
+    removed = ((Removal("attention"), "last:1"), (Removal("attention"), None), (Removal("layers"), "last:1"))
     found = cases((), (None,), (0, 1), removed, controls=True)
-    assert [(c.pattern, c.diagonal, c.layers) for c in found[3:6]] == [(p, "kept", layers) for p, layers in removed]
+    assert [(c.mask, c.diagonal, c.layers) for c in found[3:6]] == [(p, "kept", layers) for p, layers in removed]
     assert len(found) == 2 * (3 + 3)
     assert len({c.name for c in found}) == len(found)
     for case in found[3:6]:
-        assert case.removed
         assert case.fixed is None
         assert case.sparsity(9) == 1
         assert case.sparsity_of_texts({4: 2, 9: 1}, {}) == 1
@@ -42,12 +48,12 @@ def test_what_is_taken_away_is_trained_once_a_seed() -> None:
 
 def test_full_asks_for_the_controls_alone() -> None:
     """Attention without a mask is trained once, however it is named."""
-    plain = cases(("full",), (None,), (0, 1), controls=True)
+    plain = cases([FULL_ATTENTION], (None,), (0, 1), controls=True)
     assert [(c.diagonal, c.seed) for c in plain] == [(d, s) for s in (0, 1) for d in ("kept", "dropped", "random")]
-    ranges = cases(("full",), ("0-2", "3-5"), (0,), controls=True)
+    ranges = cases([FULL_ATTENTION], ("0-2", "3-5"), (0,), controls=True)
     assert [(c.diagonal, c.layers) for c in ranges[3:]] == [("dropped", "0-2"), ("dropped", "3-5")]
     assert sum(c.whole for c in ranges) == 1
-    assert [c.diagonal for c in cases(("full",), ("0-2",), (0,), controls=False)] == ["kept"]
+    assert [c.diagonal for c in cases([FULL_ATTENTION], ("0-2",), (0,), controls=False)] == ["kept"]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +72,9 @@ def test_full_asks_for_the_controls_alone() -> None:
     ],
 )
 def test_which_have_a_diagonal_to_drop(pattern: str, has: bool) -> None:
-    assert MaskCase(pattern).has_diagonal == has
-    assert MaskCase(pattern, "dropped").has_diagonal == has
+    (mask,) = named(pattern)
+    assert MaskCase(mask).has_diagonal == has
+    assert MaskCase(mask, "dropped").has_diagonal == has
 
 
 def test_cases_have_files_of_their_own() -> None:
@@ -76,13 +83,13 @@ def test_cases_have_files_of_their_own() -> None:
         ("0-2", "0,2", "0_2", None),
         ("star", "runs/a-1/m", "runs/a/1/m", "window:1|star", "degrees:mu=0.1"),
     )
-    found = cases(patterns, layers, (0, 1), controls=True)
+    found = cases(named(*patterns), layers, (0, 1), controls=True)
     names = {c.name for c in found}
     assert len(names) == len(found) == len({name.lower() for name in names})
     assert all(re.fullmatch(r"[A-Za-z0-9=_-]+", name) for name in names)
-    assert MaskCase("star", seed=1).name == "star-kept-all-seed1"
-    assert MaskCase("star", "dropped", "0-2", 1).words == "star, no diagonal, layers 0-2, seed 1"
-    told = [MaskCase("full", diagonal).words for diagonal in ("kept", "dropped", "random")]
+    assert MaskCase(STAR, seed=1).name == "star-kept-all-seed1"
+    assert MaskCase(STAR, "dropped", "0-2", 1).words == "star, no diagonal, layers 0-2, seed 1"
+    told = [MaskCase(diagonal=diagonal).words for diagonal in ("kept", "dropped", "random")]
     assert told == ["no mask, seed 0", "no diagonal, seed 0", "random positions instead of the diagonal, seed 0"]
 
 
@@ -93,9 +100,9 @@ def test_cases_have_files_of_their_own() -> None:
         (MaskCase(diagonal="dropped"), 1 / 128),
         (MaskCase(diagonal="random"), 1 / 128),
         # 128 on the diagonal, 2 x 127 beside it, 2 x 126 more of the first row and column
-        (MaskCase("star"), 1 - 634 / 128**2),
-        (MaskCase("star", "dropped"), 1 - 506 / 128**2),
-        (MaskCase("global:1", layers="1"), 1 - 255 / 128**2),
+        (MaskCase(STAR), 1 - 634 / 128**2),
+        (MaskCase(STAR, "dropped"), 1 - 506 / 128**2),
+        (MaskCase(PatternName("global:1"), layers="1"), 1 - 255 / 128**2),
     ],
 )
 def test_sparsities(case: MaskCase, sparsity: float) -> None:
@@ -115,10 +122,11 @@ def test_sparsities(case: MaskCase, sparsity: float) -> None:
     ],
 )
 def test_degrees(pattern: str, degrees: tuple[int | None, ...]) -> None:
-    assert tuple(MaskCase(pattern).degrees().values()) == degrees
-    assert list(MaskCase(pattern).degrees()) == ["degree_global", "degree_random", "degree_neighbour"]
+    (mask,) = named(pattern)
+    assert tuple(MaskCase(mask).degrees().values()) == degrees
+    assert list(MaskCase(mask).degrees()) == ["degree_global", "degree_random", "degree_neighbour"]
 
 
 def test_a_pattern_that_there_is_none() -> None:
     with pytest.raises(OptionError, match="stra"):
-        MaskCase("stra").sparsity(8)
+        MaskCase(*named("stra")).sparsity(8)

@@ -15,6 +15,7 @@ from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.attention.sites import Site
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, Scope
 from headlens.attention_masks.mask_distributions import GumbelDegrees
+from headlens.attention_masks.named_masks import LearnedDegrees
 from headlens.attention_masks.patterns import BigBird, parse_pattern
 from headlens.errors import OptionError
 
@@ -44,8 +45,11 @@ def test_grids_that_cannot_be_read(text: str, words: str) -> None:
 
 
 def test_names_of_what_is_learned() -> None:
-    assert DegreeOptions((0.1, 1e-5, 3.0)).patterns == ("degrees:mu=0.1", "degrees:mu=1e-05", "degrees:mu=3")
-    assert [MaskCase(name).strength for name in ("degrees:mu=1e-05", "star", "full")] == [1e-5, None, None]
+    assert [str(m) for m in DegreeOptions((0.1, 1e-5, 3.0)).masks] == [
+        "degrees:mu=0.1",
+        "degrees:mu=1e-05",
+        "degrees:mu=3",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,7 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
     sites = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
     degrees = DegreeOptions((1.0,), 2, "layers" if shared else "heads")
     options, scope = learning(
-        MaskCase("degrees:mu=1", layers="last:2"), StudyRequest(degrees=degrees), StudyTexts({6: 1}, {}), 9
+        MaskCase(LearnedDegrees(1.0), layers="last:2"), StudyRequest(degrees=degrees), StudyTexts({6: 1}, {}), 9
     )
     mask = LearnedAttentionMask(sites, options.mask, options.law, scope=replace(scope, layers=(1, 2)))
     heads = 1 if shared else 2
@@ -92,7 +96,7 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
 
 
 def test_a_mask_of_learned_degrees_is_for_offsets_and_expected_density() -> None:
-    case = MaskCase("degrees:mu=1", "dropped", "6-11")
+    case = MaskCase(LearnedDegrees(1.0), "dropped", "6-11")
     options, scope = learning(case, StudyRequest(degrees=DegreeOptions((1.0,), 4)), StudyTexts({11: 1, 13: 1}, {}), 30)
     assert isinstance(options.law, GumbelDegrees)
     assert (options.law.largest, options.penalty, options.layers) == (4, "mean", "6-11")

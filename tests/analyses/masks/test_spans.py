@@ -15,12 +15,13 @@ from headlens.analyses.masks.options import SpanOptions, StudyRequest
 from headlens.analyses.masks.study import learning, spanned, under
 from headlens.analyses.masks.text_graphs import StudyTexts
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, SettledMask, masked_sites
+from headlens.attention_masks.named_masks import LearnedSpans
 from headlens.errors import OptionError
 
 
 def test_ramps_are_measured_and_zeros_are_exact() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
-    case = MaskCase("spans:mu=1,ramp=2")
+    case = MaskCase(LearnedSpans(1.0, 2))
     options, _ = learning(case, StudyRequest(spans=SpanOptions((1.0,), 2)), StudyTexts({9: 1}, {}), 9)
     mask = LearnedAttentionMask(masked_sites(model), options.mask, options.law).eval()
     with torch.no_grad():
@@ -68,7 +69,5 @@ def test_options_that_cannot_be(wrong: dict[str, Any], words: str) -> None:
 
 
 def test_names_of_what_is_learned() -> None:
-    assert SpanOptions((0.1, 1e-5)).patterns == ("spans:mu=0.1", "spans:mu=1e-05")
-    assert SpanOptions((1.0,), 8).patterns == ("spans:mu=1,ramp=8",)
-    cases = [MaskCase(name) for name in ("spans:mu=1,ramp=8", "degrees:mu=0.1,kinds=global", "star")]
-    assert [(case.strength, case.spanned) for case in cases] == [(1.0, True), (0.1, False), (None, False)]
+    assert [str(m) for m in SpanOptions((0.1, 1e-5)).masks] == ["spans:mu=0.1", "spans:mu=1e-05"]
+    assert [str(m) for m in SpanOptions((1.0,), 8).masks] == ["spans:mu=1,ramp=8"]
