@@ -27,9 +27,10 @@ from transformers import BertConfig, BertForMaskedLM
 from headlens.attention.kernels import differentiable_mask as learned_mask
 from headlens.attention.kernels.differentiable_mask import MaskedAttention
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
-from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.attention_masks.mask_distributions import GumbelDegrees, MaskDistribution
-from headlens.learning.objectives import MaskedTokenLoss, PenalizedObjective, parameter_groups
+from headlens.interventions.edited_model import EditedModel
+from headlens.learning.objectives import MaskedTokenLoss, parameter_groups
+from headlens.learning.penalized_training import PenalizedObjective
 from headlens.models.loading import load
 
 Inputs = dict[str, Tensor]
@@ -71,9 +72,9 @@ def dam(
     law: MaskDistribution | None = None,
 ) -> Step:
     own = copy.deepcopy(model)
-    masked = MaskedModel(own, LearnedAttentionMask(masked_sites(own), options, law)).train()
+    masked = EditedModel(own, LearnedAttentionMask(masked_sites(own), options, law)).train()
     undo.enter_context(masked.opened())
-    objective = PenalizedObjective(MaskedTokenLoss(), masked.mask, 1e-4, "sum")
+    objective = PenalizedObjective(MaskedTokenLoss(), masked.edit, 1e-4, "sum")
     return stepper(masked, lambda: objective.loss(masked, inputs), {"mask.": 1.0})
 
 

@@ -48,9 +48,11 @@ from headlens.attention.normalizers import Entmax
 from headlens.attention_masks.learned_mask import LearnedMaskOptions
 from headlens.corpora.sentence import Example
 from headlens.corpora.sources import open_corpus
+from headlens.interventions.edited_model import EditedModel
+from headlens.learning.gate_training import StochasticGates, gated_sites
 from headlens.learning.new_models import wordpiece_tokenizer
-from headlens.learning.objectives import MaskedTokenLoss, PenalizedObjective
-from headlens.learning.stochastic_gates import GatedModel, StochasticGates, gated_sites
+from headlens.learning.objectives import MaskedTokenLoss
+from headlens.learning.penalized_training import PenalizedObjective
 from headlens.models.loading import LoadedModel
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.targets import OwnEmbedding
@@ -383,9 +385,9 @@ def training_steps(bench: Bench) -> list[Table]:
 
 def _gates(model: BertForMaskedLM, batch: dict[str, Tensor], undo: ExitStack) -> Run:
     own = copy.deepcopy(model)
-    gated = GatedModel(own, StochasticGates(gated_sites(own))).train()
+    gated = EditedModel(own, StochasticGates(gated_sites(own))).train()
     undo.enter_context(gated.opened())
-    objective = PenalizedObjective(MaskedTokenLoss(), gated.gates, 0.1, "mean")
+    objective = PenalizedObjective(MaskedTokenLoss(), gated.edit, 0.1, "mean")
     return dam_steps.stepper(gated, lambda: objective.loss(gated, batch), {"gates.": 1.0})
 
 

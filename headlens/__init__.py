@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from headlens.interventions.compacting import compact_model
     from headlens.interventions.gates import HeadGates
     from headlens.learning.gate_options import GateOptions
-    from headlens.learning.gate_training import Pruned, train_gates
-    from headlens.learning.stochastic_gates import StochasticGates
+    from headlens.learning.gate_training import Pruned, StochasticGates, train_gates
     from headlens.learning.training_set import TrainingSet
     from headlens.maps.sentence_attention import collect_attention
     from headlens.metrics.attention_view import CallView
@@ -85,8 +84,7 @@ _HOMES = {
     "interventions.compacting": ("compact_model",),
     "interventions.gates": ("HeadGates",),
     "learning.gate_options": ("GateOptions",),
-    "learning.gate_training": ("Pruned", "train_gates"),
-    "learning.stochastic_gates": ("StochasticGates",),
+    "learning.gate_training": ("Pruned", "StochasticGates", "train_gates"),
     "learning.training_set": ("TrainingSet",),
     "maps.sentence_attention": ("collect_attention",),
     "metrics.attention_view": ("CallView",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from headlens.learning.stochastic_gates import StochasticGates
+from headlens.learning.gate_training import StochasticGates
 
 
 def spread(gates: StochasticGates) -> StochasticGates:

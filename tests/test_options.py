@@ -24,7 +24,7 @@ from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest, train_request
 from headlens.errors import OptionError
 from headlens.learning.gate_options import START as GATE_START
-from headlens.learning.stochastic_gates import START
+from headlens.learning.gate_training import START
 from headlens.option_values import amount, names, names_or_none, numbers, share, whole_numbers
 from headlens.options import GROUPS, Given, build, declared_options
 from headlens.runs.output_options import arguments

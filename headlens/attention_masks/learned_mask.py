@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from headlens.attention.edits_and_observers import CallContext, Edit
+from headlens.attention.edits_and_observers import BatchTokens, CallContext, Tokens, named_arguments, real_tokens
+from headlens.attention.model_normalizer import attention_of
 from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
+from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelSigmoid, MaskDistribution
 from headlens.attention_masks.mask_parametrization import (
@@ -25,7 +29,7 @@ from headlens.attention_masks.mask_parametrization import (
 from headlens.attention_masks.named_masks import check_connections
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
-from headlens.interventions.edited_model import absent_sites
+from headlens.interventions.edited_model import LearnedEdit
 from headlens.options import PenaltyKind
 
 Form = Literal["additive", "multiplicative", "renormalised"]
@@ -116,10 +120,10 @@ class Scope:
             raise OptionError("--layers is empty.", "Leave it out to mask all of them.")
 
 
-class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
+class LearnedAttentionMask(LearnedEdit, CallNormalizer):
     """Masks the self-attention of encoders by numbers M from 0 to 1, which a law makes of α; symmetric by construction.
 
-    M is drawn once for a forward pass, the same for all sentences of the batch (`draw`; `MaskedModel` does it). Without
+    M is drawn once for a forward pass, the same for all sentences of the batch (`draw`; `applied` does it). Without
     a draw M is without noise, `MaskDistribution.settled`. Shorter sentences use the top-left block of the mask; their
     lengths are those of the declared tokens, and without any all tokens count.
 
@@ -132,6 +136,8 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         draws: number of draws in the training, for a temperature that falls.
         scope: layers, heads and positions that count.
     """
+
+    called = "mask"
 
     def __init__(
         self,
@@ -174,12 +180,24 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         # Masks of the present draw by layer index and length.
         self._cache: dict[tuple[int, int], Tensor] = {}
 
-    def check(self, sites: Sequence[Site]) -> None:
-        """Raises OptionError if a layer that is masked is not there, or has other heads."""
-        if absent := absent_sites(self.sites, sites):
+    @contextmanager
+    def applied(self, model: PreTrainedModel) -> Iterator[AttentionSession]:
+        """Draws and applies a mask in every forward pass of a model inside `with`.
+
+        The attention mask of a pass gives the lengths of its sentences.
+
+        Raises:
+            OptionError: for a multiplicative mask, if the model's own attention is no softmax.
+        """
+        multiplies = self.options.form == "multiplicative"
+        if multiplies and attention_of(model) is not None:
             raise OptionError(
-                f"The mask of {absent[0]} does not belong to this model.", "Create a mask for this model's own sites."
+                f"--law form=multiplicative: the attention of this model is {attention_of(model)}, not softmax.",
+                "Choose additive or renormalised.",
             )
+        normalizer = self if multiplies else None
+        with AttentionSession(model, edits=[self], normalizer=normalizer) as session, _drawing(session, self):
+            yield session
 
     def draw(self) -> None:
         """Draws the M of the next forward pass; its gradients can be computed until the next draw."""
@@ -239,6 +257,18 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         counts = shape.counts(n, self.alpha.device, diagonal=self.options.diagonal).to(self.alpha)
         total = (values * counts).sum()
         return total if kind == "sum" else total / (self.alpha[..., 0].numel() * n**2)
+
+    @torch.no_grad()
+    def log_columns(self) -> dict[str, float]:
+        """What a training's log says of the mask: its sparsity, how sure it is, and the temperature of its noise.
+
+        `sparsity` is the share of all n x n positions of all heads that are masked in the end, in the layers that are;
+        `undecided` the share of numbers with a P between 0.1 and 0.9, of which draws still go both ways.
+        """
+        open_share = self.law.probabilities(self.alpha)
+        undecided = ((open_share > 0.1) & (open_share < 0.9)).float().mean()
+        kept = self.kept() if self.layers is None else self.kept()[list(self.layers)]
+        return {"sparsity": mask_sparsity(kept), "undecided": float(undecided), "temperature": float(self.temperature)}
 
     @property
     def layers(self) -> tuple[int, ...] | None:
@@ -329,6 +359,41 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         return values if self.options.form == "multiplicative" else torch.log(values + _EPSILON)
 
 
+@contextmanager
+def _drawing(session: AttentionSession, mask: LearnedAttentionMask) -> Iterator[None]:
+    """Draws a mask and declares the tokens at the start of every pass, in the outermost model that is called."""
+    running: list[tuple[nn.Module, ExitStack]] = []
+
+    def begin(module: nn.Module, args: tuple[Any, ...], inputs: dict[str, Any]) -> None:
+        if not running:
+            running.append((module, ExitStack()))
+            mask.draw()
+            if (tokens := _tokens(named_arguments(module, args, inputs))) is not None:
+                running[0][1].enter_context(session.batch(BatchTokens(encoder=tokens)))
+
+    def end(module: nn.Module, _args: object, _output: object) -> None:
+        if running and running[0][0] is module:
+            running.pop()[1].close()
+
+    with ExitStack() as undo:
+        undo.callback(mask.forget)
+        for part in session.model.modules():
+            if isinstance(part, PreTrainedModel):
+                undo.callback(part.register_forward_pre_hook(begin, with_kwargs=True).remove)
+                undo.callback(part.register_forward_hook(end, always_call=True).remove)
+        yield
+
+
+def _tokens(inputs: dict[str, Any]) -> Tokens | None:
+    """The tokens of a pass, of which only padding is known; None where the encoder does not run."""
+    if inputs.get("encoder_outputs") is not None:
+        return None
+    ids, real = inputs.get("input_ids"), inputs.get("attention_mask")
+    if real is None and isinstance(ids, Tensor):
+        real = torch.ones_like(ids)
+    return real_tokens(real, ids)
+
+
 class SettledMask:
     """What a learned mask opens, decided for good: a `MaskSource`, made for the length of every sentence.
 
@@ -372,6 +437,11 @@ class SettledMask:
         digest = hashlib.sha256(f"{self._mask.options} {self._mask.layers}".encode())
         digest.update(self.values.contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
+
+
+def mask_sparsity(kept: Tensor) -> float:
+    """Share of masked positions of masks (..., n, n), first and last row and column included as the paper counts."""
+    return 1.0 - float(kept.double().mean())
 
 
 def masked_sites(model: nn.Module) -> list[Site]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from headlens.errors import OptionError
+from headlens.learning.hyperparameters import penalized_rate
 from headlens.option_values import names_or_none
 from headlens.options import OUTPUT, Checked, StackName, option
 from headlens.shared_options import FREEZE
@@ -13,10 +14,6 @@ from headlens.shared_options import FREEZE
 GATES_PANEL = "Gates"
 # log α of a gate that is 1 at evaluation.
 START = 2.5
-# Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all. With this much for all
-# updates together, gates can move so far and back again, however many updates there are.
-WAY = 24.0
-_FASTEST = 0.5
 
 
 @dataclass(frozen=True)
@@ -77,4 +74,4 @@ class GateOptions(Checked):
 
     def rate(self, updates: int) -> float:
         """The highest learning rate of gates in a training of so many updates."""
-        return self.gate_learning_rate or min(_FASTEST, WAY / updates)
+        return penalized_rate(self.gate_learning_rate, updates)

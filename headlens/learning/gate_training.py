@@ -1,27 +1,100 @@
-"""Pruning by gates that are learned, for one strength of the penalty: the core of `headlens prune`."""
+"""Gates of heads that are learned (Voita et al. 2019, section 6), and pruning by them: the core of `headlens prune`."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headlens.attention.edits_and_observers import CallContext
 from headlens.attention.model_normalizer import restore_attention
-from headlens.heads import Head
+from headlens.attention.sites import Site, find_sites
+from headlens.errors import OptionError
+from headlens.heads import STACKS, Head, Stack
 from headlens.interventions.compacting import check_folds, heads_of_model, with_folded_gates
+from headlens.interventions.edited_model import LearnedEdit
 from headlens.interventions.hard_concrete import HardConcrete
-from headlens.learning.gate_options import GateOptions
-from headlens.learning.hyperparameters import TrainingOptions, check_strength
-from headlens.learning.loop import Trainer
-from headlens.learning.objectives import GATES, PenalizedObjective, gate_log_columns, logged, moved
-from headlens.learning.stochastic_gates import GatedModel, StochasticGates, gated_sites
-from headlens.learning.training_set import TrainingCallbacks, TrainingSet, freeze_unused
-from headlens.models.freezing import freeze, weights_of
+from headlens.learning.gate_options import START, GateOptions
+from headlens.learning.hyperparameters import TrainingOptions
+from headlens.learning.penalized_training import PenalizedObjective, frozen_copy, thaw, train_penalized
+from headlens.learning.training_set import TrainingCallbacks, TrainingSet
+from headlens.models.freezing import weights_of
 from headlens.models.loading import LoadedModel
+from headlens.options import PenaltyKind
+
+
+class StochasticGates(LearnedEdit):
+    """Multiplies head outputs by gates of a Hard Concrete distribution, each with a log α that can be trained.
+
+    In training mode every forward pass draws one gate for each head, the same for all sentences of the batch, as
+    the authors do; otherwise gates are those of evaluation. Noise comes from torch's own generator, call by call, so
+    that passes which gradient checkpointing repeats meet the same gates again, and processes meet gates of their own.
+    With shared weights (ALBERT) a head has a gate at every depth.
+
+    Args:
+        sites: the layers whose heads have gates.
+        start: log α of all gates before training.
+        law: the distribution of the gates.
+    """
+
+    called = "gates"
+
+    def __init__(self, sites: Sequence[Site], start: float = START, law: HardConcrete | None = None) -> None:
+        super().__init__()
+        self.sites = tuple(sites)
+        self.law = law or HardConcrete()
+        self.log_alpha = nn.ParameterDict({_key(s): nn.Parameter(torch.full((s.n_heads,), start)) for s in self.sites})
+
+    @property
+    def heads(self) -> list[Head]:
+        """The heads that have a gate, in the order of the sites."""
+        return [h for s in self.sites for h in s.heads]
+
+    def output(self, context: CallContext, output: Tensor) -> Tensor:
+        """The head outputs times their gates: (batch, query, heads, d)."""
+        key = _key(context.site)
+        if key not in self.log_alpha:
+            return output
+        log_alpha = self.log_alpha[key]
+        gates = self.law.sample(log_alpha, self.law.noise(log_alpha)) if self.training else self.law.gate(log_alpha)
+        # (heads,) -> (heads, 1)
+        return output * gates.to(output)[:, None]
+
+    def penalty(self, kind: PenaltyKind = "mean") -> Tensor:
+        """Expected number of open gates: a scalar.
+
+        Args:
+            kind: "mean" over layers of the sum over their heads, as the authors' code has it, or the "sum" over all.
+        """
+        sums = torch.stack([self.law.open_probability(self.log_alpha[_key(s)]).sum() for s in self.sites])
+        return sums.mean() if kind == "mean" else sums.sum()
+
+    def log_columns(self) -> dict[str, float]:
+        """The log α of every head, by the head's name."""
+        return {str(head): value for head, value in self.log_alphas().items()}
+
+    def log_alphas(self) -> dict[Head, float]:
+        """Returns the log α parameter of every gated head, as a mapping from head to number."""
+        return self._by_head(self.log_alpha)
+
+    def values(self) -> dict[Head, float]:
+        """The gate of every head at evaluation."""
+        with torch.no_grad():
+            return self._by_head({key: self.law.gate(log_alpha) for key, log_alpha in self.log_alpha.items()})
+
+    def closed(self) -> list[Head]:
+        """The heads whose gates are 0 at evaluation."""
+        return [h for h, value in self.values().items() if value == 0.0]
+
+    def _by_head(self, values: Any) -> dict[Head, float]:
+        """Values of all heads, of a mapping from the keys of the sites to tensors of shape (heads,)."""
+        return {h: value for s in self.sites for h, value in zip(s.heads, values[_key(s)].tolist(), strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,34 +151,28 @@ def train_gates(
     """
     options, training = options or GateOptions(), training or TrainingOptions()
     callbacks = callbacks or TrainingCallbacks()
-    check_strength(strength)
     gated_heads(loaded, lesson, options)
-    model = copy.deepcopy(loaded.model)
-    freeze(model, options.freeze or ())
+    model = frozen_copy(loaded, options.freeze)
     network = lesson.task.network(model)
     gates = StochasticGates(gated_sites(network, options.gates or None), options.gate_start)
     start = gates.log_alphas()
-    gated = GatedModel(network, gates)
     objective = PenalizedObjective(lesson.objective, gates, strength, options.penalty)
     rate = options.rate(callbacks.updates(lesson.data, training))
-    # Processes that train together wait for all gradients: what gets none is found before, and frozen.
-    with gated.eval().opened():
-        freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), network.device))
-        state = Trainer(
-            training,
-            objective,
-            keeper=callbacks.keeper,
-            progress=callbacks.progress,
-            scales={GATES: rate / training.learning_rate},
-            record=gate_log_columns,
-        ).fit(gated, lesson.data)
-    for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
-        parameter.requires_grad_(before.requires_grad)
-    rows = {0: start} | {int(row["step"]): logged(row) for row in state.log}
-    log = pd.DataFrame([{k: v for k, v in row.items() if "." not in k} for row in state.log])
+    rows = train_penalized(network, lesson, objective, rate, training, callbacks, record=lambda _: gates.log_columns())
+    thaw(model, loaded)
+    alphas = {0: start} | {int(row["step"]): logged(row) for row in rows}
+    log = pd.DataFrame([{k: v for k, v in row.items() if "." not in k} for row in rows])
     values = gates.values()
     pruned = with_folded_gates(model.eval(), values, keep_shape=options.save == "folded")
-    return Pruned(pruned, values, gate_table(rows), log)
+    return Pruned(pruned, values, gate_table(alphas), log)
+
+
+def logged(row: dict[str, float]) -> dict[Head, float]:
+    """Returns the log α of every gated head in a row of a training log, as a mapping from head to number.
+
+    Columns of heads are those with a dot in their name; all other columns are left out.
+    """
+    return {Head.parse(name): value for name, value in row.items() if "." in name}
 
 
 def gated_heads(loaded: LoadedModel, lesson: TrainingSet, options: GateOptions) -> list[Head]:
@@ -163,3 +230,30 @@ def from_scratch(
         heads_of_model(model).without(gone).apply(model)
     lesson.teach(model, training, callbacks)
     return model
+
+
+def gated_sites(model: nn.Module, stacks: Collection[Stack] | None = None) -> list[Site]:
+    """The layers of some stacks that have heads.
+
+    Args:
+        model: the model.
+        stacks: encoder, decoder or cross; None for all that the model has.
+
+    Raises:
+        OptionError: if the model does not have one of the stacks, or none is named.
+        UnsupportedModelError: if its heads cannot be found.
+    """
+    sites = [s for s in find_sites(model) if s.n_heads]
+    present = [stack for stack in STACKS if any(s.stack == stack for s in sites)]
+    gated = present if stacks is None else list(stacks)
+    if missing := [str(stack) for stack in gated if stack not in present]:
+        raise OptionError(
+            f"--gates {missing[0]}: {type(model).__name__} has no such heads.", f"It has {', '.join(present)}."
+        )
+    if not gated:
+        raise OptionError("No stack was chosen for gates.", f"The model has {', '.join(present)}.")
+    return [s for s in sites if s.stack in gated]
+
+
+def _key(site: Site) -> str:
+    return f"{site.stack}_{site.layer}"

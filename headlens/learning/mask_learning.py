@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-import copy
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.attention_masks.attention_mask_edit import MaskEdit
-from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
-from headlens.attention_masks.learned_mask_model import MaskedModel
+from headlens.attention_masks.learned_mask import (
+    LearnedAttentionMask,
+    LearnedMaskOptions,
+    Scope,
+    mask_sparsity,
+    masked_sites,
+)
 from headlens.attention_masks.mask_distributions import GumbelSigmoid, MaskDistribution
 from headlens.attention_masks.mask_options import read_layers
 from headlens.attention_masks.mask_parametrization import at_ends
-from headlens.attention_masks.named_masks import CLASSES
-from headlens.errors import OptionError
-from headlens.learning.hyperparameters import TrainingOptions, check_strength
-from headlens.learning.loop import Trainer
-from headlens.learning.objectives import MASK, PenalizedObjective, mask_log_columns, mask_sparsity, moved
-from headlens.learning.training_set import TrainingCallbacks, TrainingSet, freeze_unused
-from headlens.models.freezing import freeze
+from headlens.attention_masks.named_masks import CLASSES, PROBABILITIES, UNMASKED
+from headlens.errors import OptionError, ResumeError
+from headlens.files import atomic_path, output_errors
+from headlens.interventions.edited_model import EditedModel
+from headlens.learning.hyperparameters import TrainingOptions, penalized_rate
+from headlens.learning.penalized_training import PenalizedObjective, frozen_copy, thaw, train_penalized
+from headlens.learning.sweep import MODELS
+from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.options import PenaltyKind
 from headlens.tasks.task import Task
 
 SPARSITY_COLUMNS = ["mask", "layer", "head", "diagonal", "n", "sparsity"]
 POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept", "diagonal"]
-# From its start near 0, α has to come to about ±4 until draws are nearly always the same.
-WAY = 24.0
-_FASTEST = 0.5
+MASKS = "masks"  # folder of the mask files
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class MaskLearningOptions:
 
     def rate(self, updates: int) -> float:
         """The highest learning rate of α in a training of so many updates."""
-        return self.mask_learning_rate or min(_FASTEST, WAY / updates)
+        return penalized_rate(self.mask_learning_rate, updates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +116,10 @@ class LearnedMaskResult:
             device = self.mask.alpha.device
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 torch.manual_seed(0)
-                with MaskedModel(self.task.network(self.model), self.mask).eval().opened():
+                with EditedModel(self.task.network(self.model), self.mask).eval().opened():
                     yield
         elif self.mask.options.form == "multiplicative":
-            with MaskedModel(self.task.network(self.model), hard(self.mask)).eval().opened():
+            with EditedModel(self.task.network(self.model), hard(self.mask)).eval().opened():
                 yield
         else:
             with attach_edit(self.model, MaskEdit(LearnedMask.of("learned", self.mask).file)):
@@ -148,30 +154,26 @@ def learn_mask(
     """
     options, training = options or MaskLearningOptions(), training or TrainingOptions()
     callbacks = callbacks or TrainingCallbacks()
-    check_strength(strength)
-    model = _frozen_copy(loaded, options)
+    model = frozen_copy(loaded, options.freeze)
     network, updates = lesson.task.network(model), callbacks.updates(lesson.data, training)
     torch.manual_seed(training.seed)
     mask = made_mask(network, options, scope, updates * training.accumulate)
-    masked = MaskedModel(network, mask)
     objective = PenalizedObjective(lesson.objective, mask, strength, options.penalty)
     own = options.mask
     members = _members(own.longest, options.window) * _learnable(own.longest, lesson.longest, own.ends, own.diagonal)
     start = {"step": 0} | _importance(mask, members)
-    with masked.eval().opened():
-        freeze_unused(masked, objective, moved(lesson.data.batch((0,), 0), loaded.device))
-        trainer = Trainer(
-            training,
-            objective,
-            keeper=callbacks.keeper,
-            progress=callbacks.progress,
-            scales={MASK: options.rate(updates) / training.learning_rate},
-            record=lambda model: {**mask_log_columns(model), **_importance(mask, members)},
-            clip_apart=True,
-        )
-        state = trainer.fit(masked, lesson.data)
-    _release(model, loaded)
-    log = pd.DataFrame(state.log)
+    rows = train_penalized(
+        network,
+        lesson,
+        objective,
+        options.rate(updates),
+        training,
+        callbacks,
+        record=lambda _: mask.log_columns() | _importance(mask, members),
+        clip_apart=True,
+    )
+    thaw(model, loaded)
+    log = pd.DataFrame(rows)
     followed = pd.concat([pd.DataFrame([start]), log], ignore_index=True)[list(start)]
     importance = followed.melt("step", var_name="class", value_name="p").sort_values("step", kind="stable")
     log = log.drop(columns=[name for name in start if name != "step"])
@@ -195,16 +197,16 @@ def unmasked(
         callbacks: progress, and what is kept for going on after an interruption.
     """
     options, training = options or MaskLearningOptions(), training or TrainingOptions()
-    model = _frozen_copy(loaded, options)
+    model = frozen_copy(loaded, options.freeze)
     torch.manual_seed(training.seed)
     lesson.teach(model, training, callbacks)
-    _release(model, loaded)
+    thaw(model, loaded)
     return model
 
 
 def trains_weights(loaded: LoadedModel, lesson: TrainingSet, options: MaskLearningOptions) -> bool:
     """Whether any part of the model is trained beside the mask."""
-    model = _frozen_copy(loaded, options)
+    model = frozen_copy(loaded, options.freeze)
     lesson.freeze_unused(model)
     return any(p.requires_grad for p in model.parameters())
 
@@ -225,19 +227,6 @@ def _importance(mask: LearnedAttentionMask, members: Tensor) -> dict[str, float]
     sums, counts = p.double().mean(dim=(0, 1)).flatten() @ members, members.sum(dim=0)
     means = zip(CLASSES, sums.tolist(), counts.tolist(), strict=True)
     return {name: total / count for name, total, count in means if count}
-
-
-def _frozen_copy(loaded: LoadedModel, options: MaskLearningOptions) -> PreTrainedModel:
-    """To be trained, but for the parts that are frozen."""
-    model = copy.deepcopy(loaded.model)
-    freeze(model, options.freeze or ())
-    return model
-
-
-def _release(model: PreTrainedModel, loaded: LoadedModel) -> None:
-    """What was frozen for a training is so no more."""
-    for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
-        parameter.requires_grad_(before.requires_grad)
 
 
 def made_mask(
@@ -354,6 +343,43 @@ class LearnedMask:
         common: dict[str, Any] = {"mask": self.file.name, "diagonal": self.file.diagonal, "n": self.file.length}
         frame = pd.DataFrame(rows).assign(**common)[columns]
         return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "offset") if name in columns})
+
+
+def forget_masks(folder: Path) -> None:
+    """Remove masks and models of an earlier sweep, whose penalties may have been others."""
+    with output_errors(folder):
+        for name in ("penalty-*", "degrees_*", UNMASKED):
+            for place in [*(folder / MASKS).glob(name), *(folder / MODELS).glob(name)]:
+                shutil.rmtree(place)
+
+
+def save_mask(path: Path, learned: LearnedMask, result: LearnedMaskResult) -> None:
+    """Write a mask in its final form, and beside it the P that it came from.
+
+    Raises:
+        OutputError: if the folder cannot be written.
+    """
+    about = {"form": result.mask.options.form, "task": result.task.name}
+    mask = replace(learned.file, metadata={**learned.file.metadata, **about})
+    with output_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mask.save(path)
+        with atomic_path(path.with_name(PROBABILITIES)) as temporary:
+            save_file({"p": learned.probabilities.float().contiguous()}, temporary)
+
+
+def load_mask(folder: Path) -> LearnedMask:
+    """What `save_mask` wrote.
+
+    Raises:
+        ResumeError: if it cannot be read.
+    """
+    try:
+        return LearnedMask(AttentionMask.load(folder), load_file(folder / PROBABILITIES)["p"])
+    except Exception as error:  # also what masks are refused with elsewhere: this one was kept to go on
+        raise ResumeError(
+            f"{folder} no longer has a readable mask: {error}", "Start again with --overwrite."
+        ) from error
 
 
 def _places(n: int) -> tuple[Tensor, Tensor]:

@@ -30,10 +30,10 @@ from headlens.attention.normalizers import Entmax, LearnedEntmax, ModelNormalize
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
-from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.errors import ModelError, OptionError, SelfCheckError, UnsupportedModelError
 from headlens.heads import KEY_COLUMNS
 from headlens.interventions.compacting import refilled, save_compacted, without_heads
+from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import load
 from headlens.relevance_propagation.relevance_session import RelevanceSession
@@ -338,7 +338,7 @@ def test_a_multiplied_mask_needs_softmax() -> None:
     mask = LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(9, form="multiplicative"))
     with (
         pytest.raises(OptionError, match="the attention of this model is entmax15, not softmax"),
-        MaskedModel(model, mask).opened(),
+        EditedModel(model, mask).opened(),
     ):
         pass
 

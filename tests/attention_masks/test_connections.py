@@ -23,12 +23,12 @@ from headlens.attention_masks.learned_mask import (
     SettledMask,
     masked_sites,
 )
-from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.attention_masks.mask_distributions import GumbelDegrees
 from headlens.attention_masks.mask_parametrization import Connections
 from headlens.attention_masks.named_masks import CONNECTIONS, check_connections
 from headlens.attention_masks.patterns import Random, parse_pattern, random_ranks
 from headlens.errors import OptionError
+from headlens.interventions.edited_model import EditedModel
 
 SITES = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
 SOME = [kinds for n in (1, 2, 3) for kinds in itertools.permutations(CONNECTIONS, n)]
@@ -149,7 +149,7 @@ def test_a_settled_mask_is_what_the_model_was_trained_under(kinds: tuple[str, ..
     with torch.no_grad():
         mask.alpha.copy_(3 * torch.randn_like(mask.alpha))
         plain = model(**inputs)[0]
-        with MaskedModel(model, mask).eval().opened():
+        with EditedModel(model, mask).eval().opened():
             expected = model(**inputs)[0]
         with attach_edit(model, MaskEdit(SettledMask.kept(mask))):
             found = model(**inputs)[0]

@@ -15,9 +15,9 @@ from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
-from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees, GumbelSigmoid, MaskDistribution
 from headlens.errors import OptionError
+from headlens.interventions.edited_model import EditedModel
 
 ENCODERS = ["bert", "albert", "albert-groups", "marian", "roberta", "distilbert", "modernbert", "bart"]
 FAST = ["bert", "albert", "marian", "modernbert"]
@@ -51,7 +51,7 @@ def seen(name: str, found: Tensor, inputs: dict[str, Any]) -> Tensor:
 def test_open_everywhere_it_is_the_plain_model(name: str, kernel: str, options: LearnedMaskOptions) -> None:
     model, inputs = zoo.ZOO[name].build(kernel), zoo.padded(zoo.ZOO[name])
     mask = filled(LearnedAttentionMask(masked_sites(model), options, SOFT), 40.0)
-    with MaskedModel(model, mask).eval().opened():
+    with EditedModel(model, mask).eval().opened():
         found = run(model, inputs)
     torch.testing.assert_close(seen(name, found, inputs), seen(name, run(model, inputs), inputs), rtol=0, atol=1e-5)
 
@@ -111,7 +111,7 @@ def test_gradients_by_finite_differences(
     """Of a loss and the penalty, by α, with noise that stays as it is; in double precision and a padded batch."""
     model, inputs = zoo.ZOO["bert"].build(kernel).double(), zoo.padded(zoo.ZOO["bert"])
     mask = filled(LearnedAttentionMask(masked_sites(model), options, law, scope=scope).double())
-    masked = MaskedModel(model, mask).eval()
+    masked = EditedModel(model, mask).eval()
     mask.train()
 
     def loss() -> Tensor:
@@ -151,19 +151,19 @@ def test_structured_masks_are_toeplitz_but_for_first_and_last(diagonal: bool) ->
 @pytest.mark.parametrize("structured", [False, True])
 def test_symmetric_after_every_step(structured: bool) -> None:
     model, inputs = zoo.ZOO["bert"].build("sdpa"), zoo.padded(zoo.ZOO["bert"])
-    masked = MaskedModel(
+    masked = EditedModel(
         model, LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(7, structured=structured))
     ).train()
     optimiser = torch.optim.AdamW(masked.parameters(), lr=0.1)
-    before = masked.mask.alpha.detach().clone()
+    before = masked.edit.alpha.detach().clone()
     with masked.opened():
         for _ in range(3):
             masked(**inputs).last_hidden_state.tanh().sum().backward()
             optimiser.step()
             optimiser.zero_grad()
-            found = masked.mask.probabilities()
+            found = masked.edit.probabilities()
             assert torch.equal(found, found.mT)
-    assert float((masked.mask.alpha - before).abs().detach().max()) > 0.1
+    assert float((masked.edit.alpha - before).abs().detach().max()) > 0.1
 
 
 @pytest.mark.parametrize("form", ["additive", "multiplicative"])
@@ -171,7 +171,7 @@ def test_a_padded_sentence_gets_what_it_gets_alone(form: Any) -> None:
     """The top-left block of the mask, with the last row and column at its own end."""
     model, inputs = zoo.ZOO["bert"].build("sdpa"), zoo.padded(zoo.ZOO["bert"])
     mask = filled(LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(9, structured=True, form=form), SOFT))
-    with MaskedModel(model, mask).eval().opened():
+    with EditedModel(model, mask).eval().opened():
         together = run(model, inputs)
         for sentence, length in enumerate(zoo.LENGTHS):
             alone = run(model, {k: v[sentence : sentence + 1, :length] for k, v in inputs.items()})
@@ -182,7 +182,7 @@ def test_one_draw_for_all_layers_of_a_pass() -> None:
     """In training M is what the law gives for torch's own noise, and the same in every layer."""
     model, inputs = zoo.ZOO["albert"].build(), zoo.padded(zoo.ZOO["albert"])
     mask = filled(LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(7)))
-    masked = MaskedModel(model, mask).eval()
+    masked = EditedModel(model, mask).eval()
     mask.train()
     with masked.opened():
         torch.manual_seed(5)
@@ -274,13 +274,13 @@ def test_before_training_alpha_is_near_0() -> None:
 
 def test_texts_that_are_longer_than_the_mask() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
-    masked = MaskedModel(model, LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(6)))
+    masked = EditedModel(model, LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(6)))
     with masked.opened(), pytest.raises(OptionError, match="A text of 7 tokens is longer than the mask of 6"):
         masked(**inputs)
 
 
 def test_masks_of_another_model_and_models_without_encoder() -> None:
-    with pytest.raises(OptionError, match=r"The mask of encoder\.0 does not belong to this model"):
+    with pytest.raises(OptionError, match=r"The mask of encoder\.0 cannot belong to this model"):
         AttentionSession(zoo.ZOO["bert"].build(), edits=[LearnedAttentionMask([Site("encoder", 0, 3, "somewhere")])])
     with pytest.raises(OptionError, match="GPT2LMHeadModel has no encoder whose attention could be masked"):
         masked_sites(zoo.ZOO["gpt2"].build())

@@ -10,21 +10,21 @@ import zoo
 from watching import run
 
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
-from headlens.attention_masks.learned_mask_model import MaskedModel
+from headlens.interventions.edited_model import EditedModel
 
 
-def made(name: str, *, structured: bool = True) -> MaskedModel:
+def made(name: str, *, structured: bool = True) -> EditedModel[LearnedAttentionMask]:
     model = zoo.ZOO[name].build()
     mask = LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(12, structured=structured))
     with torch.no_grad():
         torch.manual_seed(2)
         mask.alpha.normal_()
-    return MaskedModel(model, mask).eval()
+    return EditedModel(model, mask).eval()
 
 
 def test_only_inside_with() -> None:
     masked, inputs = made("bert"), zoo.padded(zoo.ZOO["bert"])
-    with pytest.raises(RuntimeError, match=r"inside `with masked\.opened\(\)`"):
+    with pytest.raises(RuntimeError, match=r"inside `with edited\.opened\(\)`"):
         masked(**inputs)
     plain = run(masked.module, inputs)
     with masked.opened():
@@ -38,7 +38,7 @@ def test_the_model_itself_and_models_within_it_are_masked() -> None:
     """As evaluation calls them; a pass draws once, however many models it goes through."""
     masked, inputs = made("marian"), zoo.padded(zoo.ZOO["marian"])
     model = masked.module
-    with masked.opened(), mock.patch.object(masked.mask, "draw", wraps=masked.mask.draw) as draw:
+    with masked.opened(), mock.patch.object(masked.edit, "draw", wraps=masked.edit.draw) as draw:
         through = run(masked, inputs)
         assert torch.equal(run(model, inputs), through)
         assert draw.call_count == 2

@@ -31,8 +31,9 @@ from headlens.interventions.compacting import (
     save_compacted,
     with_folded_gates,
 )
+from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.gates import HeadGates
-from headlens.learning.stochastic_gates import GatedModel, StochasticGates, gated_sites
+from headlens.learning.gate_training import StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel, load
 from headlens.weights.head_map import FILE
 
@@ -312,7 +313,7 @@ def test_folded_is_gated(name: str, keep_shape: bool) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
     gates = spread(StochasticGates(gated_sites(model)))
-    with GatedModel(model, gates).eval().opened():
+    with EditedModel(model, gates).eval().opened():
         expected = run(model, inputs)
     plain = run(model, inputs)
     folded = with_folded_gates(model, gates.values(), keep_shape=keep_shape)
@@ -352,7 +353,7 @@ def test_all_gates_closed_leaves_the_shape() -> None:
     entry = zoo.ZOO["marian"]
     model, inputs = entry.build(), zoo.padded(entry)
     gates = StochasticGates(gated_sites(model), start=-5.0)
-    with GatedModel(model, gates).eval().opened():
+    with EditedModel(model, gates).eval().opened():
         expected = run(model, inputs)
     folded = with_folded_gates(model, gates.values())
     close(run(folded, inputs), expected)
@@ -367,7 +368,7 @@ def test_pruned_twice() -> None:
     gates = StochasticGates(gated_sites(once), start=0.4)
     with torch.no_grad():
         gates.log_alpha["encoder_2"][1] = -7.0
-    with GatedModel(once, gates).eval().opened():
+    with EditedModel(once, gates).eval().opened():
         expected = run(once, inputs)
     close(run(with_folded_gates(once, gates.values()), inputs), expected)
 

@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerBase
 from headlens.errors import CorpusError, OptionError, UnsupportedModelError
 from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model
+from headlens.interventions.edited_model import EditedModel
 from headlens.learning.gate_options import GateOptions
-from headlens.learning.gate_training import Pruned, from_scratch, gate_table, train_gates
+from headlens.learning.gate_training import Pruned, StochasticGates, from_scratch, gate_table, gated_sites, train_gates
 from headlens.learning.hyperparameters import TrainingOptions
-from headlens.learning.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
@@ -55,7 +55,7 @@ def test_the_model_is_what_was_trained_with_gates(
             own = last[(last["stack"] == site.stack) & (last["layer"] == site.layer)]["log_alpha"].tolist()
             gates.log_alpha[f"{site.stack}_{site.layer}"].copy_(torch.tensor(own))
     assert gates.values() == pytest.approx(found.values)
-    with GatedModel(lesson.task.network(loaded.model), gates).eval().opened():
+    with EditedModel(lesson.task.network(loaded.model), gates).eval().opened():
         expected = outputs(loaded.model, lesson)
     torch.testing.assert_close(outputs(found.model, lesson), expected, rtol=1e-5, atol=1e-5)
     assert all(torch.equal(p, before[name]) for name, p in loaded.model.state_dict().items())

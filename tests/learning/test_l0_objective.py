@@ -21,12 +21,13 @@ from torch import nn
 
 from headlens.errors import OptionError
 from headlens.heads import Head
+from headlens.interventions.edited_model import EDIT, EditedModel
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.learning.batch_sampler import Indices
+from headlens.learning.gate_training import StochasticGates, gated_sites, logged
 from headlens.learning.hyperparameters import TrainingOptions
 from headlens.learning.loop import Trainer
-from headlens.learning.objectives import GATES, PenalizedObjective, gate_log_columns, logged
-from headlens.learning.stochastic_gates import GatedModel, StochasticGates, gated_sites
+from headlens.learning.penalized_training import PenalizedObjective
 from headlens.weights.head_slicing import projections
 
 SITE = "bert.encoder.layer.0.attention.self"
@@ -74,17 +75,17 @@ def accuracy(model: nn.Module) -> float:
     return float((found == batch["labels"]).float().mean())
 
 
-def fitted(model: nn.Module, strength: float, steps: int = 200, **options: Any) -> tuple[GatedModel, Any]:
+def fitted(model: nn.Module, strength: float, steps: int = 200, **options: Any) -> tuple[EditedModel, Any]:
     own: Any = copy.deepcopy(model)
-    gated = GatedModel(own, StochasticGates(gated_sites(own)))
+    gated = EditedModel(own, StochasticGates(gated_sites(own)))
     training = TrainingOptions(steps=steps, batch_tokens=500, learning_rate=1e-3, log_every=10, **options)
-    scales = {GATES: 0.1 / training.learning_rate}
+    scales = {EDIT: 0.1 / training.learning_rate}
     with gated.opened():
         trainer = Trainer(
             training,
-            PenalizedObjective(ModelLoss(), gated.gates, strength, "mean"),
+            PenalizedObjective(ModelLoss(), gated.edit, strength, "mean"),
             scales=scales,
-            record=gate_log_columns,
+            record=lambda _: gated.edit.log_columns(),
         )
         state = trainer.fit(gated, Occurs())
     return gated, state
@@ -93,7 +94,7 @@ def fitted(model: nn.Module, strength: float, steps: int = 200, **options: Any) 
 @pytest.mark.slow
 def test_without_a_penalty_all_heads_stay(learned: nn.Module) -> None:
     gated, _ = fitted(learned, 0.0)
-    assert gated.gates.closed() == []
+    assert gated.edit.closed() == []
     with gated.opened():
         assert accuracy(gated) == 1
 
@@ -101,7 +102,7 @@ def test_without_a_penalty_all_heads_stay(learned: nn.Module) -> None:
 @pytest.mark.slow
 def test_a_very_large_penalty_closes_all(learned: nn.Module) -> None:
     gated, _ = fitted(learned, 1000.0)
-    assert gated.gates.closed() == gated.gates.heads
+    assert gated.edit.closed() == gated.edit.heads
 
 
 def columns(model: nn.Module, head: int) -> torch.Tensor:
@@ -134,7 +135,7 @@ def planted(request: pytest.FixtureRequest) -> tuple[int, nn.Module]:
 def test_a_head_without_output_goes_and_the_one_the_task_needs_stays(planted: tuple[int, nn.Module]) -> None:
     head, model = planted
     gated, state = fitted(model, 0.05, 110)
-    assert gated.gates.closed() == [Head("encoder", 0, head)]
+    assert gated.edit.closed() == [Head("encoder", 0, head)]
     for row in state.log[5:]:
         found = logged(row)
         assert found[Head("encoder", 0, head)] < found[Head("encoder", 0, 1 - head)]
@@ -152,7 +153,7 @@ def test_of_two_equal_heads_one_goes(learned: nn.Module) -> None:
         columns(model, 1).copy_(columns(model, 0))
     Trainer(TrainingOptions(steps=100, batch_tokens=500, learning_rate=5e-3), ModelLoss()).fit(model, Occurs())
     gated, _ = fitted(model, 0.2, 400)
-    assert len(gated.gates.closed()) == 1
+    assert len(gated.edit.closed()) == 1
     with gated.opened():
         assert accuracy(gated) == 1
 
@@ -160,15 +161,15 @@ def test_of_two_equal_heads_one_goes(learned: nn.Module) -> None:
 def test_the_loss_and_the_step_by_hand(learned: nn.Module) -> None:
     """One update: Adam's first step is the learning rate in the direction of the gradient, for gates at their own."""
     gated, state = fitted(learned, 3.0, 1, warmup=0, schedule="constant", clip=0.0)
-    before = StochasticGates(gated.gates.sites)
-    for name, log_alpha in gated.gates.log_alpha.items():
+    before = StochasticGates(gated.edit.sites)
+    for name, log_alpha in gated.edit.log_alpha.items():
         moved = (before.log_alpha[name] - log_alpha).detach()
         torch.testing.assert_close(moved, torch.full_like(moved, 0.1), rtol=1e-4, atol=0)
     task = float(ModelLoss().loss(copy.deepcopy(learned).eval(), Occurs().batch(tuple(range(64)), 0)).detach()) / 64
     penalty = 3.0 * 2 / (1 + math.exp(-2.5) * 11**-0.33)
     assert state.log[0]["loss"] == pytest.approx(penalty + task, abs=0.2)
     first = logged(state.log[0])
-    assert first == pytest.approx(gated.gates.log_alphas())
+    assert first == pytest.approx(gated.edit.log_alphas())
 
 
 @pytest.mark.parametrize(("kind", "share"), [("mean", 1 / 2), ("sum", 1.0)])
@@ -184,12 +185,14 @@ def test_the_penalty_does_not_depend_on_the_batches(kind: Any, share: float) -> 
 def test_interrupted_and_gone_on_with(tmp_path: Path) -> None:
     options = TrainingOptions(steps=17, batch_tokens=40, learning_rate=1e-2, log_every=4)
 
-    def run(keeper: Folder | None) -> tuple[GatedModel, Any]:
+    def run(keeper: Folder | None) -> tuple[EditedModel, Any]:
         own: Any = build("BertForSequenceClassification", num_labels=3)
-        gated = GatedModel(own, StochasticGates(gated_sites(own)))
-        objective = PenalizedObjective(ModelLoss(), gated.gates, 0.3, "mean")
+        gated = EditedModel(own, StochasticGates(gated_sites(own)))
+        objective = PenalizedObjective(ModelLoss(), gated.edit, 0.3, "mean")
         with gated.opened():
-            trainer = Trainer(options, objective, keeper=keeper, scales={GATES: 5.0}, record=gate_log_columns)
+            trainer = Trainer(
+                options, objective, keeper=keeper, scales={EDIT: 5.0}, record=lambda _: gated.edit.log_columns()
+            )
             return gated, trainer.fit(gated, Sentences())
 
     whole, expected = run(None)
@@ -204,7 +207,7 @@ def test_interrupted_and_gone_on_with(tmp_path: Path) -> None:
 def test_in_half_precision(learned: nn.Module) -> None:
     gated, _ = fitted(learned, 0.0, 20, precision="bf16")
     assert {p.dtype for p in gated.parameters()} == {torch.float32}
-    assert gated.gates.closed() == []
+    assert gated.edit.closed() == []
 
 
 def test_nothing_left_to_train() -> None:
@@ -249,7 +252,7 @@ def test_two_processes_share_gates_and_draw_their_own_noise(tmp_path: Path) -> N
     one, two = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     assert one[0] == two[0]
     assert_equal(one[1], two[1])
-    moved = [own for name, own in one[1].items() if name.startswith(GATES)]
+    moved = [own for name, own in one[1].items() if name.startswith(EDIT)]
     assert moved
     assert all((own != 2.5).all() for own in moved)
     # 5 updates with 2 sites each: an epoch is over after one batch

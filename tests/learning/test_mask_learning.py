@@ -22,15 +22,22 @@ from headlens.attention.sites import find_sites
 from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.attention_masks.attention_mask_edit import MaskEdit
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
-from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.attention_masks.mask_distributions import GumbelSigmoid
 from headlens.attention_masks.named_masks import LearnedDegrees
 from headlens.errors import OptionError, ResumeError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact_model
+from headlens.interventions.edited_model import EditedModel
 from headlens.learning.hyperparameters import TrainingOptions
-from headlens.learning.mask_learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, hard, learn_mask
-from headlens.learning.saved_masks import load_mask, save_mask
+from headlens.learning.mask_learning import (
+    LearnedMask,
+    LearnedMaskResult,
+    MaskLearningOptions,
+    hard,
+    learn_mask,
+    load_mask,
+    save_mask,
+)
 from headlens.learning.training_set import TrainingSet
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
@@ -170,7 +177,7 @@ def test_the_file_of_learned_degrees_is_their_final_mask(
         return found.model(**given, output_hidden_states=True).hidden_states[-1].detach()
 
     plain = states()
-    with MaskedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
+    with EditedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
         expected = states()
     with found.hardened():
         # What is masked while degrees are learned keeps a millionth.
@@ -193,7 +200,7 @@ def test_the_mask_of_a_file_is_the_final_one(
     found = learn_mask(loaded, lesson, 0.02, options, SHORT)
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
-    with MaskedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
+    with EditedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
         expected = outputs(found, lesson)
     with found.hardened():
         torch.testing.assert_close(outputs(found, lesson), expected, atol=1e-5, rtol=1e-4)

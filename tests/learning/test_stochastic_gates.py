@@ -14,9 +14,10 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.heads import Stack
+from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.gates import HeadGates
 from headlens.interventions.hard_concrete import HardConcrete
-from headlens.learning.stochastic_gates import GatedModel, StochasticGates, gated_sites
+from headlens.learning.gate_training import StochasticGates, gated_sites
 
 MODELS = ["bert", "albert", "marian", "roberta", "gpt2"]
 
@@ -26,7 +27,7 @@ def test_at_evaluation_they_are_head_gates(name: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
     gates = spread(StochasticGates(gated_sites(model))).eval()
-    with GatedModel(model, gates).eval().opened():
+    with EditedModel(model, gates).eval().opened():
         found = run(model, inputs)
     with AttentionSession(model, edits=[HeadGates(gates.values())]):
         expected = run(model, inputs)
@@ -39,7 +40,7 @@ def test_at_evaluation_they_are_head_gates(name: str) -> None:
 def test_before_training_nothing_is_changed() -> None:
     entry = zoo.ZOO["bert"]
     model, inputs = entry.build(), zoo.padded(entry)
-    with GatedModel(model, StochasticGates(gated_sites(model))).eval().opened():
+    with EditedModel(model, StochasticGates(gated_sites(model))).eval().opened():
         found = run(model, inputs)
     assert torch.equal(found, run(model, inputs))
 
@@ -74,7 +75,7 @@ def test_gradients_by_finite_differences() -> None:
     entry = zoo.ZOO["bert"]
     model, inputs = entry.build().double(), zoo.padded(entry)
     gates = StochasticGates(gated_sites(model), start=0.3).double()
-    gated = GatedModel(model, gates)
+    gated = EditedModel(model, gates)
 
     def loss() -> torch.Tensor:
         torch.manual_seed(11)
@@ -123,12 +124,12 @@ def test_stacks_that_are_not_there() -> None:
 
 def test_gates_of_another_model() -> None:
     gates = StochasticGates([Site("encoder", 0, 3, "somewhere")])
-    with pytest.raises(OptionError, match=r"The gates of encoder\.0 do not belong to this model"):
+    with pytest.raises(OptionError, match=r"The gates of encoder\.0 cannot belong to this model"):
         AttentionSession(zoo.ZOO["bert"].build(), edits=[gates])
 
 
 def test_only_inside_with() -> None:
     entry = zoo.ZOO["bert"]
-    gated = GatedModel(entry.build(), StochasticGates(gated_sites(entry.build())))
-    with pytest.raises(RuntimeError, match=r"inside `with gated\.opened\(\)`"):
+    gated = EditedModel(entry.build(), StochasticGates(gated_sites(entry.build())))
+    with pytest.raises(RuntimeError, match=r"inside `with edited\.opened\(\)`"):
         gated(**zoo.padded(entry))

@@ -12,10 +12,9 @@ from headlens.analyses.dam.sweep import DamSweep
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
 from headlens.errors import counted
-from headlens.learning.mask_learning import made_mask
+from headlens.learning.mask_learning import MASKS, forget_masks, load_mask, made_mask
 from headlens.learning.new_models import PREFIX, is_new
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
-from headlens.learning.saved_masks import MASKS, forget_masks, load_mask
 from headlens.learning.sweep import SweepRun, told_once
 from headlens.learning.text_training import block_length, made_new
 from headlens.learning.training_options import TextOptions

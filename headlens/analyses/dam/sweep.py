@@ -15,13 +15,15 @@ from headlens.attention_masks.named_masks import UNMASKED
 from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.learning.hyperparameters import TrainingOptions
 from headlens.learning.mask_learning import (
+    MASKS,
     LearnedMask,
     MaskLearningOptions,
     learn_mask,
+    load_mask,
+    save_mask,
     trains_weights,
     unmasked,
 )
-from headlens.learning.saved_masks import MASKS, load_mask, save_mask
 from headlens.learning.sweep import KNOWN_WITHOUT_READING, Baseline, Record, Trainings, run_name
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel

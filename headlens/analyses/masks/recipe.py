@@ -17,8 +17,8 @@ from headlens.attention_masks.attention_mask import FILE, PatternMask
 from headlens.attention_masks.named_masks import TextGraph, Zeroable, ZeroedScores, parse_named_mask
 from headlens.attention_masks.patterns import Pattern, count_masked
 from headlens.errors import OptionError, counted
+from headlens.learning.mask_learning import forget_masks
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
-from headlens.learning.saved_masks import forget_masks
 from headlens.learning.sweep import SweepRun
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter

@@ -34,18 +34,25 @@ from headlens.attention_masks.attention_mask import FILE, MaskSource
 from headlens.attention_masks.attention_mask_edit import MaskEdit, zeroed_scores
 from headlens.attention_masks.importance_mask import FiledMask
 from headlens.attention_masks.learned_mask import LearnedMaskOptions, Scope, SettledMask
-from headlens.attention_masks.learned_mask_model import MaskedModel
 from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
 from headlens.attention_masks.model_mask import LEFT_ALONE, mask_edit, stack_layers
 from headlens.attention_masks.named_masks import LearnedDegrees, LearnedInRun, LearnedSpans, Removal, ZeroedScores
 from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
 from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
+from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.removed_layers import remove_layers, without_attention
 from headlens.learning.hyperparameters import TrainingOptions
-from headlens.learning.mask_learning import LearnedMask, LearnedMaskResult, MaskLearningOptions, learn_mask, made_mask
+from headlens.learning.mask_learning import (
+    MASKS,
+    LearnedMask,
+    LearnedMaskResult,
+    MaskLearningOptions,
+    learn_mask,
+    made_mask,
+    save_mask,
+)
 from headlens.learning.open_training_set import OpenedTraining
-from headlens.learning.saved_masks import MASKS, save_mask
 from headlens.learning.sweep import Baseline, Record, Trainings, told_of_trainings
 from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
@@ -381,7 +388,7 @@ def spanned(case: MaskCase, lesson: TrainingSet, learned: LearnedMaskResult | No
     """Inside, weights within a learned mask are multiplied by its numbers, where these are not 0 and 1 alone."""
     if learned is None or not isinstance(case.mask, LearnedSpans):
         return nullcontext()
-    return MaskedModel(lesson.task.network(learned.model), learned.mask).eval().opened()
+    return EditedModel(lesson.task.network(learned.model), learned.mask).eval().opened()
 
 
 def _key(case: MaskCase) -> Record:
