@@ -43,7 +43,7 @@ class ImportanceMask(DerivedMask):
     source: AttentionMask
     probabilities: Tensor
     keep: float
-    order: KeepOrder = "most"
+    order: str = "most"
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
@@ -130,7 +130,7 @@ class ImportanceMask(DerivedMask):
         return nearest[by_value]
 
     @classmethod
-    def load(cls, path: str | Path, keep: float, order: KeepOrder = "most") -> ImportanceMask:
+    def load(cls, path: str | Path, keep: float, order: str = "most") -> ImportanceMask:
         """Reads a mask that `train-dam` learned, and the P that lies beside it.
 
         Args:

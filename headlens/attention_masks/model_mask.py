@@ -16,7 +16,6 @@ from headlens.attention_masks.attention_mask_edit import MaskEdit
 from headlens.attention_masks.importance_mask import ImportanceMask
 from headlens.attention_masks.mask_options import MaskOptions, read_layers
 from headlens.attention_masks.named_masks import (
-    FullAttention,
     ImportanceShare,
     PatternName,
     StoredMask,
@@ -121,15 +120,13 @@ def parse_mask(text: str) -> MaskSource:
     return source_of(parse_stored_mask(text))
 
 
-def source_of(named: FullAttention | StoredMask) -> MaskSource:
+def source_of(named: StoredMask) -> MaskSource:
     """Returns the mask that a name stands for.
 
     Raises:
         OptionError: if there is no such pattern or file.
     """
     match named:
-        case FullAttention():
-            return PatternMask(Full())
         case PatternName(words):
             return PatternMask(parse_pattern(words))
         case ImportanceShare(path, order, keep):

@@ -18,23 +18,10 @@ UNMASKED = "unmasked"  # the run of a sweep that trains without a mask
 CLASSES = ("special", "diagonal", "neighbourhood", "rest")  # of positions, see `LearnedMask.positions`
 PROBABILITIES = "probabilities.safetensors"  # P of a learned mask, beside its file
 CONNECTIONS = ("neighbour", "global", "random")
-USUAL_KINDS = ("neighbour",)
-USUAL_RAMP = 4
 SHARE_ADVICE = "Give a number above 0 and up to 1, such as 0.3."
 _SHARE = re.compile(rf"(?P<path>.+)@(?P<order>{'|'.join(get_args(KeepOrder))})=(?P<keep>[^@]+)", re.DOTALL)
 _DEGREES = re.compile(r"mu=(?P<strength>[^,]+)(,kinds=(?P<kinds>.+))?")
 _SPANS = re.compile(r"mu=(?P<strength>[^,]+)(,ramp=(?P<ramp>[1-9][0-9]{0,17}))?")
-
-
-@dataclass(frozen=True)
-class FullAttention:
-    """Every query attends to every key: `full`."""
-
-    def __str__(self) -> str:
-        return "full"
-
-
-FULL_ATTENTION = FullAttention()
 
 
 @dataclass(frozen=True)
@@ -49,7 +36,7 @@ class _Written:
 
 
 class PatternName(_Written):
-    """A fixed pattern or a union of some, such as `window:3|global:1`, see `headlens.attention_masks.patterns`."""
+    """A fixed pattern or a union of some, such as `window:3|global:1` or `full`, see `parse_pattern`."""
 
 
 class MaskFile(_Written):
@@ -74,12 +61,12 @@ class ImportanceShare:
 
     Args:
         path: path of the learned mask's file or folder.
-        order: which positions are kept first.
+        order: which positions are kept first, a `KeepOrder`.
         keep: share of the positions that are kept, to ten digits.
     """
 
     path: str
-    order: KeepOrder
+    order: str
     keep: float
 
     def __post_init__(self) -> None:
@@ -113,10 +100,10 @@ class LearnedDegrees(_Learned):
         kinds: of `CONNECTIONS`.
     """
 
-    kinds: tuple[str, ...] = USUAL_KINDS
+    kinds: tuple[str, ...] = ("neighbour",)
 
     def __str__(self) -> str:
-        kinds = "" if self.kinds == USUAL_KINDS else f",kinds={'+'.join(self.kinds)}"
+        kinds = "" if self.kinds == LearnedDegrees.kinds else f",kinds={'+'.join(self.kinds)}"
         return f"degrees:mu={self.strength:.10g}{kinds}"
 
 
@@ -129,10 +116,10 @@ class LearnedSpans(_Learned):
         ramp: tokens beyond a span over which weights fall to 0.
     """
 
-    ramp: int = USUAL_RAMP
+    ramp: int = 4
 
     def __str__(self) -> str:
-        return f"spans:mu={self.strength:.10g}" + ("" if self.ramp == USUAL_RAMP else f",ramp={self.ramp}")
+        return f"spans:mu={self.strength:.10g}" + ("" if self.ramp == LearnedSpans.ramp else f",ramp={self.ramp}")
 
 
 StoredMask = PatternName | MaskFile | ImportanceShare
@@ -150,7 +137,8 @@ class ZeroedScores:
         return f"zero:{self.mask}"
 
 
-NamedMask = FullAttention | Zeroable | LearnedInRun | Removal | ZeroedScores
+NamedMask = Zeroable | LearnedInRun | Removal | ZeroedScores
+FULL_ATTENTION = PatternName("full")  # every query attends to every key
 
 
 @lru_cache(maxsize=4096)
@@ -161,8 +149,6 @@ def parse_named_mask(name: str) -> NamedMask:
         OptionError: for what is said of a mask that is learned, of a share or of zeroed scores, if it cannot be.
     """
     kind, colon, rest = name.partition(":")
-    if name == str(FULL_ATTENTION):
-        return FULL_ATTENTION
     if name in ("drop-attention", "drop-layers"):
         return Removal(name.removeprefix(Removal.prefix))
     if not colon or kind not in ("graph", "zero", "degrees", "spans"):
@@ -171,7 +157,7 @@ def parse_named_mask(name: str) -> NamedMask:
         return TextGraph(rest)
     if kind == "zero":
         masked = parse_named_mask(rest)
-        if not isinstance(masked, Zeroable):
+        if not isinstance(masked, Zeroable) or masked == FULL_ATTENTION:
             raise OptionError(f"{name!r}: scores cannot be zeroed under {rest!r}.", "Name a pattern, file or graph.")
         return ZeroedScores(masked)
     match = (_DEGREES if kind == "degrees" else _SPANS).fullmatch(rest)
@@ -179,8 +165,8 @@ def parse_named_mask(name: str) -> NamedMask:
     if match is None or strength is None or not 0 <= strength < float("inf"):
         raise OptionError(f"{name!r} is not a mask that can be learned.", f"Write {kind}:mu=0.1.")
     if kind == "spans":
-        return LearnedSpans(strength, int(match["ramp"] or USUAL_RAMP))
-    kinds = tuple(match["kinds"].split("+")) if match["kinds"] else USUAL_KINDS
+        return LearnedSpans(strength, int(match["ramp"] or LearnedSpans.ramp))
+    kinds = tuple(match["kinds"].split("+")) if match["kinds"] else LearnedDegrees.kinds
     check_connections(kinds, name)
     return LearnedDegrees(strength, kinds)
 
@@ -196,7 +182,7 @@ def parse_stored_mask(name: str) -> StoredMask:
     if match := _SHARE.fullmatch(name):
         if (keep := _number(match["keep"])) is None:
             raise OptionError(f"{name}: {match['keep']!r} is not a share of the positions.", SHARE_ADVICE)
-        return ImportanceShare(match["path"], next(o for o in get_args(KeepOrder) if o == match["order"]), keep)
+        return ImportanceShare(match["path"], match["order"], keep)
     is_pattern = re.split(r"[:|]", name)[0].strip().lower() in PATTERNS
     return PatternName(name) if is_pattern else MaskFile(name)
 

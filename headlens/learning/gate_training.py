@@ -248,7 +248,7 @@ def gated_sites(model: nn.Module, stacks: Collection[Stack] | None = None) -> li
     gated = present if stacks is None else list(stacks)
     if missing := [str(stack) for stack in gated if stack not in present]:
         raise OptionError(
-            f"--gates {missing[0]}: {type(model).__name__} has no such heads.", f"It has {', '.join(present)}."
+            f"--law gates {missing[0]}: {type(model).__name__} has no such heads.", f"It has {', '.join(present)}."
         )
     if not gated:
         raise OptionError("No stack was chosen for gates.", f"The model has {', '.join(present)}.")

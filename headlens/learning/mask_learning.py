@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -35,7 +34,7 @@ from headlens.files import atomic_path, output_errors
 from headlens.interventions.edited_model import EditedModel
 from headlens.learning.hyperparameters import TrainingOptions, penalized_rate
 from headlens.learning.penalized_training import PenalizedObjective, frozen_copy, thaw, train_penalized
-from headlens.learning.sweep import MODELS
+from headlens.learning.sweep import MODELS, forget
 from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.options import PenaltyKind
@@ -346,11 +345,9 @@ class LearnedMask:
 
 
 def forget_masks(folder: Path) -> None:
-    """Remove masks and models of an earlier sweep, whose penalties may have been others."""
-    with output_errors(folder):
-        for name in ("penalty-*", "degrees_*", UNMASKED):
-            for place in [*(folder / MASKS).glob(name), *(folder / MODELS).glob(name)]:
-                shutil.rmtree(place)
+    """Remove masks and models of an earlier sweep in a run folder, see `forget`."""
+    names = ("penalty-*", "degrees_*", UNMASKED)
+    forget(folder, *(f"{part}/{name}" for part in (MASKS, MODELS) for name in names))
 
 
 def save_mask(path: Path, learned: LearnedMask, result: LearnedMaskResult) -> None:

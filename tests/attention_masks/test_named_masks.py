@@ -29,7 +29,7 @@ from headlens.errors import OptionError
 WORDS = st.text(string.ascii_letters + string.digits + " =,|:/._-~", max_size=12)
 PATHS = st.builds("{}/{}".format, st.sampled_from(["runs", "../m", "~", "/tmp/x y"]), WORDS)
 STRENGTHS = st.floats(0, 1e300)
-PATTERN_NAMES = st.sampled_from(sorted(PATTERNS.keys() - {"full"}))
+PATTERN_NAMES = st.sampled_from(sorted(PATTERNS))
 STORED = st.one_of(
     st.builds("{}{}".format, PATTERN_NAMES, st.sampled_from(["", ":1", "|star"])).map(PatternName),
     PATHS.map(MaskFile),
@@ -38,9 +38,8 @@ STORED = st.one_of(
 ZEROABLE = STORED | WORDS.map(TextGraph)
 KINDS = st.lists(st.sampled_from(CONNECTIONS), min_size=1, unique=True).map(tuple)
 NAMED = st.one_of(
-    st.just(FULL_ATTENTION),
     ZEROABLE,
-    ZEROABLE.map(ZeroedScores),
+    ZEROABLE.filter(lambda mask: mask != FULL_ATTENTION).map(ZeroedScores),
     st.builds(LearnedDegrees, STRENGTHS, KINDS),
     st.builds(LearnedSpans, STRENGTHS, st.integers(1, 10**8)),
     st.sampled_from(["attention", "layers"]).map(Removal),

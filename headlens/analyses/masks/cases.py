@@ -22,7 +22,6 @@ from headlens.attention_masks.mask_options import read_layers
 from headlens.attention_masks.model_mask import source_of
 from headlens.attention_masks.named_masks import (
     FULL_ATTENTION,
-    FullAttention,
     LearnedDegrees,
     LearnedInRun,
     NamedMask,
@@ -87,7 +86,7 @@ class MaskCase:
     def words(self) -> str:
         """Description for tables and messages: mask, treatment of the diagonal, layers and seed."""
         control = {"dropped": "no diagonal", "random": "random positions instead of the diagonal"}.get(self.diagonal)
-        named = None if isinstance(self.mask, FullAttention) else str(self.mask)
+        named = None if self.mask == FULL_ATTENTION else str(self.mask)
         parts = ["no mask" if self.whole else None, named, control]
         parts += [None if self.layers is None else f"layers {self.layers}", f"seed {self.seed}"]
         return ", ".join(filter(None, parts))
@@ -114,7 +113,7 @@ class MaskCase:
         Raises:
             OptionError: if there is no such pattern or file.
         """
-        if self.whole or not isinstance(self.positions, FullAttention | StoredMask):
+        if self.whole or not isinstance(self.positions, StoredMask):
             return None
         source = source_of(self.positions)
         if self.diagonal == "kept":

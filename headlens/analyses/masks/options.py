@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from headlens.attention_masks.mask_options import read_layers
 from headlens.attention_masks.named_masks import (
-    USUAL_KINDS,
-    USUAL_RAMP,
     ImportanceShare,
     KeepOrder,
     LearnedDegrees,
@@ -90,7 +88,7 @@ class DegreeOptions(Checked):
         needs="learn_degrees",
     )
     degree_kinds: tuple[str, ...] = option(
-        USUAL_KINDS,
+        LearnedDegrees.kinds,
         "Kinds of connections whose degrees are learned: neighbour, global, random, or several, comma-separated; "
         "each kind is penalised for the positions that it opens.",
         STUDY,
@@ -144,7 +142,7 @@ class SpanOptions(Checked):
         parse=numbers,
     )
     span_ramp: int = option(
-        USUAL_RAMP,
+        LearnedSpans.ramp,
         "Tokens beyond a span over which weights fall to 0.",
         STUDY,
         metavar="N",
@@ -154,7 +152,7 @@ class SpanOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.span_ramp != USUAL_RAMP:
+        if self.span_ramp != LearnedSpans.ramp:
             from headlens.attention_masks.mask_distributions import AdaptiveSpan
 
             AdaptiveSpan(ramp=self.span_ramp)
@@ -307,8 +305,7 @@ class StudyRequest(Checked):
         """Masks of files that are trained under; with `keep` a part of each, for every order and share."""
         if not self.keep:
             return tuple(map(parse_named_mask, self.mask))
-        orders = [order for text in self.keep_order for order in get_args(KeepOrder) if order == text]
-        return tuple(ImportanceShare(*parts) for parts in product(self.mask, orders, self.keep))
+        return tuple(ImportanceShare(*parts) for parts in product(self.mask, self.keep_order, self.keep))
 
     @property
     def removed(self) -> tuple[tuple[Removal, str | None], ...]:

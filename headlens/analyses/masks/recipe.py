@@ -14,7 +14,7 @@ from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, MasksRequest, S
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
 from headlens.attention_masks.attention_mask import FILE, PatternMask
-from headlens.attention_masks.named_masks import TextGraph, Zeroable, ZeroedScores, parse_named_mask
+from headlens.attention_masks.named_masks import FULL_ATTENTION, TextGraph, Zeroable, ZeroedScores, parse_named_mask
 from headlens.attention_masks.patterns import Pattern, count_masked
 from headlens.errors import OptionError, counted
 from headlens.learning.mask_learning import forget_masks
@@ -48,7 +48,7 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     trained = [*map(parse_named_mask, (*patterns, *grid, *named)), *study.masks]
     trained += [*(TextGraph(text.strip()) for text in study.graph), *study.degrees.masks, *study.spans.masks]
     if study.zero_scores:
-        zeroed = [ZeroedScores(mask) for mask in trained if isinstance(mask, Zeroable)]
+        zeroed = [ZeroedScores(mask) for mask in trained if isinstance(mask, Zeroable) and mask != FULL_ATTENTION]
         if not zeroed:
             raise OptionError(
                 "--mask-rules zero-scores: no mask is given to which it could apply.", "Name one with --pattern."

@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from itertools import groupby
 from operator import attrgetter
 
-import numpy as np
 import pandas as pd
 import torch
 from transformers import PreTrainedModel
@@ -240,10 +239,7 @@ class MaskStudy:
                 if case.whole:
                     baseline = Baseline(outcome.records, outcome.keys)
                 notes_of_cases.append((case.words, outcome.notes))
-                # What guessing without reading gives, of the metric for which that is known.
-                task, records = opened.lesson.task, None if baseline is None else baseline.records
-                chance = {task.metrics[0]: task.chance(np.array(records, np.float64))} if records else {}
-                kept["masks"] += [r | {"chance": chance.get(r["metric"])} for r in self._rows(case, outcome, texts)]
+                kept["masks"] += self._rows(case, outcome, texts)
                 about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
                 for name in ("degrees", "spans", "draws"):
                     kept[name] += [about | row for row in getattr(outcome, name)]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 from transformers import PreTrainedModel
@@ -18,11 +16,10 @@ from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
-from headlens.files import output_errors
 from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 from headlens.learning.gate_training import from_scratch, gated_heads, train_gates
-from headlens.learning.sweep import COMPARED, KNOWN_WITHOUT_READING, MODELS, Baseline, Record, Trainings, run_name
+from headlens.learning.sweep import COMPARED, KNOWN_WITHOUT_READING, Baseline, Record, Trainings, run_name
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
@@ -286,14 +283,6 @@ class GateSweep:
         columns = (rows[name] for name in (*KEY_COLUMNS, "role", "roles"))
         roles = {str(Head(*key)): [str(role), str(roles)] for *key, role, roles in zip(*columns, strict=True)}
         return roles, too_little_notes(read.sentences, read.tokens, thresholds)
-
-
-def forget_models(folder: Path) -> None:
-    """Remove the models of an earlier sweep, whose penalties may have been others."""
-    models = folder / MODELS
-    with output_errors(folder):
-        for place in [*models.glob("penalty-*"), *models.glob(f"{UNPRUNED}-scratch")]:
-            shutil.rmtree(place)
 
 
 def search(of: Callable[[float], PenaltyOutcome], target: int, most: int) -> list[PenaltyOutcome]:
