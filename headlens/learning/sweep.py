@@ -41,7 +41,7 @@ COMPARED = (*DIFFERENCE, *UNCORRECTED)
 KNOWN_WITHOUT_READING = ("chance", "same_answer")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Baseline:
     """What others are compared with, as JSON can hold it.
 
@@ -54,19 +54,17 @@ class Baseline:
     keys: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class TrainedResult:
-    """A model that was measured.
+@dataclass(frozen=True, kw_only=True)
+class TrainedResult(Baseline):
+    """A model that was measured, also as a baseline of others; everything in it can be written as JSON.
 
     Args:
         metrics: rows, with `COMPARED` where there is a baseline.
         notes: what to know about them.
-        as_baseline: the model as a baseline of others.
     """
 
     metrics: list[Record] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    as_baseline: Baseline = field(default_factory=Baseline)
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,8 @@ class Trainings:
                 row.update(self.difference(lesson.task, row["metric"], records, keys, baseline))
         limit = Reader.of(loaded, lesson.task.labels, self.longest).told_limit
         left_out = left_out_notes(result.evaluation.counts, lesson.held.name, limit)
-        return TrainedResult(rows, [*left_out, *result.notes], Baseline(records.tolist(), list(keys)))
+        notes = [*left_out, *result.notes]
+        return TrainedResult(metrics=rows, notes=notes, records=records.tolist(), keys=list(keys))
 
     def difference(
         self, task: Task, metric: str, records: Floats, keys: Sequence[str], baseline: Baseline

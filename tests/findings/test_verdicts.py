@@ -71,7 +71,7 @@ def test_comparisons_are_those_of_the_statistics() -> None:
     less = whole.copy()
     less[:30, 1] = 1 - less[:30, 1]
     keys = list(map(str, range(400)))
-    baseline = Baseline(whole.tolist(), keys)
+    baseline = Baseline(records=whole.tolist(), keys=keys)
     found = compared_with(baseline, task, "accuracy", less, Draws.of(keys, 100, 0), 0.05, 3)
     assert tuple(found) == COMPARED
     right = [records[:, 0] == records[:, 1] for records in (less, whole)]
@@ -92,7 +92,7 @@ def test_two_models_that_always_say_the_same_are_not_tested(theirs: int | None, 
         made[:, column] = np.arange(40) % 3 == 0 if said is None else said
         return made
 
-    baseline = Baseline(records(theirs).tolist(), keys)
+    baseline = Baseline(records=records(theirs).tolist(), keys=keys)
     found = compared_with(baseline, task, "accuracy", records(ours), Draws.of(keys, 100, 0), None, 3)
     assert np.isfinite(found["delta"])
     assert [np.isfinite(found["margin"]), np.isfinite(found["p_margin"])] == [tested, tested]

@@ -24,7 +24,7 @@ from headlens.learning.mask_learning import (
     trains_weights,
     unmasked,
 )
-from headlens.learning.sweep import KNOWN_WITHOUT_READING, Baseline, Record, Trainings, run_name
+from headlens.learning.sweep import KNOWN_WITHOUT_READING, Baseline, Record, TrainedResult, Trainings, run_name
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
@@ -41,8 +41,8 @@ IMPORTANCE_COLUMNS = ["run", "penalty", "step", "class", "p"]
 
 
 @dataclass(frozen=True)
-class MaskOutcome:
-    """What one run gave; everything in it can be written as JSON.
+class MaskOutcome(TrainedResult):
+    """What one run gave; only models that others are compared with have records and keys.
 
     Args:
         run: its name, such as `penalty-0.1`; `plain` for the model as it was, `unmasked` for the same training
@@ -50,11 +50,8 @@ class MaskOutcome:
         penalty: λ; None without a mask.
         sparsity: share of masked positions of all heads, of the layers that are masked.
         log: rows of the training's log.
-        metrics: of the model under its final mask on what was held out, a row each.
         mask: the file of the mask, below the folder of the run.
         checkpoint: the folder of the model, there too.
-        notes: what to know about the metrics.
-        records, keys: of a model that others are compared with, see `Baseline`; empty for others.
         diagonal: whether a token may look at itself.
         importance: mean P by class of positions over the training, see `LearnedMaskResult`, a row each.
     """
@@ -63,12 +60,8 @@ class MaskOutcome:
     penalty: float | None = None
     sparsity: float = 0.0
     log: list[Record] = field(default_factory=list)
-    metrics: list[Record] = field(default_factory=list)
     mask: str | None = None
     checkpoint: str | None = None
-    notes: list[str] = field(default_factory=list)
-    records: list[list[float]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
     diagonal: bool = True
     importance: list[Record] = field(default_factory=list)
 
@@ -113,7 +106,7 @@ class DamSweep:
         outcomes = [remembered(PLAIN, self._plain, MaskOutcome)]
         if trains_weights(self.loaded, self.lesson, self.options):
             outcomes.append(remembered(UNMASKED, self._unmasked, MaskOutcome))
-        baseline = Baseline(outcomes[-1].records, outcomes[-1].keys)
+        baseline = outcomes[-1]
         for strength in dict.fromkeys(self.lambdas):
             name = run_name(strength)
             outcomes.append(remembered(name, partial(self._learned, name, strength, baseline), MaskOutcome))
@@ -152,7 +145,7 @@ class DamSweep:
 
     def _plain(self, name: str = PLAIN, model: PreTrainedModel | None = None) -> MaskOutcome:
         measured = self.trainings.compared(self.loaded, self.lesson, model or self.loaded.model)
-        return MaskOutcome(name, metrics=measured.metrics, notes=measured.notes, **vars(measured.as_baseline))
+        return MaskOutcome(name, **vars(measured))
 
     def _unmasked(self) -> MaskOutcome:
         with self.trainings.followed(UNMASKED, "no mask", self.lesson.data) as callbacks:
@@ -168,8 +161,7 @@ class DamSweep:
         records, keys = np.array(outcome.records, np.float64), outcome.keys
         rows = []
         for row in outcome.metrics:
-            others = Baseline(compared.records, compared.keys)
-            difference = self.trainings.difference(self.lesson.task, row["metric"], records, keys, others)
+            difference = self.trainings.difference(self.lesson.task, row["metric"], records, keys, compared)
             rows.append(row | {f"diagonal_{name}": value for name, value in difference.items()})
         return replace(outcome, metrics=rows, records=[], keys=[])
 
@@ -186,10 +178,10 @@ class DamSweep:
                 save_mask(self.run.path / mask, learned, result)
         checkpoint = self.trainings.saved(self.loaded, result.model, name)
         log, importance = (cast("list[Any]", t.to_dict("records")) for t in (result.log, result.importance))
-        compared = vars(measured.as_baseline) if self.controls else {}
-        saved = learned.sparsity, log, measured.metrics, mask, checkpoint, measured.notes
-        diagonal = self.options.mask.diagonal
-        return MaskOutcome(name, strength, *saved, diagonal=diagonal, importance=importance, **compared)
+        saved = learned.sparsity, log, mask, checkpoint, self.options.mask.diagonal, importance
+        # Controls are compared with it.
+        kept = measured if self.controls else replace(measured, records=[], keys=[])
+        return MaskOutcome(name, strength, *saved, **vars(kept))
 
 
 def _with_penalty(outcome: MaskOutcome, frame: pd.DataFrame) -> pd.DataFrame:

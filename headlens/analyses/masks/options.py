@@ -294,6 +294,8 @@ class StudyRequest(Checked):
         check_margin(self.margin)
 
     def _check_kept(self) -> None:
+        for text in self.mask:
+            parse_named_mask(text)
         for order in self.keep_order:
             if order not in get_args(KeepOrder):
                 raise OptionError(

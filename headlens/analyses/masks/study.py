@@ -52,7 +52,7 @@ from headlens.learning.mask_learning import (
     save_mask,
 )
 from headlens.learning.open_training_set import OpenedTraining
-from headlens.learning.sweep import Baseline, Record, Trainings, told_of_trainings
+from headlens.learning.sweep import Baseline, Record, TrainedResult, Trainings, told_of_trainings
 from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
@@ -161,33 +161,24 @@ def _copied(model: PreTrainedModel, case: MaskCase) -> PreTrainedModel:
 
 
 @dataclass(frozen=True)
-class CaseOutcome:
-    """What one training gave; everything in it can be written as JSON.
+class CaseOutcome(TrainedResult):
+    """What one training gave; only models without a mask, which others of the seed are compared with, have records.
 
     Args:
         run: its name.
-        metrics: of the model under its mask on what was held out, a row each, with `DIFFERENCE` from the model
-            without one of the same seed.
-        notes: what to know about them.
         mask: the file of a mask that was learned, below the folder of the run.
         degrees: of the heads of that mask, see `degree_rows`.
         spans: of the heads of that mask, see `span_rows`.
         shares: that it masks, of n tokens and of the texts.
         draws: the metrics under masks that were drawn from the degrees, a row each, see `DRAWS_COLUMNS`; differences
             are from the mask that was learned.
-        records: without a mask, of every example.
-        keys: of these examples.
     """
 
     run: str
-    metrics: list[Record] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     mask: str | None = None
     degrees: list[Record] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
     draws: list[Record] = field(default_factory=list)
-    records: list[list[float]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
     spans: list[Record] = field(default_factory=list)
 
 
@@ -237,7 +228,7 @@ class MaskStudy:
                 train = partial(self._trained, opened, case, texts, baseline)
                 outcome = self.trainings.remembered(case.name, train, CaseOutcome)
                 if case.whole:
-                    baseline = Baseline(outcome.records, outcome.keys)
+                    baseline = outcome
                 notes_of_cases.append((case.words, outcome.notes))
                 kept["masks"] += self._rows(case, outcome, texts)
                 about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
@@ -312,9 +303,9 @@ class MaskStudy:
         source = None if learned is None else SettledMask.kept(learned.mask)
         with under(model, case, texts.books, source) as edit, spanned(case, lesson, learned):
             measured = self.trainings.compared(loaded, lesson, model, baseline)
-        compared_with = vars(measured.as_baseline) if case.whole else {}
         notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
-        outcome = CaseOutcome(case.name, measured.metrics, notes, **compared_with)
+        kept = measured if case.whole else replace(measured, records=[], keys=[])
+        outcome = CaseOutcome(case.name, **vars(replace(kept, notes=notes)))
         if learned is None or source is None:
             return outcome
         place = f"{MASKS}/{case.name}/{FILE}"
@@ -326,7 +317,7 @@ class MaskStudy:
         return replace(
             outcome,
             degrees=degree_rows(learned.mask),
-            draws=list(self._drawn(opened, case, texts, learned, measured.as_baseline)),
+            draws=list(self._drawn(opened, case, texts, learned, measured)),
         )
 
     def _drawn(

@@ -19,7 +19,15 @@ from headlens.errors import NoHeadsError, OptionError, counted
 from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 from headlens.learning.gate_training import from_scratch, gated_heads, train_gates
-from headlens.learning.sweep import COMPARED, KNOWN_WITHOUT_READING, Baseline, Record, Trainings, run_name
+from headlens.learning.sweep import (
+    COMPARED,
+    KNOWN_WITHOUT_READING,
+    Baseline,
+    Record,
+    TrainedResult,
+    Trainings,
+    run_name,
+)
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
@@ -44,8 +52,8 @@ LEAST, MOST = 1e-4, 1e2
 
 
 @dataclass(frozen=True)
-class PenaltyOutcome:
-    """What one run of a sweep gave; everything in it can be written as JSON.
+class PenaltyOutcome(TrainedResult):
+    """What one run of a sweep gave; only the model as it was has records and keys, which others are compared with.
 
     Args:
         run: its name, such as `penalty-0.1`; `unpruned` for the model as it was.
@@ -54,13 +62,11 @@ class PenaltyOutcome:
         values: the gate of every gated head, by its name.
         gates: rows of `gates.csv` without run and penalty.
         log: rows of the training's log.
-        metrics: of the model on what was held out, a row each.
         checkpoint: its folder, below that of the run; None for the model as it was.
         roles: role and roles of every head, by its name; empty where roles were not asked for.
         scratch: metrics of a model of the same shape that was trained from random weights; empty where there is none.
         scratch_checkpoint: its folder.
-        notes, scratch_notes: what to know about the metrics of either.
-        records, keys: of the model as it was, which others are compared with, see `Baseline`; empty for others.
+        scratch_notes: what to know about its metrics.
     """
 
     run: str
@@ -69,15 +75,11 @@ class PenaltyOutcome:
     values: dict[str, float] = field(default_factory=dict)
     gates: list[Record] = field(default_factory=list)
     log: list[Record] = field(default_factory=list)
-    metrics: list[Record] = field(default_factory=list)
     checkpoint: str | None = None
     roles: dict[str, list[str]] = field(default_factory=dict)
     scratch: list[Record] = field(default_factory=list)
     scratch_checkpoint: str | None = None
-    notes: list[str] = field(default_factory=list)
     scratch_notes: list[str] = field(default_factory=list)
-    records: list[list[float]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -193,8 +195,8 @@ class GateSweep:
                 f"--target-heads {target}: of {counted(gated, 'head')} with gates, at least one has to be pruned.",
                 f"Give a number from 1 to {gated - 1}.",
             )
-        unpruned = self.trainings.remembered(UNPRUNED, self._unpruned, PenaltyOutcome)
-        baseline = Baseline(unpruned.records, unpruned.keys)
+        make = partial(self._measured, self.loaded.model)
+        unpruned = baseline = self.trainings.remembered(UNPRUNED, make, PenaltyOutcome)
 
         def of(strength: float) -> PenaltyOutcome:
             make = partial(self._pruned, strength, baseline)
@@ -209,32 +211,28 @@ class GateSweep:
             return [unpruned, *outcomes]
         return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
 
-    def _facts(self, model: PreTrainedModel, baseline: Baseline | None = None) -> tuple[Record, Baseline]:
-        """What an outcome has of the metrics and roles of a model, and the model as a baseline."""
+    def _measured(self, model: PreTrainedModel, baseline: Baseline | None = None) -> PenaltyOutcome:
+        """What an outcome has of the metrics and roles of a model; as the model before it was pruned."""
         measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
         roles, told = self._roles(model)
-        facts = {"metrics": measured.metrics, "roles": roles, "notes": [*measured.notes, *told]}
-        return facts, measured.as_baseline
-
-    def _unpruned(self) -> PenaltyOutcome:
-        facts, own = self._facts(self.loaded.model)
-        return PenaltyOutcome(UNPRUNED, **facts, **vars(own))
+        return PenaltyOutcome(UNPRUNED, roles=roles, **vars(replace(measured, notes=[*measured.notes, *told])))
 
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
             gates, training = self.request.resolved_gates, self.request.training.of_loop()
             pruned = train_gates(self.loaded, self.lesson, strength, gates, training, callbacks)
-        facts, _ = self._facts(pruned.model, baseline)
-        return PenaltyOutcome(
-            name,
-            strength,
+        return replace(
+            self._measured(pruned.model, baseline),
+            run=name,
+            penalty=strength,
+            records=[],
+            keys=[],
             removed=[str(h) for h in pruned.removed],
             values={str(h): v for h, v in pruned.values.items()},
             gates=pruned.gates.to_dict("records"),  # type: ignore[arg-type]
             log=pruned.log.to_dict("records"),  # type: ignore[arg-type]
             checkpoint=self.trainings.saved(self.loaded, pruned.model, name),
-            **facts,
         )
 
     def _with_scratch(

@@ -207,7 +207,7 @@ def _restricted(
                     content = conform(parse_json(path.read_text(encoding="utf-8")), CurvePointResult)
                 results[level, *key_of(point)] = content
                 # Attention that is not restricted comes first.
-                baseline = baseline or Baseline(content.records, content.keys)
+                baseline = baseline or Baseline(records=content.records, keys=content.keys)
             advance(1)
     records = np.array(baseline.records, np.float64) if baseline is not None else np.empty((0, len(task.columns)))
     chance = task.chance(records) if len(records) and restricted.metric == task.metrics[0] else None

@@ -385,7 +385,7 @@ class RestrictedTask:
         samples = evaluation.samples(self.metric, options).tolist()
         records, keys = evaluation.records, evaluation.keys
         if point["method"] == GOLD:
-            own = Baseline(records.tolist(), list(keys))
+            own = Baseline(records=records.tolist(), keys=list(keys))
             return CurvePointResult(evaluation.metrics, sparsity.mean, samples, **vars(own))
         differences: dict[str, dict[str, float]] = {}
         if baseline is not None:

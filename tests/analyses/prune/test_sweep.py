@@ -198,11 +198,11 @@ def outcomes() -> list[PenaltyOutcome]:
         {"encoder.0.0": 1.0, "encoder.0.1": 0.0, "cross.0.0": 0.0, "cross.0.1": 0.4},
         [{"step": 0, "stack": "encoder", "layer": 0, "head": 0, "log_alpha": 2.5, "p_open": 0.96, "gate": 1.0}],
         [{"step": 5, "loss": 1.0}],
-        [metric("bleu", 29.0), metric("chrf", 49.0)],
         "models/penalty-0.1",
         roles | {"cross.0.1": ["none", ""]},
         [metric("bleu", 20.0), metric("chrf", 40.0)],
         "models/penalty-0.1-scratch",
+        metrics=[metric("bleu", 29.0), metric("chrf", 49.0)],
     )
     return [whole, pruned]
 
